@@ -351,9 +351,7 @@ def _leaves_free(nodes: Sequence[AnyNode], inside: Sequence[int], block: Sequenc
 
 
 def size_of(count: int, most: int) -> int:
-    """Return the size of a table for so many launches; the largest are finer, as one changed launch writes all of a table."""
-    if count > most // _SIZES:
-        return next(size for size in (most // 2, most * 3 // 4, most) if size >= count)
+    """Return the size of a table for so many launches."""
     while most // _SIZES >= count:
         most //= _SIZES
     return most

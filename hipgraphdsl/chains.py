@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of, size_of
+from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of
 from .kernels import Module, chaining
 from .nodes import KernelNode
 from .order import follower_counts, positions
@@ -20,6 +20,7 @@ from .plan import Plan, Step, counted
 from .target import Target
 
 _FEWEST: Final = 2
+_SHORT: Final = 32
 _BYTES_OF_A_LAUNCH: Final = 4096
 """Of a table that a launch with another value would write, for one more launch to be worth not writing them: on an H200 (driver
 580) writing 8 KB costs the host 4 us and 24 KB 11 us, and a launch behind another the device 0.7 us."""
@@ -49,7 +50,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
         for part in (piece[at : at + room] for piece in pieces for at in range(0, len(piece), max(1, room))):
             if len(part) >= _FEWEST and room >= _FEWEST:
                 batch_of |= dict.fromkeys(part, len(batches))
-                batches.append(Batched(how, size_of(len(part), room)))
+                batches.append(Batched(how, _size(len(part), room)))
     if not batch_of:
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
     made = len(batches) - len(plan.batches)
@@ -68,6 +69,16 @@ def _pieces(plan: Plan, chain: Sequence[int], launch_bytes: int) -> list[list[in
         return [[*chain]]
     pieces = [[*piece] for _, piece in groupby(chain, lambda i: frozenset(plan.steps[i].node.parameters))]
     return pieces if len(pieces) <= 1 + more else [[*chain]]
+
+
+def _size(count: int, room: int) -> int:
+    """Return the size of a table for so many links.
+
+    Each size must be compiled, so that all short chains have one; and a launch with another value of a parameter writes the whole
+    table, so that at most a quarter of a longer one is left free.
+    """
+    step = max(_SHORT, 1 << max(0, count.bit_length() - 3))
+    return min(room, -(-count // step) * step)
 
 
 def _chains(plan: Plan) -> list[list[int]]:

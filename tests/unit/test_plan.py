@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.batches import size_of
 from hipgraphdsl.bench.launch import with_parameters
 from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
 from hipgraphdsl.kernels import Batching, batching
@@ -301,10 +300,10 @@ def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int)
     assert plan.steps[middle].batch == (0 if length == 16 else -1)
 
 
-def test_tables_are_little_larger_than_what_they_hold() -> None:
-    assert [size_of(count, 1000) for count in (3, 4, 15, 16, 62, 63, 250, 251, 501, 751, 1000)] == [
-        3, 15, 15, 62, 62, 250, 250, 500, 750, 1000, 1000,
-    ]  # fmt: skip
+@pytest.mark.parametrize(("links", "size"), [(2, 32), (32, 32), (33, 64), (100, 128), (300, 320), (1000, 1024), (1363, 1364)])
+def test_tables_of_chains_are_little_larger_than_what_they_hold(links: int, size: int) -> None:
+    plan = chain(links, "axpy").plan(target="nvidia:sm_90", batch=True)
+    assert [batch.capacity for batch in plan.batches] == [size]
 
 
 def test_an_entry_point_is_compiled_without_the_bodies_of_other_kernels() -> None:
