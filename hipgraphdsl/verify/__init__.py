@@ -49,8 +49,8 @@ def verify(
         Its backends are compared too; by default those of the runtime that `compile` takes. What the CPU cannot run at all is
         proved on this runtime instead, and `left_out` says why.
     backends : sequence of str
-        Compared with the serial run on the CPU; ``"explicit"`` also with batched launches, where there are some, and on AMD
-        ``"capture"`` and ``"streams"`` with any-order ones.
+        Compared with the serial run on the CPU; ``"explicit"`` also with batched launches and without empty nodes, where there
+        are some and the plan leaves them out, and on AMD ``"capture"`` and ``"streams"`` with any-order launches.
     orders : int
         Topological orders that are tried one node at a time, and, where the runtime can, seeded schedules.
     repeats : int

@@ -12,6 +12,7 @@ from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..executable.state import plan_for
+from ..nodes import EmptyNode
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
@@ -21,6 +22,7 @@ from .report import Kind
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "": {"lanes": None, "batch": False},
     "batches": {"lanes": "auto", "batch": True},
+    "edges for empty nodes": {"lanes": "auto", "batch": False, "join": True},
     "any-order launches": {"lanes": 1, "batch": False, "any_order": True},
 }
 """Of plans, by the kind of launches that they are to have."""
@@ -53,6 +55,8 @@ class Launches:
         self._try(runtime, backend, device, "")
         if backend == "explicit":
             self._try(runtime, backend, device, "batches")
+            if runtime.target.bypass_edges and any(isinstance(node, EmptyNode) for _, node in self.workflow.walk()):
+                self._try(runtime, backend, device, "edges for empty nodes")
         elif backend in ("capture", "streams") and runtime.target.any_order_launch:
             self._try(runtime, backend, device, "any-order launches")
 
@@ -65,7 +69,7 @@ class Launches:
             self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
         )
         plan = made[0]
-        if extra and not plan.batches and not any(step.any_order for step in plan.steps):
+        if extra and not options["join"] and not plan.batches and not any(step.any_order for step in plan.steps):
             return
         cells = _visible_cells(self.workflow)
         wanted = {name: data for name, data in self.reference.items() if name in cells}

@@ -24,6 +24,7 @@ from hipgraphdsl.launches import launches, names_of
 from hipgraphdsl.launches import together as launched_together
 from hipgraphdsl.plan import Plan
 from hipgraphdsl.planning import make_plan
+from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.simulation import simulate
 from hipgraphdsl.workflow import Workflow
@@ -589,6 +590,24 @@ def test_verify_compares_batches_with_single_launches() -> None:
     assert any("with batches 1 time" in done for done in report.done)
     alone = hg.verify(independent(3), "cpu", backends=["explicit"], orders=2, repeats=1)
     assert not any("with batches" in done for done in alone.done)
+
+
+@pytest.mark.parametrize("runtime", HERE)
+def test_verify_compares_edges_with_the_empty_nodes_in_whose_place_they_are(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last level reads what the first wrote: without the edges past the gate it would come too soon."""
+    device = open_runtime(runtime)
+    monkeypatch.setattr(device, "target", replace(device.target, bypass_edges=1024))
+    g = hg.Graph("gated", infer=False)
+    arrays = [g.device_array(f"y{i}", shape=N, dtype="int32") for i in range(4)]
+    first = [g.kernel(PLACE, 1, BLOCK, (y, N)) for y in arrays[:2]]
+    gate = g.empty(after=first)
+    for x, y in zip(arrays, arrays[2:]):
+        g.kernel(MIX, 1, BLOCK, (1, x, y, N), after=[gate])
+    report = hg.verify(g, device, backends=["explicit"], orders=1, repeats=1, audit=False)
+    assert not report.findings
+    assert any("with edges for empty nodes 1 time" in done for done in report.done)
 
 
 def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
