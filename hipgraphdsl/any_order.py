@@ -21,7 +21,8 @@ from typing import Any
 from .errors import DeclarationError
 from .nodes import KernelNode
 from .order import successors
-from .plan import Plan, Step, counted
+from .plan import Plan, Step
+from .printed import counted
 from .target import Target
 
 

@@ -16,7 +16,8 @@ from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of
 from .kernels import Module, chaining
 from .nodes import KernelNode
 from .order import follower_counts, positions
-from .plan import Plan, Step, counted
+from .plan import Plan, Step
+from .printed import counted
 from .target import Target
 
 _FEWEST: Final = 2

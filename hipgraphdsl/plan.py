@@ -15,6 +15,7 @@ from .batches import Batched
 from .lanes import covered
 from .nodes import EagerNode, EmptyNode
 from .order import levels, successors
+from .printed import counted
 from .segments import segments
 from .temporaries import Packing
 from .workflow import AnyNode, ChildGraphNode, Workflow
@@ -234,11 +235,6 @@ class Plan:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number of things with their name."""
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def _cut(plan: Plan) -> Cut:

@@ -21,7 +21,8 @@ from .lanes import Cover, covered, gathers
 from .nodes import EagerNode, EmptyNode, KernelNode
 from .order import follower_counts, positions, topological_order
 from .placement import device_of, devices_of
-from .plan import Plan, Step, counted
+from .plan import Plan, Step
+from .printed import counted
 from .programmatic import with_programmatic_edges
 from .suited import FAN_OUT, suited
 from .target import Target

@@ -40,6 +40,11 @@ def human_bytes(nbytes: int) -> str:
     return f"{value:.1f}".removesuffix(".0") + f" {unit}" if unit != "B" else f"{nbytes} B"
 
 
+def counted(n: int, what: str) -> str:
+    """Return a number with its noun: ``"1 node"``, ``"2000 nodes"``."""
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
 def human_count(n: int, what: str) -> str:
-    """Return ``"1 node"``, ``"2 nodes"``."""
+    """Return the same as people read it: ``"2 000 nodes"``."""
     return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")

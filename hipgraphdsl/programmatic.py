@@ -19,7 +19,8 @@ from dataclasses import replace
 from .kernels import Kernel, waits
 from .nodes import KernelNode
 from .order import follower_counts
-from .plan import Plan, Step, counted
+from .plan import Plan, Step
+from .printed import counted
 from .workflow import AnyNode
 
 

@@ -21,8 +21,7 @@ from .errors import DeclarationError, HipGraphError
 from .export import timelines
 from .links import per_link
 from .order import topological_order
-from .plan import counted
-from .printed import human_bytes, human_count
+from .printed import counted, human_bytes, human_count
 
 By = Literal["engine", "lane", "segment", "node"]
 

@@ -13,8 +13,9 @@ import numpy as np
 from rich.text import Text
 
 from ..arrays import AllocArray
-from ..export.text import counted, short
+from ..export.text import short
 from ..graph import Graph
+from ..printed import counted
 from ..workflow import Workflow
 from .arguments import LANES_HELP, RUNTIMES, add_batch, add_device, add_param, add_workflow, lanes, pairs
 from .files import require_place

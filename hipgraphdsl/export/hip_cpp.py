@@ -18,8 +18,9 @@ from ..backends import backend_named
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
-from ..plan import Plan, counted
+from ..plan import Plan
 from ..planning import Lanes, make_plan
+from ..printed import counted
 from ..target import Target
 from ..workflow import Workflow
 from .hip_blocks import GraphFunctions

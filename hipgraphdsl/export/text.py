@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..printed import counted
 from ..workflow import Workflow
 
 HEADS = ("node", "kind", "what", "after")
@@ -52,8 +53,3 @@ def short(value: Any, most: int = 40) -> str:
     """Return a value as text of at most so many characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number with its noun: 1 node, 2 nodes."""
-    return f"{n} {what}{'s' * (n != 1)}"
