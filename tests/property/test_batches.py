@@ -615,7 +615,7 @@ def test_verify_compares_edges_with_the_empty_nodes_in_whose_place_they_are(
         g.kernel(MIX, 1, BLOCK, (1, x, y, N), after=[gate])
     report = hg.verify(g, device, backends=["explicit"], orders=1, repeats=1, audit=False)
     assert not report.findings
-    assert any("with edges for empty nodes 1 time" in done for done in report.done)
+    assert any("with edges for empty nodes" in done for done in report.done)
 
 
 def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
