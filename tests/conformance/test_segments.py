@@ -240,18 +240,24 @@ def test_failed_callback_keeps_eager_nodes_behind_it_from_being_called(device: R
         assert called == ["eager"]
 
 
-def test_launches_on_different_streams_follow_each_other(device: Runtime, backend: Any) -> None:
-    """As those of one graph do: the second does not begin while the last segment of the first runs."""
-    g = hg.Graph("streams")
+def held(gate: threading.Event, came: list[str], *, eager: bool) -> hg.Graph:
+    """Return a graph that adds to numbers and says what came, and whose end waits for a gate."""
+    g = hg.Graph("held")
     x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
-    gate = threading.Event()
-    came: list[str] = []
     added(g, x)
     g.memcpy(h, x, name="down")
-    g.eager(lambda stream, h: came.append(f"eager {h[0]}"), (h,), name="look")
+    if eager:
+        g.eager(lambda stream, h: came.append(f"eager {h[0]}"), (h,), name="look")
     g.host(lambda h: gate.wait(30), (h,), name="held")
     g.host(lambda h: came.append(f"end {h[0]}"), (h,), name="end")
-    with g.compile(runtime=device, backend=backend) as exe:
+    return g
+
+
+def test_launches_on_different_streams_follow_each_other(device: Runtime, backend: Any) -> None:
+    """As those of one graph do: the second does not begin while the last segment of the first runs."""
+    gate = threading.Event()
+    came: list[str] = []
+    with held(gate, came, eager=True).compile(runtime=device, backend=backend) as exe:
         streams = [device.stream_create() for _ in range(2)]
         threading.Timer(0.3, gate.set).start()
         for stream in (*streams, streams[0], None, 0, None, 0, streams[1]):
@@ -263,20 +269,14 @@ def test_launches_on_different_streams_follow_each_other(device: Runtime, backen
 
 
 def test_launches_before_and_after_the_null_stream_follow_each_other(device: Runtime) -> None:
-    g = hg.Graph("null")
-    x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
     gate = threading.Event()
-    ends: list[int] = []
-    added(g, x)
-    g.memcpy(h, x, name="down")
-    g.host(lambda h: gate.wait(30), (h,), name="held")
-    g.host(lambda h: ends.append(int(h[0])), (h,), name="end")
-    with g.compile(runtime=device, backend="streams") as exe:
+    came: list[str] = []
+    with held(gate, came, eager=False).compile(runtime=device, backend="streams") as exe:
         threading.Timer(0.3, gate.set).start()
         for stream in (0, None, 0, None):
             exe.launch(stream=stream)
         exe.synchronize()
-    assert ends == [1, 2, 3, 4]
+    assert came == [f"end {n}" for n in range(1, 5)]
 
 
 def test_child_that_is_disabled_stays_so_when_update_builds_it_afresh(device: Runtime, backend: Any) -> None:
