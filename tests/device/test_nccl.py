@@ -1,6 +1,7 @@
 """Ranks on GPUs of one machine, one process each: messages and collectives by NCCL or RCCL, eager and captured.
 
-The programs are those that tests/unit/test_rank_nccl.py runs on the CPU over a stand-in library.
+The programs are those that tests/unit/test_rank_nccl.py runs on the CPU over a stand-in library. Where there is one GPU, both
+ranks use it: NCCL is told that they are on two machines, and sends over the network.
 """
 
 from __future__ import annotations
@@ -24,10 +25,7 @@ PROGRAM = TESTS / "rank_programs" / "by_nccl.py"
 EXAMPLES = TESTS.parent / "examples"
 MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
 SIZE = 2
-AS_ROOT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}  # without which Open MPI refuses root, all else too
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # without which Open MPI refuses root
 
 
 @cache
@@ -44,9 +42,17 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(params=["nvidia", "amd"])
 def runtime(request: pytest.FixtureRequest) -> str:
-    if devices(request.param) < SIZE:
+    if not (count := devices(request.param)) or (count < SIZE and request.param != "nvidia"):
         pytest.skip(f"two GPUs of runtime {request.param!r} are needed")
     return str(request.param)
+
+
+def apart(rank: int) -> dict[str, str]:
+    """Return what each rank needs where both use one GPU, so that they pass for ranks on two machines."""
+    if devices("nvidia") != 1:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    return {"NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": visible + "," * rank}
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -58,7 +64,7 @@ def ended(commands: Sequence[Sequence[object]], *environments: dict[str, str], t
     """Run programs side by side, and return what each prints."""
     started = [
         subprocess.Popen([str(word) for word in command], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for command, env in zip(commands, environments)
+        for command, env in zip(commands, environments, strict=True)
     ]
     try:
         return [process.communicate(timeout=timeout_s)[0] for process in started]
@@ -70,7 +76,7 @@ def ended(commands: Sequence[Sequence[object]], *environments: dict[str, str], t
 def by_files(does: str, runtime: str, folder: Path, **more: str) -> list[str]:
     """Return what the ranks print that meet by a store of files."""
     commands = [(sys.executable, PROGRAM, does, folder, rank, SIZE, runtime) for rank in range(SIZE)]
-    return ended(commands, *[environment(**more)] * SIZE)
+    return ended(commands, *[environment(**apart(rank), **more) for rank in range(SIZE)])
 
 
 def by_torch(command: Sequence[object], **more: str) -> list[str]:
@@ -81,7 +87,7 @@ def by_torch(command: Sequence[object], **more: str) -> list[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": str(SIZE), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MEET": "found", **more}
-    environments = [environment(**shared, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(SIZE)]
+    environments = [environment(**apart(rank), **shared, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(SIZE)]
     return ended([command] * SIZE, *environments)
 
 
@@ -89,7 +95,8 @@ def by_mpi(command: Sequence[object], **more: str) -> str:
     """Return what the ranks of a program print that mpiexec starts."""
     if MPIEXEC is None or find_spec("mpi4py") is None:
         pytest.skip("mpiexec and mpi4py are needed")
-    (found,) = ended([(MPIEXEC, "-n", SIZE, *command)], environment(MEET="found", **AS_ROOT, **more))
+    each = [("-n", 1, "env", *(f"{name}={value}" for name, value in apart(rank).items()), *command) for rank in range(SIZE)]
+    (found,) = ended([(MPIEXEC, *each[0], ":", *each[1])], environment(MEET="found", **AS_ROOT, **more))
     return found
 
 
