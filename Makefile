@@ -63,11 +63,11 @@ demo: $(READY)
 	@echo; echo "Pictures: $(DEMO)/tutorial.svg (the workflow) and $(DEMO)/wave2d.png (the wave)"
 
 test: $(READY)
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow"
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow" --part 0.4
 
 test-slow: $(READY)
 	@failed=0; \
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m slow --timeout 1200 || failed=1; \
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "slow or property" --timeout 1200 || failed=1; \
 	echo "Again, with clang:"; \
 	HIPGRAPHDSL_CXX="$(CURDIR)/$(BIN)/python -m ziglang c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
 	exit $$failed

@@ -30,6 +30,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 ON_GPUS = ("amd", "nvidia")
 
 
+_SETTINGS = "_hypothesis_internal_use_settings"
 _FINISHED = itertools.count(1)
 _LOAD = pytest.StashKey["subprocess.Popen[str]"]()
 _STDERR = pytest.StashKey[int]()
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--examples", metavar="N", type=int, default=0, help="so many examples of each property test that runs on a GPU"
+    )
+    parser.addoption(
+        "--part", metavar="F", type=float, default=1.0, help="of property tests only this part of their examples, at least ten"
     )
     parser.addoption("--load", action="store_true", help="keep the GPU busy from another process meanwhile")
 
@@ -103,10 +107,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    drawing: dict[Any, bool] = {}  # the functions of property tests, and whether they run on a GPU
     for item in items:
-        if _is_for_a_gpu(item):
+        if on_gpu := _is_for_a_gpu(item):
             item.add_marker("gpu")
-            _ask_for_examples(item, config.getoption("--examples"))
+        function = getattr(item, "function", None)
+        if hasattr(function, _SETTINGS):
+            item.add_marker("property")
+            drawing[function] = drawing.get(function, False) or on_gpu
+    for function, on_gpu in drawing.items():
+        known = getattr(function, _SETTINGS)
+        # On a GPU fewer than the long ones ask for: processes that share it wait for each other's time slices.
+        most = (on_gpu and config.getoption("--examples")) or int(known.max_examples * config.getoption("--part"))
+        setattr(function, _SETTINGS, settings(known, max_examples=max(most, min(10, known.max_examples))))
     _select_runtime(config, items)
 
 
@@ -142,17 +155,6 @@ def pytest_runtest_logfinish() -> None:
     if next(_FINISHED) % 300 == 0:
         gc.collect()
         gc.freeze()
-
-
-def _ask_for_examples(item: pytest.Item, count: int) -> None:
-    """Let a property test try so many examples, whatever its own settings say.
-
-    Fewer than the long ones ask for: processes that share a GPU wait for each other's time slices at each synchronization.
-    """
-    function = getattr(item, "function", None)
-    known = getattr(function, "_hypothesis_internal_use_settings", None)
-    if known is not None and count:
-        function._hypothesis_internal_use_settings = settings(known, max_examples=count)  # type: ignore[union-attr]
 
 
 def _is_for_a_gpu(item: pytest.Item) -> bool:

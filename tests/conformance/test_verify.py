@@ -6,7 +6,7 @@ import copy
 import ctypes
 import importlib.util
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -633,21 +633,27 @@ def test_correct_workflow_of_the_corpus_is_not_blamed(graph: hg.Graph, runtime: 
 
 @pytest.mark.parametrize("graph", CORPUS, ids=lambda graph: graph.name)
 def test_harmful_mutants_are_found(graph: hg.Graph, runtime: Runtime) -> None:
-    result = corpus_of_checks.Result()
-    for mutant in _sample(graph.workflow()):
-        corpus_of_checks.judge(mutant, runtime, result, orders=200)
-    assert not result.not_found
+    require_found((same[0] for same in _by_kind(graph.workflow())), runtime)
 
 
-def _sample(workflow: Any) -> Iterator[corpus_of_checks.Mutant]:
-    """Two mutants of each kind, the first and one from the middle."""
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", CORPUS, ids=lambda graph: graph.name)
+def test_more_harmful_mutants_are_found(graph: hg.Graph, runtime: Runtime) -> None:
+    require_found((same[len(same) // 2] for same in _by_kind(graph.workflow()) if len(same) > 2), runtime)
+
+
+def _by_kind(workflow: Any) -> Iterable[list[corpus_of_checks.Mutant]]:
     made: dict[str, list[corpus_of_checks.Mutant]] = {}
     for mutant in corpus_of_checks.mutants(workflow):
         made.setdefault(mutant.kind, []).append(mutant)
-    for same in made.values():
-        yield same[0]
-        if len(same) > 2:
-            yield same[len(same) // 2]
+    return made.values()
+
+
+def require_found(mutants: Iterable[corpus_of_checks.Mutant], runtime: Runtime) -> None:
+    result = corpus_of_checks.Result()
+    for mutant in mutants:
+        corpus_of_checks.judge(mutant, runtime, result, orders=200)
+    assert not result.not_found
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
