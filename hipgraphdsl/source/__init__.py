@@ -7,7 +7,7 @@ What is not understood raises ValueError with the reason; the caller knows whose
 """
 
 from .declarations import Declarations, Item, KernelDeclaration, SymbolDeclaration, TemplateParameter, scan
-from .expressions import Value, evaluate, evaluate_condition
+from .expressions import Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros, option_macros, parse_define
 from .preprocessor import Conditionals
 from .tokens import (
@@ -44,7 +44,6 @@ __all__ = [
     "bfloat16_dtype",
     "closing_angle",
     "closing_index",
-    "evaluate",
     "evaluate_condition",
     "expand_macros",
     "include_folders",

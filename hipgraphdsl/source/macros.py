@@ -42,11 +42,6 @@ class Macro:
         """The names in the text."""
         return frozenset(NAME.findall(self.text))
 
-    @property
-    def unbalanced(self) -> bool:
-        """Whether it opens or closes braces only."""
-        return self.text.count("{") != self.text.count("}")
-
     def reads_as(self, other: Macro | None) -> bool:
         """Return whether it means the same as another for those who read declarations."""
         return (
@@ -162,7 +157,7 @@ def strip_comments(text: str) -> str:
     return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda m: m.group(1) or " ", text, flags=re.DOTALL).strip()
 
 
-def parse_define(text: str, where: str) -> tuple[str, Macro] | None:
+def parse_define(text: str) -> tuple[str, Macro] | None:
     """Return the name and the meaning of the line ``#define ...``, or None where it is not one."""
     match = re.match(r"#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?(.*)", strip_comments(text), re.DOTALL)
     if match is None:

@@ -109,7 +109,7 @@ class Unit:
         self.budget = budget or Budget()
         self.unread: list[str] = []
         self.redefining: set[int] = set()
-        self.conditionals = Conditionals(self.macros, where, budget=self.budget, decided=False)
+        self.conditionals = Conditionals(self.macros, where, self.budget)
         self._once: set[str] = set()
         self._count = 0
         self._directives = 0

@@ -17,7 +17,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.errors import CheckError, DeclarationError, HipError
-from hipgraphdsl.source import Macro, evaluate, evaluate_condition, expand_macros, tokenize
+from hipgraphdsl.source import Macro, Scope, evaluate_condition, expand_macros, tokenize
 
 KERNEL = "__global__ void k(float* x) {}\n"
 
@@ -42,13 +42,13 @@ def sizes(source: str, kernel: str = "k", **options: Any) -> list[int]:
     ],
 )  # fmt: skip
 def test_constant_expression_has_the_types_of_cpp(text: str, value: int) -> None:
-    assert evaluate(tokenize(text), lambda _: None) == value
+    assert Scope({}).evaluate(tokenize(text)) == value
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "2147483647 + 1", "1 << 32", "nothing + 1", "1.5", "99999999999999999999"])
 def test_constant_expression_that_cpp_refuses_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        evaluate(tokenize(text), lambda _: None)
+        Scope({}).evaluate(tokenize(text))
 
 
 def test_constant_keeps_the_type_of_its_declaration() -> None:
