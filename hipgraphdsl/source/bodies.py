@@ -311,14 +311,19 @@ class _Parser:
         """Read an initializer: an expression, or values in braces."""
         if self.text() != "{":
             return self.single()
-        self.take()
-        parts = []
-        while self.text() != "}":
-            parts.append(self.initial())
+        parts = self.listed("{", self.initial, "}")
+        return parts[0] if len(parts) == 1 else syntax.Opaque(parts)
+
+    def listed(self, opening: str, read: Callable[[], Any], closing: str) -> tuple[Any, ...]:
+        """Read what commas separate between brackets."""
+        self.take(opening)
+        found = []
+        while self.text() != closing:
+            found.append(read())
             if not self.takes(","):
                 break
-        self.take("}")
-        return parts[0] if len(parts) == 1 else syntax.Opaque(tuple(parts))
+        self.take(closing)
+        return tuple(found)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
@@ -487,14 +492,7 @@ class _Parser:
         return syntax.Cast(found, self.parenthesis())
 
     def arguments(self) -> tuple[Any, ...]:
-        self.take("(")
-        found = []
-        while self.text() != ")":
-            found.append(self.single())
-            if not self.takes(","):
-                break
-        self.take(")")
-        return tuple(found)
+        return self.listed("(", self.single, ")")
 
     def postfix(self, found: Any) -> Any:
         while True:

@@ -195,7 +195,7 @@ class Conditionals:
                 i += 1
         return [
             t._replace(kind="name", text=f"macro {t.text}") if t.doubt is not None else t
-            for t in expand_macros(resolved, self.macros, budget=self.budget)
+            for t in expand_macros(resolved, self.macros.get, self.budget)
         ]
 
     def _defined(self, name: str) -> bool | str:
