@@ -341,8 +341,10 @@ def without_literals(text: str) -> str:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    before = text[text.rfind("\n", 0, at) + 1 : at]
-    return not before.strip(" \t")
+    at -= 1
+    while at >= 0 and text[at] in " \t":
+        at -= 1
+    return at < 0 or text[at] == "\n"
 
 
 def _skip(lexer: Lexer) -> None:
