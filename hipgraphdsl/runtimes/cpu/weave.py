@@ -239,7 +239,8 @@ class _Weaver:
             waits |= more
         spelled = [u.space + u.name for u in own]
         waiting = {u.space + u.name for u, names in bodies if u in own and names & waits}
-        functions = waits - _WAITS - taken - {u.name for u in self.units if u.space}  # names mean the same as in a kernel
+        # Their names mean the same as in a kernel.
+        functions = waits - _WAITS - taken - {u.name for u, head in zip(self.units, heads) if u.space or "template" in head}
         known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
         synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
         synced = [u for u, names in bodies if u in synced and names & waits <= (known if u.space else known | functions)]
