@@ -197,7 +197,8 @@ __global__ void varying(int* x, int n) {
   int t = T; x[t] += __shfl(x[t], x[t]) * 3; x[t] -= __shfl_up(n, t % 5); x[t] ^= __shfl_down(t, x[t] % 9, 1 << (n % 7 % 6)); }
 __device__ int extent(int w) { char few[2]; w = __shfl(w, 2); return w + sizeof few; }
 __global__ void by_extent(int* x, int n) { const int K = 3; x[T] = extent(x[T]); x[T] += K; }
-__global__ void in_functions(int* x, int n) { __shared__ int s[64]; x[T] += whole_block(s, x[T]); x[T] = (int)warp_sum((float)x[T]) * n; }
+__global__ void in_functions(int* x, int n) {
+  __shared__ int s[64]; x[T] += whole_block(s, x[T]); x[T] = (int)warp_sum((float)x[T]) * n; }
 __global__ void asked(int* x, int n) { int v = x[T]; if (__any(v == 3)) v += __popcll(__ballot(v & 4)); x[T] = v; }
 __global__ void conditions(int* x, int n) {
   int t = T; if (n > 3) x[t] = __shfl_xor(x[t], 4);
