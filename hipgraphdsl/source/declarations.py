@@ -59,35 +59,17 @@ VARIABLE_SPACES: Final = frozenset({"__constant__", "__device__", "__managed__"}
 class Item:
     """One declaration at namespace scope.
 
-    Attributes
-    ----------
-    kind : str
-        ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using``, ``instantiation`` (of a template),
-        or ``open`` and ``close``: the two ends of ``extern "C" { }``; namespaces are passed through, see `space`.
-    tokens : list of Token
-        All of it, from ``template`` or the first specifier to the brace or semicolon that ends it.
-    head : list of Token
-        From after the template parameters to before the body.
-    body : list of Token or None
-        Between the braces.
-    trailing : list of Token
-        Between a record's brace and its semicolon.
-    templates : tuple of TemplateParameter or None
-        None where it is no template.
-    record : str
-        ``struct``, ``class``, ``union``, ``enum``.
-    space : str
-        Namespaces around it: ``"a::b::"``.
+    `kind` is ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using`` or ``instantiation`` (of a template).
     """
 
     kind: str
-    tokens: list[Token]
-    space: str
-    head: list[Token] = field(default_factory=list)
-    body: list[Token] | None = None
-    trailing: list[Token] = field(default_factory=list)
-    templates: tuple[TemplateParameter, ...] | None = None
-    record: str = ""
+    tokens: list[Token]  # all, from ``template`` or the first specifier to the brace or semicolon that ends it
+    space: str  # namespaces around it: "a::b::"
+    head: list[Token] = field(default_factory=list)  # from after the template parameters to before the body
+    body: list[Token] | None = None  # between the braces
+    trailing: list[Token] = field(default_factory=list)  # between a record's brace and its semicolon
+    templates: tuple[TemplateParameter, ...] | None = None  # None where it is no template
+    record: str = ""  # ``struct``, ``class``, ``union``, ``enum``
 
 
 class _Source:
@@ -164,17 +146,15 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
         If a bracket is not closed, or namespaces are nested more than 256 deep; the line is named.
     """
     source = _Source(tokens, where)
-    outer: list[tuple[str, Token, bool]] = []  # for each open brace the namespaces around it, and whether it is a linkage's
+    outer: list[tuple[str, Token]] = []  # for each open brace the namespaces around it
     space = ""
     while (token := source.peek()) is not None:
         text = token.text
         following = source.text(1)
         if text == "}":
-            brace = source.take()
+            source.take()
             if outer:
-                space, _, linkage = outer.pop()
-                if linkage:
-                    yield Item("close", [brace], space)
+                space, _ = outer.pop()
         elif text == ";" or (text == "inline" and following == "namespace"):
             source.take()
         elif text == "namespace":
@@ -182,13 +162,13 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
             if source.text() != "{":
                 source.statement()
                 continue
-            outer.append((space, source.take(), False))
+            outer.append((space, source.take()))
             names = [t.text for t in without_attributes(head) if t.kind == "name" and t.text not in ("inline", "namespace")]
             space += "".join(f"{name}::" for name in names)
         elif text == "extern" and (second := source.peek(1)) and second.kind == "string" and source.text(2) == "{":
-            begun = [source.take(), source.take(), source.take()]
-            outer.append((space, begun[-1], True))
-            yield Item("open", begun, space)
+            source.take()
+            source.take()
+            outer.append((space, source.take()))
         elif text in ("typedef", "using"):
             yield Item(text, source.statement(), space)
         else:

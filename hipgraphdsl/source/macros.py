@@ -17,20 +17,12 @@ _MOST_EXPANDED: Final = 100_000
 
 @dataclass(eq=False)
 class Macro:
-    """A `#define`; `parameters` is None for one without parentheses.
+    """A `#define`."""
 
-    Attributes
-    ----------
-    text : str
-        What stands behind the name and the parameters.
-    doubt : Doubt or None
-        Set where the meaning depends on a condition that is not decided.
-    """
-
-    text: str
-    parameters: tuple[str, ...] | None = None
+    text: str  # what stands behind the name and the parameters
+    parameters: tuple[str, ...] | None = None  # None without parentheses
     variadic: bool = False
-    doubt: Doubt | None = None
+    doubt: Doubt | None = None  # set where the meaning depends on a condition that is not decided
 
     @cached_property
     def body(self) -> tuple[Token, ...]:

@@ -15,16 +15,11 @@ MOST_TOKENS: Final = 250_000
 class Doubt(NamedTuple):
     """Why it is not known whether the compiler sees a token.
 
-    Attributes
-    ----------
-    reason : str
-        ``"line 3: '#if __has_builtin(f)' depends on ..."``.
-    branch : int
-        Number of the branch of the conditional that holds the token, from 1; 0 for a token that a macro made whose meaning
-        depends on the conditional.
+    `branch` is the number of the branch of the conditional that holds it, from 1; 0 for a token that a macro made whose meaning
+    depends on the conditional.
     """
 
-    reason: str
+    reason: str  # "line 3: '#if __has_builtin(f)' depends on ..."
     branch: int
 
 

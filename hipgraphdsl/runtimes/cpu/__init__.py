@@ -72,8 +72,7 @@ def runtime_library() -> Path:
         )
     folder = Path(__file__).parent
     # `runtime.cpp` includes the headers, so one unit is compiled and calls between its parts can be inlined.
-    names = ["runtime.cpp", *_headers((folder / "runtime.cpp").read_text(), folder)]
-    sources = {name: (folder / name).read_text() for name in names}
+    sources = {path.name: path.read_text() for path in (folder / "runtime.cpp", *folder.glob("*.h"))}
     compiler = find_compiler()
     try:
         return build(compiler, sources, ("-O2",), stem="runtime", what="the CPU runtime")
@@ -84,20 +83,6 @@ def runtime_library() -> Path:
             runtime="cpu",
             missing="compiler",
         ) from error
-
-
-def _headers(text: str, folder: Path) -> list[str]:
-    """Return the headers of this folder that a source includes, directly or not."""
-    found: list[str] = []
-    queue = [text]
-    while queue:
-        for line in queue.pop().splitlines():
-            if line.startswith('#include "'):
-                name = line.split('"')[1]
-                if name not in found:
-                    found.append(name)
-                    queue.append((folder / name).read_text())
-    return sorted(found)
 
 
 class CpuRuntime(HipAbiRuntime):

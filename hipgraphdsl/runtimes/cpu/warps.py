@@ -58,17 +58,7 @@ def _leads(name: str) -> bool:
 
 
 class Flat:
-    """Writes a kernel anew.
-
-    Parameters
-    ----------
-    data : bytes
-        What the trees are of.
-    trees : sequence of dict
-        Kernels and functions that lead to operations.
-    leading : set of str
-        `Woven.leading`.
-    """
+    """Writes a kernel anew; `trees` are, of the text `data`, the kernels and the functions that lead to operations."""
 
     def __init__(self, data: bytes, trees: Sequence[Node], leading: Set[str]) -> None:
         self.data, self.leading = data, leading
