@@ -18,22 +18,10 @@ from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[syntax.Block, frozenset[int]]:
-    """Read the body of a kernel.
+    """Read the body of a kernel from the tokens between its braces, macros expanded; its parameters are the variables 0, 1, ...
 
-    Parameters
-    ----------
-    tokens : sequence of Token
-        What stands between its braces, macros expanded.
-    parameters : sequence of str
-        Their names; they are the variables 0, 1, ...
-    scope : Scope
-        Types, and arguments of the template.
-
-    Returns
-    -------
-    body : trees.Block
-    escaped : frozenset of int
-        Variables whose address is taken, so that their values may change anywhere.
+    `scope` has types, and arguments of the template. Returns also the variables whose address is taken, so that their values may
+    change anywhere.
     """
     parser = _Parser(tokens, parameters, scope)
     return syntax.Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)

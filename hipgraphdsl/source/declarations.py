@@ -254,33 +254,8 @@ def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
 class Declarations:
     """Everything that a translation unit declares and a Module needs to know.
 
-    Parameters
-    ----------
-    source : str
-        HIP C++.
-    where : str
-        What error messages call it.
-    options : sequence of str
-        Compiler options; ``-D`` and ``-I`` are followed.
-    structs : mapping
-        Layouts of struct types by name.
-    headers : Headers, optional
-        Where the project's own headers are; by default the folders of ``-I``.
-    budget : Budget, optional
-        How many tokens macros may become.
-
-    Attributes
-    ----------
-    scope : Scope
-    kernels : dict of str to list of KernelDeclaration
-    symbols : dict of str to SymbolDeclaration
-    functions : dict of str to list of list of Token
-        The parameters of each function of a name, kernels left out.
-    hidden : dict of str to str
-        Variables that have a place in device memory and no name to copy them by: variable templates, and static variables of
-        functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
-    unread : list of str
-        Headers of the project's own that are not found.
+    Error messages call it `where`. Of the compiler options ``-D`` and ``-I`` are followed, `structs` has layouts of struct types by
+    name, and `headers` where the project's own headers are: by default in the folders of ``-I``.
     """
 
     def __init__(
@@ -296,14 +271,16 @@ class Declarations:
         self.scope = Scope(structs or {})
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
+        #: Variables that have a place in device memory and no name to copy them by: variable templates, and static variables
+        #: of functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
         self.hidden: dict[str, str] = {}
         self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside of functions
-        self.functions: dict[str, list[list[Token]]] = {}
+        self.functions: dict[str, list[list[Token]]] = {}  # the parameters of each function of a name, kernels left out
         self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
         self._outside: list[Token] = []  # blocks outside of kernels
         self._names: set[str] = set()  # names outside of kernels and of blocks, but for those that variables declare
         self.unit = Unit(source, where, options, headers, budget)
-        self.unread = self.unit.unread
+        self.unread = self.unit.unread  # headers of the project's own that are not found
         for item in scan(self.unit, where):
             self._read(item)
 

@@ -59,7 +59,6 @@ _COMPUTED: Final[dict[str, Callable[[int, int], int]]] = {
 }  # fmt: skip
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|[lLzZ])?|(?:ll|LL|[lLzZ])[uU])")
-_BOOL: Final = (32, False)  # comparisons and logical operators: as an operand, bool is promoted to int
 
 
 def constant(tokens: Sequence[Token], lookup: Lookup, sizes: Sizes = lambda _: None) -> Value:
@@ -102,6 +101,8 @@ class _Parser:
         self.sizes = sizes
         self.condition = condition
         self.skipping = 0
+        #: Bits and sign of comparisons and logical operators: as an operand, bool is promoted to int.
+        self.boolean = (64 if condition else 32), False
         self.unknown = "it"  # what an undecided expression depends on
 
     def whole(self) -> Value:
@@ -197,10 +198,6 @@ class _Parser:
             if side is not None and bool(side.number) == settles:
                 return Value(int(settles), *self.boolean)
         return None if left is None or right is None else Value(int(not settles), *self.boolean)
-
-    @property
-    def boolean(self) -> tuple[int, bool]:
-        return (64, False) if self.condition else _BOOL
 
     def operate(self, operator: str, left: Value, right: Value) -> Value:
         left, right = self.promoted(left), self.promoted(right)

@@ -51,17 +51,7 @@ class _Branch:
 
 
 class Conditionals:
-    """Follows `#if`, `#define` and `#undef` through a source.
-
-    Parameters
-    ----------
-    macros : MacroTable
-        Changed to what holds after each line.
-    where : str
-        What error messages call the source.
-    budget : Budget
-        Tokens that macros in conditions may become.
-    """
+    """Follows `#if`, `#define` and `#undef` through a source: `macros` is changed to what holds after each line."""
 
     def __init__(self, macros: MacroTable, where: str, budget: Budget) -> None:
         self.macros = macros

@@ -16,34 +16,16 @@ from .tokens import Token, closing_angle, closing_index, spell, split_commas, wi
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A C++ type as a kernel's parameter or a device variable has it.
+    """A C++ type as a kernel's parameter or a device variable has it."""
 
-    Attributes
-    ----------
-    spelling : str
-        The base type as written, without const and pointers.
-    dtype : numpy.dtype or None
-        Type of one element; None for void and for types whose layout is unknown.
-    lanes : int
-        Elements of a vector type (float4: 4), else 1.
-    size, align : int
-        Bytes of the base type; 0 where the layout is unknown.
-    const : bool
-        Whether the base type is const.
-    pointers : int
-        Levels of indirection above the base type.
-    opaque : str
-        ``"void"``, ``"struct"`` or ``"enum"`` where dtype is None.
-    """
-
-    spelling: str
-    dtype: np.dtype[Any] | None = None
-    lanes: int = 1
-    size: int = 0
+    spelling: str  # the base type as written, without const and pointers
+    dtype: np.dtype[Any] | None = None  # of one element; None for void and for types whose layout is unknown
+    lanes: int = 1  # elements of a vector type (float4: 4)
+    size: int = 0  # bytes of the base type; 0 where the layout is unknown
     align: int = 1
-    const: bool = False
-    pointers: int = 0
-    opaque: str = ""
+    const: bool = False  # the base type is const
+    pointers: int = 0  # levels of indirection above the base type
+    opaque: str = ""  # "void", "struct" or "enum" where dtype is None
 
 
 def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:

@@ -55,15 +55,7 @@ def include_folders(options: Sequence[str]) -> list[Path]:
 
 
 class Headers:
-    """The project's own headers: those in folders of ``-I``.
-
-    Parameters
-    ----------
-    options : sequence of str
-        Compiler options.
-    texts : mapping of str to str, optional
-        Their texts by path, as a file stores them; the disk is then not looked at.
-    """
+    """The project's own headers: those in folders of ``-I``, or their `texts` by path, as a file stores them."""
 
     def __init__(self, options: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> None:
         self.folders = include_folders(options)
@@ -90,14 +82,6 @@ class Unit:
 
     Everything between the braces of a function, a struct or an initialiser is one token of kind ``block``: its text without
     preprocessor lines and branches that are not compiled; `start` is the time of `macros` at its end. `tokens_of` reads it.
-
-    Attributes
-    ----------
-    macros : MacroTable
-    unread : list of str
-        Headers of the project's own that are not found.
-    redefining : set of int
-        The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
     """
 
     def __init__(self, source: str, where: str, options: Sequence[str] = (), headers: Headers | None = None,
@@ -107,7 +91,8 @@ class Unit:
         self.macros = option_macros(options)
         self.headers = headers or Headers(options)
         self.budget = budget or Budget()
-        self.unread: list[str] = []
+        self.unread: list[str] = []  # headers of the project's own that are not found
+        #: The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
         self.redefining: set[int] = set()
         self.conditionals = Conditionals(self.macros, where, self.budget)
         self._once: set[str] = set()

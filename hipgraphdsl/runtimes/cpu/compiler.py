@@ -220,12 +220,10 @@ def build(
     what: str = "kernels",
     reading: Reading | None = None,
 ) -> Path:
-    """Build a shared library, or find it in the cache.
+    """Build a shared library, or find it in the cache; return its path, of which `build_log` gives the compiler's warnings.
 
     Parameters
     ----------
-    compiler : Compiler
-        From `find_compiler`.
     sources : str or mapping
         One C++ source, or texts by file name; every ``.cpp`` among them is compiled, the others can be included.
     options : sequence of str
@@ -236,11 +234,6 @@ def build(
         What is built, for the line that a long build logs.
     reading : Reading, optional
         How the one ``.cpp`` is preprocessed and finished first.
-
-    Returns
-    -------
-    Path
-        The library; `build_log` gives the compiler's warnings.
 
     Raises
     ------

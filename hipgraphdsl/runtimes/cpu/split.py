@@ -52,7 +52,8 @@ def split(
     """Write a function beside each kernel that can be split, of those that are `wanted`.
 
     `text`, `marked`, `kernels` and `leading` are of `Woven`. `tree` gives clang's syntax tree of a text, as JSON: of the
-    functions whose names contain a word. Returns the text with the functions, and for each kernel that was split what `hgcpu_kernel` gets.
+    functions whose names contain a word. Returns the text with the functions, and for each kernel that was split what
+    `hgcpu_kernel` gets.
     """
     data = marked.encode()
     trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []
