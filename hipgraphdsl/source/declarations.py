@@ -254,8 +254,8 @@ def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
 class Declarations:
     """Everything that a translation unit declares and a Module needs to know.
 
-    Error messages call it `where`. Of the compiler options ``-D`` and ``-I`` are followed, `structs` has layouts of struct types by
-    name, and `headers` where the project's own headers are: by default in the folders of ``-I``.
+    Error messages call it `where`. Of the compiler options ``-D`` and ``-I`` are followed, `structs` has layouts of struct types
+    by name, and `headers` where the project's own headers are: by default in the folders of ``-I``.
     """
 
     def __init__(
