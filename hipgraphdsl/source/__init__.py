@@ -6,22 +6,12 @@ C++ types, and ``declarations`` has what a translation unit declares: `Declarati
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """
 
-from .declarations import Declarations, Item, KernelDeclaration, SymbolDeclaration, TemplateParameter, scan
-from .expressions import Value, evaluate, evaluate_condition
-from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros, option_macros, parse_define
-from .preprocessor import Conditionals
-from .tokens import (
-    OPENING,
-    Token,
-    closing_angle,
-    closing_index,
-    spell,
-    split_commas,
-    tokenize,
-    without_attributes,
-)
-from .types import IGNORED_WORDS, CType, Declarator, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
-from .unit import Headers, include_folders, names_in, space_words
+from .declarations import Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
+from .expressions import Value, evaluate_condition
+from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
+from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
+from .types import IGNORED_WORDS, CType, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
+from .unit import Headers, names_in
 
 __all__ = [
     "IGNORED_WORDS",
@@ -29,11 +19,8 @@ __all__ = [
     "PLATFORM_MACROS",
     "Budget",
     "CType",
-    "Conditionals",
     "Declarations",
-    "Declarator",
     "Headers",
-    "Item",
     "KernelDeclaration",
     "Macro",
     "Scope",
@@ -44,19 +31,12 @@ __all__ = [
     "bfloat16_dtype",
     "closing_angle",
     "closing_index",
-    "evaluate",
     "evaluate_condition",
     "expand_macros",
-    "include_folders",
     "is_bfloat16",
     "names_in",
     "natural_alignment",
-    "option_macros",
-    "parse_define",
-    "scan",
-    "space_words",
     "spell",
     "split_commas",
     "tokenize",
-    "without_attributes",
 ]

@@ -18,22 +18,10 @@ from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[syntax.Block, frozenset[int]]:
-    """Read the body of a kernel.
+    """Read the body of a kernel from the tokens between its braces, macros expanded; its parameters are the variables 0, 1, ...
 
-    Parameters
-    ----------
-    tokens : sequence of Token
-        What stands between its braces, macros expanded.
-    parameters : sequence of str
-        Their names; they are the variables 0, 1, ...
-    scope : Scope
-        Types, and arguments of the template.
-
-    Returns
-    -------
-    body : trees.Block
-    escaped : frozenset of int
-        Variables whose address is taken, so that their values may change anywhere.
+    `scope` has types, and arguments of the template. Returns also the variables whose address is taken, so that their values may
+    change anywhere.
     """
     parser = _Parser(tokens, parameters, scope)
     return syntax.Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)
@@ -311,14 +299,19 @@ class _Parser:
         """Read an initializer: an expression, or values in braces."""
         if self.text() != "{":
             return self.single()
-        self.take()
-        parts = []
-        while self.text() != "}":
-            parts.append(self.initial())
+        parts = self.listed("{", self.initial, "}")
+        return parts[0] if len(parts) == 1 else syntax.Opaque(parts)
+
+    def listed(self, opening: str, read: Callable[[], Any], closing: str) -> tuple[Any, ...]:
+        """Read what commas separate between brackets."""
+        self.take(opening)
+        found = []
+        while self.text() != closing:
+            found.append(read())
             if not self.takes(","):
                 break
-        self.take("}")
-        return parts[0] if len(parts) == 1 else syntax.Opaque(tuple(parts))
+        self.take(closing)
+        return tuple(found)
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
@@ -487,14 +480,7 @@ class _Parser:
         return syntax.Cast(found, self.parenthesis())
 
     def arguments(self) -> tuple[Any, ...]:
-        self.take("(")
-        found = []
-        while self.text() != ")":
-            found.append(self.single())
-            if not self.takes(","):
-                break
-        self.take(")")
-        return tuple(found)
+        return self.listed("(", self.single, ")")
 
     def postfix(self, found: Any) -> Any:
         while True:

@@ -59,35 +59,17 @@ VARIABLE_SPACES: Final = frozenset({"__constant__", "__device__", "__managed__"}
 class Item:
     """One declaration at namespace scope.
 
-    Attributes
-    ----------
-    kind : str
-        ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using``, ``instantiation`` (of a template),
-        or ``open`` and ``close``: the two ends of ``extern "C" { }``; namespaces are passed through, see `space`.
-    tokens : list of Token
-        All of it, from ``template`` or the first specifier to the brace or semicolon that ends it.
-    head : list of Token
-        From after the template parameters to before the body.
-    body : list of Token or None
-        Between the braces.
-    trailing : list of Token
-        Between a record's brace and its semicolon.
-    templates : tuple of TemplateParameter or None
-        None where it is no template.
-    record : str
-        ``struct``, ``class``, ``union``, ``enum``.
-    space : str
-        Namespaces around it: ``"a::b::"``.
+    `kind` is ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using`` or ``instantiation`` (of a template).
     """
 
     kind: str
-    tokens: list[Token]
-    space: str
-    head: list[Token] = field(default_factory=list)
-    body: list[Token] | None = None
-    trailing: list[Token] = field(default_factory=list)
-    templates: tuple[TemplateParameter, ...] | None = None
-    record: str = ""
+    tokens: list[Token]  # all, from ``template`` or the first specifier to the brace or semicolon that ends it
+    space: str  # namespaces around it: "a::b::"
+    head: list[Token] = field(default_factory=list)  # from after the template parameters to before the body
+    body: list[Token] | None = None  # between the braces
+    trailing: list[Token] = field(default_factory=list)  # between a record's brace and its semicolon
+    templates: tuple[TemplateParameter, ...] | None = None  # None where it is no template
+    record: str = ""  # ``struct``, ``class``, ``union``, ``enum``
 
 
 class _Source:
@@ -164,17 +146,15 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
         If a bracket is not closed, or namespaces are nested more than 256 deep; the line is named.
     """
     source = _Source(tokens, where)
-    outer: list[tuple[str, Token, bool]] = []  # for each open brace the namespaces around it, and whether it is a linkage's
+    outer: list[tuple[str, Token]] = []  # for each open brace the namespaces around it
     space = ""
     while (token := source.peek()) is not None:
         text = token.text
         following = source.text(1)
         if text == "}":
-            brace = source.take()
+            source.take()
             if outer:
-                space, _, linkage = outer.pop()
-                if linkage:
-                    yield Item("close", [brace], space)
+                space, _ = outer.pop()
         elif text == ";" or (text == "inline" and following == "namespace"):
             source.take()
         elif text == "namespace":
@@ -182,13 +162,13 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
             if source.text() != "{":
                 source.statement()
                 continue
-            outer.append((space, source.take(), False))
+            outer.append((space, source.take()))
             names = [t.text for t in without_attributes(head) if t.kind == "name" and t.text not in ("inline", "namespace")]
             space += "".join(f"{name}::" for name in names)
         elif text == "extern" and (second := source.peek(1)) and second.kind == "string" and source.text(2) == "{":
-            begun = [source.take(), source.take(), source.take()]
-            outer.append((space, begun[-1], True))
-            yield Item("open", begun, space)
+            source.take()
+            source.take()
+            outer.append((space, source.take()))
         elif text in ("typedef", "using"):
             yield Item(text, source.statement(), space)
         else:
@@ -274,33 +254,8 @@ def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
 class Declarations:
     """Everything that a translation unit declares and a Module needs to know.
 
-    Parameters
-    ----------
-    source : str
-        HIP C++.
-    where : str
-        What error messages call it.
-    options : sequence of str
-        Compiler options; ``-D`` and ``-I`` are followed.
-    structs : mapping
-        Layouts of struct types by name.
-    headers : Headers, optional
-        Where the project's own headers are; by default the folders of ``-I``.
-    budget : Budget, optional
-        How many tokens macros may become.
-
-    Attributes
-    ----------
-    scope : Scope
-    kernels : dict of str to list of KernelDeclaration
-    symbols : dict of str to SymbolDeclaration
-    functions : dict of str to list of list of Token
-        The parameters of each function of a name, kernels left out.
-    hidden : dict of str to str
-        Variables that have a place in device memory and no name to copy them by: variable templates, and static variables of
-        functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
-    unread : list of str
-        Headers of the project's own that are not found.
+    Error messages call it `where`. Of the compiler options ``-D`` and ``-I`` are followed, `structs` has layouts of struct types
+    by name, and `headers` where the project's own headers are: by default in the folders of ``-I``.
     """
 
     def __init__(
@@ -316,14 +271,16 @@ class Declarations:
         self.scope = Scope(structs or {})
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
+        #: Variables that have a place in device memory and no name to copy them by: variable templates, and static variables
+        #: of functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
         self.hidden: dict[str, str] = {}
         self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside of functions
-        self.functions: dict[str, list[list[Token]]] = {}
+        self.functions: dict[str, list[list[Token]]] = {}  # the parameters of each function of a name, kernels left out
         self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
         self._outside: list[Token] = []  # blocks outside of kernels
         self._names: set[str] = set()  # names outside of kernels and of blocks, but for those that variables declare
         self.unit = Unit(source, where, options, headers, budget)
-        self.unread = self.unit.unread
+        self.unread = self.unit.unread  # headers of the project's own that are not found
         for item in scan(self.unit, where):
             self._read(item)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as op
 import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -32,6 +33,16 @@ class Value(NamedTuple):
         """Whether the number is one of its type."""
         return self.wrapped().number == self.number
 
+    def converted(self, bits: int, unsigned: bool) -> Value:
+        """Return what an integer type makes of the number; `bool` has 1 bit."""
+        return Value(int(self.number != 0), 1, True) if bits == 1 else Value(self.number, bits, unsigned).wrapped()
+
+
+Lookup = Callable[[str], Value | int | None]
+"""Value of a name, or None."""
+Sizes = Callable[[Sequence[Token]], tuple[int, bool, int] | None]
+"""For the words of a type its bits, whether it is unsigned, and its size in bytes; bits are 0 where it is no integer type."""
+
 
 LEVELS: Final = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7, "<<": 8, ">>": 8,
@@ -40,47 +51,28 @@ LEVELS: Final = {
 WORDS: Final = {
     "and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~", "not_eq": "!=",
 }  # fmt: skip
+_COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
+    "==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge,
+}  # fmt: skip
+_COMPUTED: Final[dict[str, Callable[[int, int], int]]] = {
+    "|": op.or_, "^": op.xor, "&": op.and_, "+": op.add, "-": op.sub, "*": op.mul,
+}  # fmt: skip
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|[lLzZ])?|(?:ll|LL|[lLzZ])[uU])")
-_TYPE_WORDS: Final = frozenset({"bool", "char", "short", "int", "long", "signed", "unsigned", "const"})
-
-_BOOL: Final = (32, False)  # comparisons and logical operators: as an operand, bool is promoted to int
 
 
-def evaluate(
-    tokens: Sequence[Token],
-    lookup: Callable[[str], Value | int | None],
-    sizes: Callable[[Sequence[Token]], tuple[int, bool, int] | None] | None = None,
-) -> int:
+def constant(tokens: Sequence[Token], lookup: Lookup, sizes: Sizes = lambda _: None) -> Value:
     """Evaluate an integer constant expression.
-
-    Parameters
-    ----------
-    tokens : sequence of Token
-        The expression.
-    lookup : callable
-        Value of a name, or None.
-    sizes : callable, optional
-        For the words of a type its bits, whether it is unsigned, and its size in bytes; bits are 0 where it is no integer type.
 
     Raises
     ------
     ValueError
         If it is not one, if it holds a name that `lookup` does not know, or if it overflows a signed type.
     """
-    return constant(tokens, lookup, sizes).number
+    return _Parser(tokens, lookup, sizes, condition=False).whole()
 
 
-def constant(
-    tokens: Sequence[Token],
-    lookup: Callable[[str], Value | int | None],
-    sizes: Callable[[Sequence[Token]], tuple[int, bool, int] | None] | None = None,
-) -> Value:
-    """Evaluate as `evaluate` does, and return the number with its type."""
-    return _Parser(tokens, lookup, sizes or _plain_size, condition=False).whole()
-
-
-def evaluate_condition(tokens: Sequence[Token], lookup: Callable[[str], Value | int | None]) -> bool:
+def evaluate_condition(tokens: Sequence[Token], lookup: Lookup) -> bool:
     """Evaluate the expression of an `#if`, in which all numbers are intmax_t or uintmax_t.
 
     Raises
@@ -90,33 +82,13 @@ def evaluate_condition(tokens: Sequence[Token], lookup: Callable[[str], Value | 
     ValueError
         If it is no expression that the preprocessor takes.
     """
-    return _Parser(tokens, lookup, _plain_size, condition=True).whole().number != 0
-
-
-def _plain_size(words: Sequence[Token]) -> tuple[int, bool, int] | None:
-    texts = sorted(w.text for w in words if w.text != "const")
-    if texts in (["float"], ["double"]):
-        return 0, False, 4 if texts == ["float"] else 8
-    if not texts or not set(texts) <= _TYPE_WORDS:
-        return None
-    unsigned = "unsigned" in texts
-    if "bool" in texts:
-        return 1, True, 1
-    bits = 8 if "char" in texts else 16 if "short" in texts else 64 if "long" in texts else 32
-    return bits, unsigned, bits // 8
+    return _Parser(tokens, lookup, lambda _: None, condition=True).whole().number != 0
 
 
 class _Parser:
     """Recursive descent; what is not evaluated (the other side of `?:`, `&&`, `||`) is parsed, and its errors do not count."""
 
-    def __init__(
-        self,
-        tokens: Sequence[Token],
-        lookup: Callable[[str], Value | int | None],
-        sizes: Callable[[Sequence[Token]], tuple[int, bool, int] | None],
-        *,
-        condition: bool,
-    ) -> None:
+    def __init__(self, tokens: Sequence[Token], lookup: Lookup, sizes: Sizes, *, condition: bool) -> None:
         self.words: list[Token] = []
         for token in tokens:  # a shift to the right arrives as two tokens
             last = self.words[-1] if self.words else None
@@ -129,6 +101,9 @@ class _Parser:
         self.sizes = sizes
         self.condition = condition
         self.skipping = 0
+        #: Bits and sign of comparisons and logical operators: as an operand, bool is promoted to int.
+        self.boolean = (64 if condition else 32), False
+        self.unknown = "it"  # what an undecided expression depends on
 
     def whole(self) -> Value:
         result = self.ternary()
@@ -137,8 +112,6 @@ class _Parser:
         if result is None:
             raise Undecided(self.unknown)
         return result
-
-    unknown = "it"
 
     def peek(self) -> str:
         if self.at >= len(self.words):
@@ -157,10 +130,6 @@ class _Parser:
         if not self.skipping:
             raise ValueError(why)
         return Value(0)
-
-    def undecided(self, what: str) -> None:
-        if not self.skipping:
-            self.unknown = what
 
     def made(self, number: int, bits: int, unsigned: bool) -> Value:
         value = Value(number, bits, unsigned)
@@ -230,10 +199,6 @@ class _Parser:
                 return Value(int(settles), *self.boolean)
         return None if left is None or right is None else Value(int(not settles), *self.boolean)
 
-    @property
-    def boolean(self) -> tuple[int, bool]:
-        return (64, False) if self.condition else _BOOL
-
     def operate(self, operator: str, left: Value, right: Value) -> Value:
         left, right = self.promoted(left), self.promoted(right)
         a, b = left.number, right.number
@@ -244,30 +209,16 @@ class _Parser:
             return Value(shifted, left.bits, left.unsigned).wrapped()
         bits, unsigned = self.common(left, right)
         a, b = Value(a, bits, unsigned).wrapped().number, Value(b, bits, unsigned).wrapped().number
-        match operator:
-            case "==" | "!=" | "<" | "<=" | ">" | ">=":
-                holds = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
-                return Value(int(holds), *self.boolean)
-            case "/" | "%":
-                if b == 0:
-                    return self.fault("division by zero")
-                quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates
-                if not Value(quotient, bits, unsigned).fits and self.condition:
-                    return self.fault("the quotient overflows")
-                return self.made(quotient if operator == "/" else a - quotient * b, bits, unsigned)
-            case "|":
-                number = a | b
-            case "^":
-                number = a ^ b
-            case "&":
-                number = a & b
-            case "+":
-                number = a + b
-            case "-":
-                number = a - b
-            case _:
-                number = a * b
-        return self.made(number, bits, unsigned)
+        if operator in _COMPARED:
+            return Value(int(_COMPARED[operator](a, b)), *self.boolean)
+        if operator in _COMPUTED:
+            return self.made(_COMPUTED[operator](a, b), bits, unsigned)
+        if b == 0:
+            return self.fault("division by zero")
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates
+        if not Value(quotient, bits, unsigned).fits and self.condition:
+            return self.fault("the quotient overflows")
+        return self.made(quotient if operator == "/" else a - quotient * b, bits, unsigned)
 
     def unary(self) -> Value | None:
         operator = self.peek()
@@ -316,7 +267,8 @@ class _Parser:
                 raise ValueError(f"{text!r} has no known value")
             if self.peek() == "(":  # __has_include(<...>) and its like
                 self.at = min(closing_index(self.words, self.at) + 1, len(self.words))
-            self.undecided(repr(text))
+            if not self.skipping:
+                self.unknown = repr(text)
             return None
         if isinstance(found, Value):
             return found
@@ -342,9 +294,7 @@ class _Parser:
         bits, unsigned, _ = kind
         if not bits:
             return self.fault("a cast to what is no integer type")
-        if value is None:
-            return None
-        return Value(int(value.number != 0), 1, True) if bits == 1 else Value(value.number, bits, unsigned).wrapped()
+        return None if value is None else value.converted(bits, unsigned)
 
     def named_cast(self) -> Value | None:
         self.take()

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 from ..errors import DeclarationError
-from .tokens import Doubt, Token, tokenize, without_attributes
+from .tokens import Doubt, Token, closing_index, split_commas, tokenize, without_attributes
 
 _MOST_EXPANDED: Final = 100_000
 
 
 @dataclass(eq=False)
 class Macro:
-    """A `#define`; `parameters` is None for one without parentheses.
+    """A `#define`."""
 
-    Attributes
-    ----------
-    text : str
-        What stands behind the name and the parameters.
-    doubt : Doubt or None
-        Set where the meaning depends on a condition that is not decided.
-    """
-
-    text: str
-    parameters: tuple[str, ...] | None = None
+    text: str  # what stands behind the name and the parameters
+    parameters: tuple[str, ...] | None = None  # None without parentheses
     variadic: bool = False
-    doubt: Doubt | None = None
+    doubt: Doubt | None = None  # set where the meaning depends on a condition that is not decided
 
     @cached_property
     def body(self) -> tuple[Token, ...]:
@@ -41,11 +33,6 @@ class Macro:
     def words(self) -> frozenset[str]:
         """The names in the text."""
         return frozenset(NAME.findall(self.text))
-
-    @property
-    def unbalanced(self) -> bool:
-        """Whether it opens or closes braces only."""
-        return self.text.count("{") != self.text.count("}")
 
     def reads_as(self, other: Macro | None) -> bool:
         """Return whether it means the same as another for those who read declarations."""
@@ -76,13 +63,11 @@ class MacroTable(dict[str, Macro]):
     `clock` counts the changes; `at(clock)` looks names up as they were then.
     """
 
-    def __init__(self, given: Mapping[str, Macro] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.clock = 0
         self.history: dict[str, list[tuple[int, Macro | None]]] = {}
         self.journal: dict[str, Macro | None] | None = None  # what names meant before the branch that is being read
-        for name, macro in (given or {}).items():
-            self[name] = macro
 
     def _change(self, name: str, macro: Macro | None) -> None:
         if self.journal is not None:
@@ -102,32 +87,19 @@ class MacroTable(dict[str, Macro]):
             self._change(name, None)
             del self[name]
 
-    def at(self, clock: int) -> Lookup:
-        """Return the macros as they were at a time."""
-        return _Past(self.history, clock)
+    def at(self, clock: int) -> Callable[[str], Macro | None]:
+        """Return what looks macros up as they were at a time."""
+
+        def get(name: str) -> Macro | None:
+            changes = self.history.get(name, [])
+            n = bisect_right(changes, clock, key=lambda change: change[0])
+            return changes[n - 1][1] if n else None
+
+        return get
 
     def meanings(self, name: str) -> list[Macro]:
         """Return all macros of a name that there have been."""
         return [macro for _, macro in self.history.get(name, ()) if macro is not None]
-
-
-class Lookup(Protocol):
-    """Where macros are looked up."""
-
-    def get(self, name: str, /) -> Macro | None:
-        """Return the macro of a name, or None."""
-        ...
-
-
-@dataclass
-class _Past:
-    history: dict[str, list[tuple[int, Macro | None]]]
-    clock: int
-
-    def get(self, name: str, /) -> Macro | None:
-        changes = self.history.get(name)
-        n = bisect_right(changes, self.clock, key=lambda change: change[0]) if changes else 0
-        return changes[n - 1][1] if changes and n else None
 
 
 PREDEFINED: Final = {
@@ -145,7 +117,9 @@ PLATFORM_MACROS: Final = frozenset(PREDEFINED) - {"__cplusplus"}
 
 def option_macros(options: Sequence[str]) -> MacroTable:
     """Return the predefined macros, with those of ``-D`` and without those of ``-U``."""
-    macros = MacroTable({name: Macro(value) for name, value in PREDEFINED.items()})
+    macros = MacroTable()
+    for name, value in PREDEFINED.items():
+        macros[name] = Macro(value)
     for n, option in enumerate(options):
         if option.startswith("-D"):
             name, _, value = (option[2:] or next(iter(options[n + 1 : n + 2]), "")).strip().partition("=")
@@ -162,7 +136,7 @@ def strip_comments(text: str) -> str:
     return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda m: m.group(1) or " ", text, flags=re.DOTALL).strip()
 
 
-def parse_define(text: str, where: str) -> tuple[str, Macro] | None:
+def parse_define(text: str) -> tuple[str, Macro] | None:
     """Return the name and the meaning of the line ``#define ...``, or None where it is not one."""
     match = re.match(r"#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?(.*)", strip_comments(text), re.DOTALL)
     if match is None:
@@ -179,25 +153,9 @@ def parse_define(text: str, where: str) -> tuple[str, Macro] | None:
 
 def _macro_arguments(tokens: Sequence[Token], i: int) -> tuple[list[list[Token]], int] | None:
     """Read ``( a, b )`` at `i`; return the arguments and the index after the closing parenthesis."""
-    if i >= len(tokens) or tokens[i].text != "(":
+    if i >= len(tokens) or tokens[i].text != "(" or (end := closing_index(tokens, i)) == len(tokens):
         return None
-    arguments: list[list[Token]] = [[]]
-    depth = 0
-    for j in range(i, len(tokens)):
-        text = tokens[j].text
-        if text in "([{" and tokens[j].kind == "punct":
-            depth += 1
-            if depth == 1:
-                continue
-        elif text in ")]}" and tokens[j].kind == "punct":
-            depth -= 1
-            if depth == 0:
-                return arguments, j + 1
-        elif text == "," and depth == 1:
-            arguments.append([])
-            continue
-        arguments[-1].append(tokens[j])
-    return None
+    return split_commas(tokens[i + 1 : end], angles=False) or [[]], end + 1
 
 
 def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Callable[[list[Token]], list[Token]]) -> list[Token]:
@@ -206,11 +164,8 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
         arguments = [*arguments, []]
     if macro.variadic and len(arguments) >= len(parameters):
         last = len(parameters) - 1
-        joined: list[Token] = []
-        for n, part in enumerate(arguments[last:]):
-            if n:
-                joined.append(Token("punct", ",", 0, 0, 0))
-            joined += part
+        comma = Token("punct", ",", 0, 0, 0)
+        joined = [token for part in arguments[last:] for token in (comma, *part)][1:]
         arguments = [*arguments[:last], joined]
     bound = dict(zip(parameters, arguments, strict=False))
     out: list[Token] = []
@@ -267,23 +222,24 @@ class Budget:
 
 def expand_macros(
     tokens: Sequence[Token],
-    macros: Lookup,
+    macro_of: Callable[[str], Macro | None],
+    budget: Budget,
     hidden: frozenset[str] = frozenset(),
-    budget: Budget | None = None,
 ) -> list[Token]:
     """Expand object-like and function-like macros; every token made carries the position of the macro's use.
+
+    Those in `hidden` are being expanded.
 
     Raises
     ------
     DeclarationError
         If they become more tokens than the budget has.
     """
-    budget = budget or Budget()
     out: list[Token] = []
     i = 0
     while i < len(tokens):
         token = tokens[i]
-        macro = macros.get(token.text) if token.kind == "name" and token.text not in hidden else None
+        macro = macro_of(token.text) if token.kind == "name" and token.text not in hidden else None
         if macro is None:
             out.append(token)
             i += 1
@@ -301,7 +257,7 @@ def expand_macros(
             arguments, after = found
             budget.spend(after - i, token)
             end = max(end, tokens[after - 1].end)
-            made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden, budget))
+            made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
         # The halves of >> go on touching each other.
@@ -313,6 +269,6 @@ def expand_macros(
             Token(t.kind, t.text, token.start, ends[n], token.line, t.doubt or doubt) if t.kind != "block" else t
             for n, t in enumerate(made)
         ]
-        out += expand_macros(made, macros, inner, budget)
+        out += expand_macros(made, macro_of, budget, inner)
         i = after
     return out

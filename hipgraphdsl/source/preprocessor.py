@@ -1,8 +1,7 @@
 """Conditionals: which lines of a source are compiled.
 
-What compilers define is not known where a module is declared, so a condition may be undecided. `Conditionals` then either refuses
-the line (the CPU runtime, which compiles what it reads) or lets every branch be read, and what is read carries a `Doubt`: the
-declarations decide whether anything depends on it.
+What compilers define is not known where a module is declared, so a condition may be undecided. `Conditionals` then lets every
+branch be read, and what is read carries a `Doubt`: the declarations decide whether anything depends on it.
 """
 
 from __future__ import annotations
@@ -52,26 +51,12 @@ class _Branch:
 
 
 class Conditionals:
-    """Follows `#if`, `#define` and `#undef` through a source.
+    """Follows `#if`, `#define` and `#undef` through a source: `macros` is changed to what holds after each line."""
 
-    Parameters
-    ----------
-    macros : dict
-        Changed to what holds after each line.
-    where : str
-        What error messages call the source.
-    budget : Budget, optional
-        Tokens that macros in conditions may become.
-    decided : bool
-        Whether `macros` has all that the compiler defines: a condition that cannot be decided all the same is refused. Otherwise
-        all its branches are read, and `doubt` says so.
-    """
-
-    def __init__(self, macros: dict[str, Macro], where: str, *, budget: Budget | None = None, decided: bool = True) -> None:
+    def __init__(self, macros: MacroTable, where: str, budget: Budget) -> None:
         self.macros = macros
         self.where = where
-        self.decided = decided
-        self.budget = budget or Budget()
+        self.budget = budget
         self.doubt: Doubt | None = None
         self.headers = False  # whether a header of the system has been included
         self.unread = False  # whether a header has that cannot be read
@@ -112,20 +97,12 @@ class Conditionals:
             self._leave_branch()
             self._merge(self._open.pop())
         elif word == "define" and self.reading:
-            defined = parse_define(text, self.where)
+            defined = parse_define(text)
             if defined is not None:
                 self.macros[defined[0]] = defined[1]
         elif word == "undef" and self.reading:
-            self._set(rest.strip(), None)
+            self.macros.set(rest.strip(), None)
         return word
-
-    def _set(self, name: str, macro: Macro | None) -> None:
-        if macro is not None:
-            self.macros[name] = macro
-        elif isinstance(self.macros, MacroTable):
-            self.macros.set(name, None)
-        else:
-            self.macros.pop(name, None)
 
     def _branch(self, holds: bool | str, text: str, line: int) -> None:
         """Begin a branch; where its condition is undecided, `holds` is a str that says why."""
@@ -140,13 +117,10 @@ class Conditionals:
         else:
             written = " ".join(strip_comments(text).split())
             holds = f"line {line}: {written if len(written) <= 80 else written[:77] + '...'!r} depends on {holds}"
-            if self.decided or not isinstance(self.macros, MacroTable):
-                raise DeclarationError(f"{self.where}, {holds}; put what it decides into the source, or give options=['-D...']")
             holds = branch.doubt.reason if branch.doubt else f"{holds} (options=['-D...'] may say what holds)"
             branch.reading = True
         self._numbered += 1
         self.doubt = branch.doubt = Doubt(holds, self._numbered)
-        assert isinstance(self.macros, MacroTable)
         branch.journal, self.macros.journal = self.macros.journal, {}
 
     def _leave_branch(self) -> None:
@@ -154,7 +128,6 @@ class Conditionals:
         branch = self._open[-1]
         if branch.reading and branch.doubt is not None:
             macros = self.macros
-            assert isinstance(macros, MacroTable)
             before, macros.journal = macros.journal or {}, branch.journal
             branch.ends.append({name: macros.get(name) for name in before})
             for name, macro in before.items():
@@ -172,12 +145,12 @@ class Conditionals:
             found = [end.get(name, self.macros.get(name)) if name in end else self.macros.get(name) for end in ends]
             defined = [macro for macro in found if macro is not None]
             if not defined:
-                self._set(name, None)
+                self.macros.set(name, None)
             elif len(defined) == len(found) and all(macro.reads_as(defined[0]) for macro in defined[1:]):
-                self._set(name, defined[0])
+                self.macros.set(name, defined[0])
             else:
                 first = defined[0]
-                self._set(name, Macro(first.text, first.parameters, first.variadic, first.doubt or doubt))
+                self.macros.set(name, Macro(first.text, first.parameters, first.variadic, first.doubt or doubt))
 
     # -- conditions ------------------------------------------------------------------------------------------------
 
@@ -212,7 +185,7 @@ class Conditionals:
                 i += 1
         return [
             t._replace(kind="name", text=f"macro {t.text}") if t.doubt is not None else t
-            for t in expand_macros(resolved, self.macros, budget=self.budget)
+            for t in expand_macros(resolved, self.macros.get, self.budget)
         ]
 
     def _defined(self, name: str) -> bool | str:
@@ -222,7 +195,7 @@ class Conditionals:
             return True if macro.doubt is None else macro.doubt.reason
         if self._value(name, 0) is None:
             return f"{name!r}, which only the compiler knows"
-        return name in _LIMITS or (name in _COMPILERS and not self.decided)
+        return name in _LIMITS or name in _COMPILERS
 
     def _value(self, name: str, line: int) -> Value | int | None:
         """Return the value of a name that is not a macro: 0, or None where a header or the compiler may define it."""
@@ -233,8 +206,6 @@ class Conditionals:
         if name in _LIMITS:
             number = _LIMITS[name]
             return Value(number, 64, name[0] in "US" and number >= 2**32 - 1) if self.headers else None
-        if self.decided:
-            return 0
         if name in _COMPILERS:
             return _COMPILERS[name]
         return None if self.unread or _RESERVED.match(name) or _OF_HEADERS.fullmatch(name) else 0

@@ -15,16 +15,11 @@ MOST_TOKENS: Final = 250_000
 class Doubt(NamedTuple):
     """Why it is not known whether the compiler sees a token.
 
-    Attributes
-    ----------
-    reason : str
-        ``"line 3: '#if __has_builtin(f)' depends on ..."``.
-    branch : int
-        Number of the branch of the conditional that holds the token, from 1; 0 for a token that a macro made whose meaning
-        depends on the conditional.
+    `branch` is the number of the branch of the conditional that holds it, from 1; 0 for a token that a macro made whose meaning
+    depends on the conditional.
     """
 
-    reason: str
+    reason: str  # "line 3: '#if __has_builtin(f)' depends on ..."
     branch: int
 
 
@@ -174,10 +169,10 @@ def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple
     return found, i
 
 
-def split_commas(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Split at the commas outside of all brackets, angle brackets of template arguments among them."""
+def split_commas(tokens: Sequence[Token], *, angles: bool = True) -> list[list[Token]]:
+    """Split at the commas outside of all brackets, with `angles` those of template arguments among them."""
     parts: list[list[Token]] = [[]]
-    angles: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     looked = 0  # up to where angle brackets have been paired
     i = 0
     while i < len(tokens):
@@ -185,10 +180,10 @@ def split_commas(tokens: Sequence[Token]) -> list[list[Token]]:
         end = i
         if token.text in OPENING:
             end = min(closing_index(tokens, i), len(tokens) - 1)
-        elif token.text == "<" and i and tokens[i - 1].kind == "name":
+        elif angles and token.text == "<" and i and tokens[i - 1].kind == "name":
             if i >= looked:
-                angles, looked = _angles(tokens, i)
-            end = angles.get(i, i)
+                pairs, looked = _angles(tokens, i)
+            end = pairs.get(i, i)
         if token.text == "," and token.kind == "punct":
             parts.append([])
         else:

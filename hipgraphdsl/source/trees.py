@@ -92,30 +92,15 @@ class Opaque(NamedTuple):
 
 
 class Declare(NamedTuple):
-    """A variable.
-
-    Attributes
-    ----------
-    slot : int
-    name : str
-    type : CType or None
-        None where the layout is unknown or `auto` leaves it to the initializer.
-    deduced : bool
-        Whether it is `auto`.
-    bounds : tuple of expressions
-        Of an array.
-    initializer : expression or None
-    space : str
-        ``local``, ``shared``, ``dynamic`` (extern __shared__) or ``static``.
-    """
+    """A variable."""
 
     slot: int
     name: str
-    type: CType | None
-    deduced: bool
-    bounds: tuple[Any, ...]
+    type: CType | None  # None where the layout is unknown or `auto` leaves it to the initializer
+    deduced: bool  # it is `auto`
+    bounds: tuple[Any, ...]  # of an array
     initializer: Any
-    space: str
+    space: str  # ``local``, ``shared``, ``dynamic`` (extern __shared__) or ``static``
 
 
 class Block(NamedTuple):

@@ -4,46 +4,28 @@ from __future__ import annotations
 
 import importlib
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .expressions import Value, evaluate
+from .expressions import Value, constant
 from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
 
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A C++ type as a kernel's parameter or a device variable has it.
+    """A C++ type as a kernel's parameter or a device variable has it."""
 
-    Attributes
-    ----------
-    spelling : str
-        The base type as written, without const and pointers.
-    dtype : numpy.dtype or None
-        Type of one element; None for void and for types whose layout is unknown.
-    lanes : int
-        Elements of a vector type (float4: 4), else 1.
-    size, align : int
-        Bytes of the base type; 0 where the layout is unknown.
-    const : bool
-        Whether the base type is const.
-    pointers : int
-        Levels of indirection above the base type.
-    opaque : str
-        ``"void"``, ``"struct"`` or ``"enum"`` where dtype is None.
-    """
-
-    spelling: str
-    dtype: np.dtype[Any] | None = None
-    lanes: int = 1
-    size: int = 0
+    spelling: str  # the base type as written, without const and pointers
+    dtype: np.dtype[Any] | None = None  # of one element; None for void and for types whose layout is unknown
+    lanes: int = 1  # elements of a vector type (float4: 4)
+    size: int = 0  # bytes of the base type; 0 where the layout is unknown
     align: int = 1
-    const: bool = False
-    pointers: int = 0
-    opaque: str = ""
+    const: bool = False  # the base type is const
+    pointers: int = 0  # levels of indirection above the base type
+    opaque: str = ""  # "void", "struct" or "enum" where dtype is None
 
 
 def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:
@@ -51,74 +33,44 @@ def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:
     return CType(spelling, kind, 1, kind.itemsize, align or kind.alignment)
 
 
+#: Scalar types by NumPy's names.
+_SCALARS: Final = {
+    "?": "bool",
+    "i1": "char, signed char",  # HIP's char is signed on every device
+    "u1": "unsigned char, uchar, byte",
+    "i2": "short",
+    "u2": "unsigned short, ushort",
+    "i4": "int",
+    "u4": "unsigned int, uint",
+    "i8": "long, long long, longlong, ssize_t, ptrdiff_t, intptr_t, intmax_t",
+    "u8": "unsigned long, unsigned long long, ulong, ulonglong, size_t, uintptr_t, uintmax_t",
+    "f2": "half, __half, _Float16, __fp16",
+    "f4": "float",
+    "f8": "double",
+}
+_SIZED: Final = {"i": ("int{}_t", "int_least{}_t", "__int{}_t", "__int{}"), "u": ("uint{}_t", "uint_least{}_t", "__uint{}_t")}
+_VECTORS: Final = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "longlong", "ulonglong", "float", "double")
+
+
 def _make_types() -> dict[str, CType]:
-    scalars = {
-        "bool": "?",
-        "char": "i1",  # HIP's char is signed on every device
-        "signed char": "i1",
-        "unsigned char": "u1",
-        "short": "i2",
-        "unsigned short": "u2",
-        "int": "i4",
-        "unsigned int": "u4",
-        "long": "i8",
-        "unsigned long": "u8",
-        "long long": "i8",
-        "unsigned long long": "u8",
-        "float": "f4",
-        "double": "f8",
-        "size_t": "u8",
-        "ssize_t": "i8",
-        "ptrdiff_t": "i8",
-        "intptr_t": "i8",
-        "uintptr_t": "u8",
-        "intmax_t": "i8",
-        "uintmax_t": "u8",
-        "uchar": "u1",
-        "ushort": "u2",
-        "uint": "u4",
-        "ulong": "u8",
-        "longlong": "i8",
-        "ulonglong": "u8",
-        "half": "f2",
-        "__half": "f2",
-        "_Float16": "f2",
-        "__fp16": "f2",
-        "byte": "u1",
-    }
+    types = {name: _scalar(name, code) for code, names in _SCALARS.items() for name in names.split(", ")}
     for bits in (8, 16, 32, 64):
-        for family in ("int{}_t", "int_least{}_t", "__int{}_t", "__int{}"):
-            scalars[family.format(bits)] = f"i{bits // 8}"
-        for family in ("uint{}_t", "uint_least{}_t", "__uint{}_t"):
-            scalars[family.format(bits)] = f"u{bits // 8}"
-    types = {name: _scalar(name, code) for name, code in scalars.items()}
-    for name, align in (("hipFloatComplex", 8), ("hipComplex", 8), ("cuFloatComplex", 8), ("cuComplex", 8)):
-        types[name] = _scalar(name, "c8", align)
+        for sign, families in _SIZED.items():
+            for name in (family.format(bits) for family in families):
+                types[name] = _scalar(name, f"{sign}{bits // 8}")
+    for name in ("hipFloatComplex", "hipComplex", "cuFloatComplex", "cuComplex"):
+        types[name] = _scalar(name, "c8", 8)
     for name in ("hipDoubleComplex", "cuDoubleComplex"):
         types[name] = _scalar(name, "c16", 16)
     for stem in ("complex", "std::complex", "thrust::complex"):
         types[f"{stem}<float>"] = _scalar(f"{stem}<float>", "c8")
         types[f"{stem}<double>"] = _scalar(f"{stem}<double>", "c16")
-    vectors = {
-        "char": "i1",
-        "uchar": "u1",
-        "short": "i2",
-        "ushort": "u2",
-        "int": "i4",
-        "uint": "u4",
-        "long": "i8",
-        "ulong": "u8",
-        "longlong": "i8",
-        "ulonglong": "u8",
-        "float": "f4",
-        "double": "f8",
-    }
-    for stem, code in vectors.items():
-        dtype = np.dtype(code)
+    for stem in _VECTORS:
+        size = types[stem].size
         for lanes in (1, 2, 3, 4):
             # HIP aligns vectors of 2 and 4 to their size, and vectors of 3 to their element.
-            align = dtype.itemsize * (1 if lanes == 3 else lanes)
-            types[f"{stem}{lanes}"] = CType(f"{stem}{lanes}", dtype, lanes, dtype.itemsize * lanes, align)
+            align = size * (1 if lanes == 3 else lanes)
+            types[f"{stem}{lanes}"] = CType(f"{stem}{lanes}", types[stem].dtype, lanes, size * lanes, align)
     for name in ("half2", "__half2"):
         types[name] = CType(name, np.dtype("f2"), 2, 4, 4)
     types["dim3"] = CType("dim3", np.dtype("u4"), 3, 12, 4)
@@ -246,36 +198,30 @@ class Scope:
                     self.define(tokens[n - 1].text, Constant(tokens[n + 1 :]), doubt)
                     return
 
-    def _lookup(self, busy: frozenset[str]) -> Callable[[str], Value | None]:
-        def value(name: str) -> Value | None:
-            if name in self.doubts:
-                raise ValueError(self.doubts[name])
-            constant = self.constants.get(name)
-            if constant is None or name in busy:
-                return None
-            number = evaluate(constant.tokens, self._lookup(busy | {name}), self.size_of)
-            if constant.bits:
-                bits, unsigned = constant.bits, constant.unsigned
-            else:
-                bits, unsigned = next((kind for kind in ((32, False), (64, False)) if Value(number, *kind).fits), (64, True))
-            return Value(int(number != 0) if bits == 1 else number, bits, unsigned).wrapped()
-
-        return value
+    def _value(self, name: str, busy: frozenset[str] = frozenset()) -> Value | int | None:
+        """Return the value of a name; one in `busy` is being computed and has none."""
+        if name in self.doubts:
+            raise ValueError(self.doubts[name])
+        known = self.constants.get(name)
+        if known is None or name in busy:
+            return None
+        value = constant(known.tokens, lambda inner: self._value(inner, busy | {name}), self.size_of)
+        return value.converted(known.bits, known.unsigned) if known.bits else value.number
 
     def constant(self, name: str) -> Value | None:
         """Return a named constant whose type is written; None where there is none, or not one alone."""
-        known = self.constants.get(name)
         try:
-            return self._lookup(frozenset())(name) if known is not None and known.bits and name not in self.ambiguous else None
+            value = None if name in self.ambiguous else self._value(name)
         except ValueError:
             return None
+        return value if isinstance(value, Value) else None
 
     def evaluate(self, tokens: Sequence[Token]) -> int:
         """Evaluate an integer constant expression; raises ValueError."""
         doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
         if doubt is not None:
             raise ValueError(doubt.reason)
-        return evaluate(tokens, self._lookup(frozenset()), self.size_of)
+        return constant(tokens, self._value, self.size_of).number
 
     def size_of(self, words: Sequence[Token]) -> tuple[int, bool, int] | None:
         """Return bits and sign of the integer type that words name, 0 bits for other types, and its bytes; None where unknown."""

@@ -39,7 +39,7 @@ _DIGRAPHS: Final = {"<%": "{ ", "%>": " }", "<:": "[ ", ":>": " ]", "%:": "# "}
 _SPACE_ATTRIBUTE: Final = re.compile(r"__attribute(?:__)?\s*\(\(\s*(?:__)?(device|constant|managed|global|shared)(?:__)?\s*\)\)")
 _SPLICE: Final = re.compile(r"\\[ \t]*\r?\n")
 
-UNDECIDED_TEXT: Final = re.compile("\x01[^\x02]*\x02")
+UNDECIDED_TEXT: Final = re.compile("\x01([^\x02]*)\x02")
 """In the text of a block: branches of conditionals that are not decided."""
 
 
@@ -55,15 +55,7 @@ def include_folders(options: Sequence[str]) -> list[Path]:
 
 
 class Headers:
-    """The project's own headers: those in folders of ``-I``.
-
-    Parameters
-    ----------
-    options : sequence of str
-        Compiler options.
-    texts : mapping of str to str, optional
-        Their texts by path, as a file stores them; the disk is then not looked at.
-    """
+    """The project's own headers: those in folders of ``-I``, or their `texts` by path, as a file stores them."""
 
     def __init__(self, options: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> None:
         self.folders = include_folders(options)
@@ -90,14 +82,6 @@ class Unit:
 
     Everything between the braces of a function, a struct or an initialiser is one token of kind ``block``: its text without
     preprocessor lines and branches that are not compiled; `start` is the time of `macros` at its end. `tokens_of` reads it.
-
-    Attributes
-    ----------
-    macros : MacroTable
-    unread : list of str
-        Headers of the project's own that are not found.
-    redefining : set of int
-        The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
     """
 
     def __init__(self, source: str, where: str, options: Sequence[str] = (), headers: Headers | None = None,
@@ -107,9 +91,10 @@ class Unit:
         self.macros = option_macros(options)
         self.headers = headers or Headers(options)
         self.budget = budget or Budget()
-        self.unread: list[str] = []
+        self.unread: list[str] = []  # headers of the project's own that are not found
+        #: The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
         self.redefining: set[int] = set()
-        self.conditionals = Conditionals(self.macros, where, budget=self.budget, decided=False)
+        self.conditionals = Conditionals(self.macros, where, self.budget)
         self._once: set[str] = set()
         self._count = 0
         self._directives = 0
@@ -132,10 +117,10 @@ class Unit:
                     depth -= 1
                 if depth > 0 or token.text not in (";", "{", "}"):
                     continue
-            yield from expand_macros(pending, self.macros, budget=self.budget)
+            yield from expand_macros(pending, self.macros.get, self.budget)
             pending.clear()
             depth = max(depth, 0) if token is None else 0
-        yield from expand_macros(pending, self.macros, budget=self.budget)
+        yield from expand_macros(pending, self.macros.get, self.budget)
 
     def _raw(self, text: str, where: str, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
         """Yield the tokens of a file before macro expansion, and None before each preprocessor line."""
@@ -163,20 +148,18 @@ class Unit:
 
     def _opens_scope(self, head: list[Token]) -> bool:
         if any(token.text in self.macros for token in head):
-            head = expand_macros(head, self.macros, budget=self.budget)
+            head = expand_macros(head, self.macros.get, self.budget)
         texts = [token.text for token in head]
         return "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(head) == 2 and head[1].kind == "string")
 
     def _line(self, token: Token, lexer: Lexer, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
         """Follow a preprocessor line."""
-        reading = self._follow(token, lexer) == "include"
-        if reading:
-            path = self._included(token.text, folders)
-            if path is not None:
-                if depth >= 32:
-                    raise DeclarationError(f"{lexer.where}, line {token.line}: includes are nested more than 32 deep")
-                yield from self._raw(self.headers.texts[path], f"header {path!r}", [Path(path).parent], depth + 1)
-                yield None
+        path = self._included(token.text, folders) if self._follow(token, lexer) == "include" else None
+        if path is not None:
+            if depth >= 32:
+                raise DeclarationError(f"{lexer.where}, line {token.line}: includes are nested more than 32 deep")
+            yield from self._raw(self.headers.texts[path], f"header {path!r}", [Path(path).parent], depth + 1)
+            yield None
 
     def _follow(self, token: Token, lexer: Lexer) -> str:
         self._directives += 1
@@ -186,7 +169,7 @@ class Unit:
         guard = _GUARD.match(lexer.text, token.start)
         self.conditionals.where = lexer.where
         word = self.conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
-        if word == "define" and reading and ("{" in token.text) | ("}" in token.text):
+        if word == "define" and reading:
             self._flat = self._flat or token.text.count("{") != token.text.count("}")
         return word if reading else ""
 
@@ -239,17 +222,17 @@ class Unit:
                 line += text.count("\n", counted, found.start())
                 lexer.position, lexer.line, lexer.line_start = found.start(), line, True
                 token = lexer.directive()
-                word = re.match(r"#\s*(\w*)", token.text)
-                ends = word is not None and word.group(1) in ("elif", "elifdef", "elifndef", "else", "endif")
+                word = re.sub(r"#\s*(\w*).*", r"\1", token.text, flags=re.DOTALL)
+                ends = word in ("elif", "elifdef", "elifndef", "else", "endif")
                 if ends and conditionals.doubtful and conditionals.doubt is not None and depth != (depths or [0])[-1]:
                     raise DeclarationError(
                         f"{lexer.where}, line {token.line}: {conditionals.doubt.reason}, and this branch does not close the"
                         " braces that it opens; let each branch close its own"
                     )
                 followed = self._follow(token, lexer)
-                if word is not None and word.group(1) in ("if", "ifdef", "ifndef"):
+                if word in ("if", "ifdef", "ifndef"):
                     depths.append(depth)
-                elif word is not None and word.group(1) == "endif" and depths:
+                elif word == "endif" and depths:
                     depths.pop()
                 if followed == "include" and self._included(token.text, ()) is not None:
                     self.unread.append(token.text.partition("include")[2].strip())
@@ -292,21 +275,14 @@ class Unit:
             if token.kind != "block":
                 out.append(token)
                 continue
-            at = 0
             tokens: list[Token] = []
             doubt = token.doubt or Doubt("a conditional inside it", 0)
-            text = token.text
-
-            def read(start: int, stop: int, text: str = text, first: int = token.line) -> Lexer:
-                return Lexer(text[start:stop], self.where, first + text.count("\n", 0, start))
-
-            for part in UNDECIDED_TEXT.finditer(text):
-                tokens += read(at, part.start())
-                tokens += [t._replace(doubt=doubt) for t in read(part.start() + 1, part.end() - 1)]
-                at = part.end()
-            tokens += read(at, len(text))
-            tokens = [t for t in tokens if t.kind != "directive"]
-            out += expand_macros(tokens, self.macros.at(token.start), budget=self.budget)
+            line = token.line
+            for n, part in enumerate(UNDECIDED_TEXT.split(token.text)):  # every other part is not decided
+                read = (t for t in Lexer(part, self.where, line) if t.kind != "directive")
+                tokens += (t._replace(doubt=doubt) for t in read) if n % 2 else read
+                line += part.count("\n")
+            out += expand_macros(tokens, self.macros.at(token.start), self.budget)
         return out
 
     def reach(self, names: set[str]) -> tuple[set[str], bool]:
@@ -383,9 +359,4 @@ def _plain(text: str) -> str:
         text = "".join(out)
     if re.search(r"<%|%>|<:|:>|%:", text):
         text = _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)
-    return space_words(text)
-
-
-def space_words(text: str) -> str:
-    """Write ``__attribute__((device))`` and its like as ``__device__``; every line break stays."""
     return _SPACE_ATTRIBUTE.sub(lambda m: f"__{m.group(1)}__" + "\n" * m.group().count("\n"), text)

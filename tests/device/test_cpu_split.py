@@ -152,14 +152,14 @@ __global__ void conditional(int* x, int n) {
 """
 WARPS = r"""
 __device__ float warp_sum(float v) { for (int o = warpSize / 2; o > 0; o /= 2) v += __shfl_down(v, o); return v; }
-template <class V, int FIRST> __device__ V butterfly(V v) {
+__device__ int butterfly(int v) {
 #pragma unroll
-  for (int o = FIRST; o > 0; o >>= 1) v += __shfl_xor(v, o);
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor(v, o);
   return v; }
 __device__ int scan(int v, int lane) {
   for (int d = 1; d < warpSize; d *= 2) { int y = __shfl_up(v, d); if (lane >= d) v += y; } return v; }
-__device__ int whole_block(int v) {
-  __shared__ int s[64]; int lane = T % warpSize, warp = T / warpSize; v = butterfly<int, 16>(v);
+__device__ int whole_block(int* s, int v) {
+  int lane = T % warpSize, warp = T / warpSize; v = butterfly(v);
   if (lane == 0) s[warp] = v; __syncthreads(); return s[0] + s[(N - 1) / warpSize]; }
 __device__ void pass() { __syncthreads(); }
 __global__ void within(int* x, int n) { pass(); x[T] += n; __syncthreads(); x[T]++; }
@@ -175,8 +175,7 @@ __global__ void masked_sums(int* x, int n) {
   for (int o = 8; o; o /= 2) v += __shfl_xor_sync(~0ull, v, o, 16); x[T] += v;
   x[T] ^= (int)__ballot_sync(~0ull, v & 1); }
 __global__ void butterflies(int* x, int n) {
-  short s = x[T]; x[T] = butterfly<int, 16>(x[T]) - n; s = butterfly<short, 4>(s);
-  double d = butterfly<double, 32>(0.5 * s); x[T] += s + (int)d; }
+  short s = x[T]; x[T] = butterfly(x[T]) - n; s = butterfly(s); double d = butterfly(0.5 * s); x[T] += s + (int)d; }
 __global__ void scans(int* x, int n) { int v = x[T], lane = T % warpSize; v = scan(v, lane); x[T] = v; __syncwarp(); x[T] += n; }
 __global__ void votes(int* x, int n) {
   int lane = T % warpSize, u; unsigned long long odd = __ballot(x[T] & 1);
@@ -196,9 +195,10 @@ __global__ void gone(int* x, int n) {
   x[t] += v + __popcll(__activemask()); if (x[t] & 1) x[t] = __shfl(v, 0); }
 __global__ void varying(int* x, int n) {
   int t = T; x[t] += __shfl(x[t], x[t]) * 3; x[t] -= __shfl_up(n, t % 5); x[t] ^= __shfl_down(t, x[t] % 9, 1 << (n % 7 % 6)); }
-template <int K> __device__ int extent(int w) { char few[K]; w = __shfl(w, K); return w + sizeof few; }
-__global__ void by_extent(int* x, int n) { const int K = 3; x[T] = extent<2>(x[T]); x[T] += K; }
-__global__ void in_functions(int* x, int n) { x[T] += whole_block(x[T]); x[T] = (int)warp_sum((float)x[T]) * n; }
+__device__ int extent(int w) { char few[2]; w = __shfl(w, 2); return w + sizeof few; }
+__global__ void by_extent(int* x, int n) { const int K = 3; x[T] = extent(x[T]); x[T] += K; }
+__global__ void in_functions(int* x, int n) {
+  __shared__ int s[64]; x[T] += whole_block(s, x[T]); x[T] = (int)warp_sum((float)x[T]) * n; }
 __global__ void asked(int* x, int n) { int v = x[T]; if (__any(v == 3)) v += __popcll(__ballot(v & 4)); x[T] = v; }
 __global__ void conditions(int* x, int n) {
   int t = T; if (n > 3) x[t] = __shfl_xor(x[t], 4);
@@ -230,6 +230,19 @@ __device__ void scan_into(int& v, int d) { int y = __shfl_up(v, d); if (T % warp
 __global__ void by_reference(int* x, int n) { int v = x[T]; scan_into(v, 2); x[T] = v; }
 __device__ int letters(int v) { return 'v' + __shfl(v, 1); }
 __global__ void spelled(int* x, int n) { x[T] = letters(x[T]); }
+template <class V, int FIRST> __device__ V pattern_sum(V v) {
+#pragma unroll
+  for (int o = FIRST; o > 0; o >>= 1) v += __shfl_xor(v, o);
+  return v; }
+__global__ void by_pattern(int* x, int n) {
+  short s = x[T]; x[T] = pattern_sum<int, 16>(x[T]) - n; s = pattern_sum<short, 4>(s);
+  double d = pattern_sum<double, 32>(0.5 * s); x[T] += s + (int)d; }
+template <int K> __device__ int pattern_extent(int w) { char few[K]; w = __shfl(w, K); return w + sizeof few; }
+__global__ void by_pattern_extent(int* x, int n) { const int K = 3; x[T] = pattern_extent<2>(x[T]); x[T] += K; }
+__device__ int shares(int v) {
+  __shared__ int s[64]; int lane = T % warpSize, warp = T / warpSize; v += __shfl_xor(v, 16);
+  if (lane == 0) s[warp] = v; __syncthreads(); return s[0] + s[(N - 1) / warpSize]; }
+__global__ void shares_in_a_function(int* x, int n) { x[T] += shares(x[T]); x[T] += n; }
 template <int K> __device__ int lettered(int w) { w = __shfl(w, K); return w + 'K'; }
 __global__ void letter(int* x, int n) { x[T] = lettered<2>(x[T]); }
 __device__ int hgcpu_w1(int v) { return v + 3; }

@@ -15,7 +15,7 @@ import pytest
 from hipgraphdsl.document.parts import module_data, module_of
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.kernels import ArgumentPacker, Kernel, KernelParameter, Module, Signature, check_argument
-from hipgraphdsl.source import Budget, evaluate, tokenize
+from hipgraphdsl.source import Budget, Scope, tokenize
 
 SCALE = 'extern "C" __global__ void scale(float* x, float a, size_t n) { x[0] = a; }\n'
 
@@ -602,7 +602,7 @@ def test_repr_shows_the_signature() -> None:
      ("!0 && 2 > 1", 1), ("sizeof(float) * 4", 16), ("(int)3u + 010", 11), ("1'000ull % 7", 6)],
 )  # fmt: skip
 def test_constant_expression_is_evaluated(text: str, value: int) -> None:
-    assert evaluate(tokenize(text), lambda _: None) == value
+    assert Scope({}).evaluate(tokenize(text)) == value
 
 
 def test_macros_that_multiply_without_end_are_refused() -> None:

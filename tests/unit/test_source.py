@@ -17,7 +17,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.errors import CheckError, DeclarationError, HipError
-from hipgraphdsl.source import Macro, evaluate, evaluate_condition, expand_macros, tokenize
+from hipgraphdsl.source import Budget, Macro, Scope, evaluate_condition, expand_macros, tokenize
 
 KERNEL = "__global__ void k(float* x) {}\n"
 
@@ -42,13 +42,13 @@ def sizes(source: str, kernel: str = "k", **options: Any) -> list[int]:
     ],
 )  # fmt: skip
 def test_constant_expression_has_the_types_of_cpp(text: str, value: int) -> None:
-    assert evaluate(tokenize(text), lambda _: None) == value
+    assert Scope({}).evaluate(tokenize(text)) == value
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "2147483647 + 1", "1 << 32", "nothing + 1", "1.5", "99999999999999999999"])
 def test_constant_expression_that_cpp_refuses_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        evaluate(tokenize(text), lambda _: None)
+        Scope({}).evaluate(tokenize(text))
 
 
 def test_constant_keeps_the_type_of_its_declaration() -> None:
@@ -116,15 +116,15 @@ def test_conditions_are_those_of_the_compiler() -> None:
 )
 def test_macros_become_what_the_compiler_makes_of_them(defines: dict[str, Any], use: str, wanted: str) -> None:
     macros = {name: Macro(text, names, bool(names) and names[-1] == "__VA_ARGS__") for name, (names, text) in defines.items()}
-    assert " ".join(t.text for t in expand_macros(tokenize(use), macros)) == wanted
+    assert " ".join(t.text for t in expand_macros(tokenize(use), macros.get, Budget())) == wanted
 
 
 def test_a_shift_to_the_right_goes_through_macros() -> None:
     macros = {"M": Macro("(x)", ("x",)), "N": Macro("M(M(x) >> 1)", ("x",)), "SHIFT": Macro("32 >> 2")}
-    tokens = expand_macros(tokenize("M(8 >> 1) == 4 && N(64>>1) == 16 && M(SHIFT) == 8 && SHIFT == 8"), macros)
+    tokens = expand_macros(tokenize("M(8 >> 1) == 4 && N(64>>1) == 16 && M(SHIFT) == 8 && SHIFT == 8"), macros.get, Budget())
     assert evaluate_condition(tokens, lambda _: 0)
     with pytest.raises(ValueError):
-        evaluate_condition(expand_macros(tokenize("M(8 > > 1)"), macros), lambda _: 0)
+        evaluate_condition(expand_macros(tokenize("M(8 > > 1)"), macros.get, Budget()), lambda _: 0)
 
 
 # -- conditionals ------------------------------------------------------------------------------------------------------

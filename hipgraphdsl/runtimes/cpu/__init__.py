@@ -24,7 +24,7 @@ from ...errors import HipError, RuntimeUnavailable
 from ...target import Target
 from ..data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import HipAbiRuntime
-from ..hip_calls import ERROR_NOT_READY
+from ..hip_calls import ERROR_NOT_READY, does, tells
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 log = logging.getLogger("hipgraphdsl")
@@ -52,15 +52,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuSemaphoreDestroy": (c_void_p,),
     "hgcpuSemaphoreValue": (c_void_p, c_void_p),
     "hgcpuSemaphoreSignal": (c_void_p, c_uint64),
-    "hipSignalExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
-    "hipWaitExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
 }
-
-
-class _SemaphoreParams(ctypes.Structure):
-    """hipExternalSemaphoreSignalParams and hipExternalSemaphoreWaitParams: the value stands first in both."""
-
-    _fields_ = (("value", c_uint64), ("other", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16))
 
 
 @functools.cache
@@ -80,8 +72,7 @@ def runtime_library() -> Path:
         )
     folder = Path(__file__).parent
     # `runtime.cpp` includes the headers, so one unit is compiled and calls between its parts can be inlined.
-    names = ["runtime.cpp", *_headers((folder / "runtime.cpp").read_text(), folder)]
-    sources = {name: (folder / name).read_text() for name in names}
+    sources = {path.name: path.read_text() for path in (folder / "runtime.cpp", *folder.glob("*.h"))}
     compiler = find_compiler()
     try:
         return build(compiler, sources, ("-O2",), stem="runtime", what="the CPU runtime")
@@ -92,20 +83,6 @@ def runtime_library() -> Path:
             runtime="cpu",
             missing="compiler",
         ) from error
-
-
-def _headers(text: str, folder: Path) -> list[str]:
-    """Return the headers of this folder that a source includes, directly or not."""
-    found: list[str] = []
-    queue = [text]
-    while queue:
-        for line in queue.pop().splitlines():
-            if line.startswith('#include "'):
-                name = line.split('"')[1]
-                if name not in found:
-                    found.append(name)
-                    queue.append((folder / name).read_text())
-    return sorted(found)
 
 
 class CpuRuntime(HipAbiRuntime):
@@ -141,6 +118,7 @@ class CpuRuntime(HipAbiRuntime):
         for api, prototype in _EXTENSIONS.items():
             function = getattr(library, api)
             function.argtypes, function.restype = prototype, c_int
+            setattr(self._hip, api, function)
         for api in ("hgcpuHostFuncFailed", "hgcpuShutdown"):
             getattr(library, api).argtypes, getattr(library, api).restype = (), None
         library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
@@ -162,11 +140,6 @@ class CpuRuntime(HipAbiRuntime):
     def _shutdown(self) -> None:
         if os.getpid() == self._pid:
             self._ext.hgcpuShutdown()
-
-    def _extension(self, api: str, *args: Any) -> None:
-        code = getattr(self._ext, api)(*args)
-        if code:
-            self._fail(api, code)
 
     def more_devices(self) -> str:
         now = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
@@ -205,11 +178,11 @@ class CpuRuntime(HipAbiRuntime):
         return compile_kernels(source, names, symbols, kept, name=name, mode="sanitize")
 
     def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
-        self._extension("hgcpuNameArray", pointer, nbytes, None if name is None else name.encode())
+        self._call("hgcpuNameArray", pointer, nbytes, None if name is None else name.encode())
 
     def func_get_info(self, function: int) -> FunctionInfo:
         name, count, sizes = c_char_p(), c_uint(), ctypes.POINTER(c_uint32)()
-        self._extension("hgcpuFunctionInfo", function, byref(name), byref(count), byref(sizes))
+        self._call("hgcpuFunctionInfo", function, byref(name), byref(count), byref(sizes))
         parameters, at = [], 0
         for size in sizes[: count.value]:
             align = min(size & -size, 16)  # as the library reads packed arguments
@@ -246,26 +219,16 @@ class CpuRuntime(HipAbiRuntime):
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
     ) -> int:
-        node, bodies = c_void_p(), (c_void_p * len(fill))()
-        before = (c_void_p * len(deps))(*deps)
-        self._extension("hgcpuGraphAddConditionalNode", byref(node), graph, before, len(deps), mode, condition, len(fill), bodies)
+        bodies = (c_void_p * len(fill))()
+        node = self._add("hgcpuGraphAddConditionalNode", graph, deps, mode, condition, len(fill), bodies)
         for add, body in zip(fill, bodies):
             add(body or 0)
-        return node.value or 0
+        return node
 
     def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
-        count = c_size_t()
-        self._extension("hgcpuGraphExecUnfinished", graph_exec, None, byref(count))
-        if not count.value:
-            return ()
-        nodes = (c_void_p * count.value)()
-        self._extension("hgcpuGraphExecUnfinished", graph_exec, nodes, byref(count))
-        return tuple(node for node in nodes[: count.value] if node)
+        return self._two_calls("hgcpuGraphExecUnfinished", graph_exec)[0]
 
-    def graph_exec_failed(self, graph_exec: int) -> int:
-        node = c_void_p()
-        self._extension("hgcpuGraphExecFailed", graph_exec, byref(node))
-        return node.value or 0
+    graph_exec_failed = tells("hgcpuGraphExecFailed")
 
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
         if code in _KERNEL_FAULTS and not detail:
@@ -282,7 +245,7 @@ class CpuRuntime(HipAbiRuntime):
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""
-        self._extension("hgcpuGraphExecAbort", graph_exec)
+        self._call("hgcpuGraphExecAbort", graph_exec)
         return True
 
     def set_device_count(self, count: int) -> None:
@@ -290,7 +253,7 @@ class CpuRuntime(HipAbiRuntime):
 
         What belongs to devices that go must have been returned.
         """
-        self._extension("hgcpuSetDeviceCount", count)
+        self._call("hgcpuSetDeviceCount", count)
 
     # -- schedule --------------------------------------------------------------------------------------------------
     def set_schedule(self, seed: int, mode: int) -> None:
@@ -304,33 +267,21 @@ class CpuRuntime(HipAbiRuntime):
             0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: as 0, with random
             delays.
         """
-        self._extension("hgcpuSetSchedule", seed & (2**64 - 1), mode)
+        self._call("hgcpuSetSchedule", seed & (2**64 - 1), mode)
 
     # -- semaphores ------------------------------------------------------------------------------------------------
     def semaphore_create(self, value: int = 0) -> int:
         """Create a timeline semaphore; its value only grows."""
-        out = c_void_p()
-        self._extension("hgcpuSemaphoreCreate", byref(out), value)
-        return out.value or 0
+        return self._new("hgcpuSemaphoreCreate", value)
 
-    def semaphore_destroy(self, semaphore: int) -> None:
-        """Give up the handle; nodes that use the semaphore keep it."""
-        self._extension("hgcpuSemaphoreDestroy", semaphore)
+    #: Give up the handle; nodes that use the semaphore keep it.
+    semaphore_destroy = does("hgcpuSemaphoreDestroy")
 
     def semaphore_value(self, semaphore: int) -> int:
         """Return the value that the semaphore has reached."""
         out = c_uint64()
-        self._extension("hgcpuSemaphoreValue", semaphore, byref(out))
+        self._call("hgcpuSemaphoreValue", semaphore, byref(out))
         return out.value
 
-    def semaphore_signal(self, semaphore: int, value: int) -> None:
-        """Raise the semaphore to `value` from the host."""
-        self._extension("hgcpuSemaphoreSignal", semaphore, value)
-
-    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        params = _SemaphoreParams(value=value)
-        self._extension("hipSignalExternalSemaphoresAsync", byref(c_void_p(semaphore)), byref(params), 1, stream)
-
-    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        params = _SemaphoreParams(value=value)
-        self._extension("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), byref(params), 1, stream)
+    #: Raise the semaphore to a value from the host.
+    semaphore_signal = does("hgcpuSemaphoreSignal")

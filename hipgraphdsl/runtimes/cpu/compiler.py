@@ -45,39 +45,20 @@ _FINDING = threading.Lock()
 
 
 class BuildFailed(Exception):
-    """The compiler refused a source.
-
-    Attributes
-    ----------
-    log : str
-        What the compiler printed.
-    command : tuple of str
-        The command line.
-    """
+    """The compiler refused a source; `log` is what it printed."""
 
     def __init__(self, command: Sequence[str], log: str) -> None:
         super().__init__(f"{command[0]} could not build it:\n{log}")
-        self.command = tuple(command)
         self.log = log
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler of this machine.
+    """A C++ compiler of this machine."""
 
-    Attributes
-    ----------
-    command : tuple of str
-        How to call it, e.g. ``("/usr/bin/clang++",)`` or ``(python, "-m", "ziglang", "c++")``.
-    kind : {"clang", "zig", "gcc"}
-        `zig` is the clang inside the ziglang wheel; its flags are clang's.
-    version : str
-        First line of what ``--version`` prints.
-    """
-
-    command: tuple[str, ...]
-    kind: Literal["clang", "zig", "gcc"]
-    version: str
+    command: tuple[str, ...]  # how to call it: ("/usr/bin/clang++",) or (python, "-m", "ziglang", "c++")
+    kind: Literal["clang", "zig", "gcc"]  # zig is the clang inside the ziglang wheel; its flags are clang's
+    version: str  # first line of what ``--version`` prints
 
     @property
     def is_clang(self) -> bool:
@@ -93,7 +74,8 @@ class Compiler:
     def library_options(self) -> tuple[str, ...]:
         """Return options that make a shared library for this CPU that needs no C++ library at run time."""
         options = ["-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"]
-        options += ["-fno-threadsafe-statics", "-march=native" if _march_native() else "-mcpu=native"]
+        intel = platform.machine().lower() in {"x86_64", "amd64", "i686"}
+        options += ["-fno-threadsafe-statics", "-march=native" if intel else "-mcpu=native"]
         if sys.platform != "darwin":
             options.append("-Wl,-Bsymbolic")
         if self.is_clang:
@@ -104,10 +86,6 @@ class Compiler:
             # zig traps on undefined behaviour by default, which costs time and turns HIP's idioms into crashes.
             options += ["-fno-sanitize=undefined", "-fno-stack-protector"]
         return tuple(options)
-
-
-def _march_native() -> bool:
-    return platform.machine().lower() in {"x86_64", "amd64", "i686"}
 
 
 @functools.cache
@@ -210,7 +188,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-@functools.lru_cache(maxsize=64)
 def _key(compiler: Compiler, sources: tuple[tuple[str, str], ...], options: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for part in (str(ABI_VERSION), compiler.version, *compiler.command, cpu_features(), "\0".join(options)):
@@ -224,22 +201,14 @@ def _key(compiler: Compiler, sources: tuple[tuple[str, str], ...], options: tupl
 class Reading:
     """What happens to a source before it is compiled.
 
-    Attributes
-    ----------
-    options : tuple of str
-        Options for the preprocessor alone.
-    finish : callable
-        Gives the text that is compiled, from the one that the preprocessor made.
-    leave_out : callable
-        Takes what the compiler says of a text that it refuses, and returns whether `finish` gives another one now.
-    also : tuple of str
-        What `finish` depends on besides.
+    `finish` gives the text that is compiled, from the one that the preprocessor made. `leave_out` takes what the compiler says of
+    a text that it refuses, and returns whether `finish` gives another one now.
     """
 
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # for the preprocessor alone
     finish: Callable[[str], str]
     leave_out: Callable[[str], bool]
-    also: tuple[str, ...]
+    also: tuple[str, ...]  # what `finish` depends on besides
 
 
 def build(
@@ -251,12 +220,10 @@ def build(
     what: str = "kernels",
     reading: Reading | None = None,
 ) -> Path:
-    """Build a shared library, or find it in the cache.
+    """Build a shared library, or find it in the cache; return its path, of which `build_log` gives the compiler's warnings.
 
     Parameters
     ----------
-    compiler : Compiler
-        From `find_compiler`.
     sources : str or mapping
         One C++ source, or texts by file name; every ``.cpp`` among them is compiled, the others can be included.
     options : sequence of str
@@ -267,11 +234,6 @@ def build(
         What is built, for the line that a long build logs.
     reading : Reading, optional
         How the one ``.cpp`` is preprocessed and finished first.
-
-    Returns
-    -------
-    Path
-        The library; `build_log` gives the compiler's warnings.
 
     Raises
     ------

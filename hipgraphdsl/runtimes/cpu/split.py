@@ -49,27 +49,11 @@ Piece = str | Callable[[], str]
 def split(
     text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Callable[[str, str], str]
 ) -> tuple[str, dict[str, str]]:
-    """Write a function beside each kernel that can be split.
+    """Write a function beside each kernel that can be split, of those that are `wanted`.
 
-    Parameters
-    ----------
-    text, marked : str
-        What `weave` made, and what of it the tree is made of.
-    kernels : sequence of str
-        Kernels with their namespaces: `Woven.synced`.
-    wanted : container of str
-        Kernels that somebody asked for.
-    leading : set of str
-        Warp operations, and functions that lead to them or to barriers: `Woven.leading`.
-    tree : callable
-        Gives clang's syntax tree of a text, as JSON: of the functions whose names contain a word.
-
-    Returns
-    -------
-    text : str
-        With the functions.
-    functions : dict
-        Of each kernel that was split, what `hgcpu_kernel` gets of them.
+    `text`, `marked`, `kernels` and `leading` are of `Woven`. `tree` gives clang's syntax tree of a text, as JSON: of the
+    functions whose names contain a word. Returns the text with the functions, and for each kernel that was split what
+    `hgcpu_kernel` gets.
     """
     data = marked.encode()
     trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []

@@ -10,25 +10,13 @@ OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """A token of preprocessed text.
-
-    Attributes
-    ----------
-    kind : {"name", "number", "string", "punct", "pragma"}
-        What it is.
-    text : str
-        As it is spelled.
-    start, end : int
-        Where it stands.
-    file, line : str, int
-        Where the user wrote it.
-    """
+    """A token of preprocessed text: ``name``, ``number``, ``string``, ``punct`` or ``pragma``."""
 
     kind: str
     text: str
     start: int
     end: int
-    file: str
+    file: str  # where the user wrote it
     line: int
 
     @property

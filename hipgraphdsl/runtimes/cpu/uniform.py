@@ -39,39 +39,21 @@ class Unknown(Exception):
 class Variable:
     """A parameter, or a variable that is declared between barriers (not inside of a statement there).
 
-    Attributes
-    ----------
-    node : dict
-        Its declaration.
-    uses : list of int
-        Where it is named: offsets.
-    changes : list of int
-        Those of them that do more than read it.
-    writes : list of dict
-        Statements that change it, beside its initialiser.
-    exposed : bool
-        Whether its address, or a reference to it, may be somewhere.
-    how : {"local", "uniform", "fixed", "kept", "again"}
-        It stays in its part; it is the same for all threads, and one for the block; it is declared as it was, outside of
-        threads; each thread's is kept in an array; or it is computed again in each part that needs it.
-    pure : bool
-        Whether computing it again gives the same, at any time after its declaration.
-    part : Part or None
-        Where it is declared, if a thread declares it.
-    met : bool
-        Whether a warp operation takes it.
+    `how` says what becomes of it: it stays in its part (``local``); it is the same for all threads, and one for the block
+    (``uniform``); it is declared as it was, outside of threads (``fixed``); each thread's is kept in an array (``kept``); or it
+    is computed again in each part that needs it (``again``).
     """
 
-    node: Node
+    node: Node  # its declaration
     number: int
-    uses: list[int] = field(default_factory=list)
-    changes: list[int] = field(default_factory=list)
-    writes: list[Node] = field(default_factory=list)
-    exposed: bool = False
+    uses: list[int] = field(default_factory=list)  # where it is named: offsets
+    changes: list[int] = field(default_factory=list)  # those of them that do more than read it
+    writes: list[Node] = field(default_factory=list)  # statements that change it, beside its initialiser
+    exposed: bool = False  # its address, or a reference to it, may be somewhere
     how: str = "local"
-    pure: bool = False
-    part: Part | None = None
-    met: bool = False
+    pure: bool = False  # computing it again gives the same, at any time after its declaration
+    part: Part | None = None  # where it is declared, if a thread declares it
+    met: bool = False  # a warp operation takes it
 
     @property
     def name(self) -> str:

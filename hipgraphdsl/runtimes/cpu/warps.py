@@ -28,7 +28,7 @@ _OPERANDS: Final = {
 #: Expressions that do nothing but compute a value, if they do not assign.
 QUIET: Final = CASTS | LITERALS | set(
     """DeclRefExpr ParenExpr ConstantExpr BinaryOperator UnaryOperator ConditionalOperator ArraySubscriptExpr MemberExpr
-    UnaryExprOrTypeTraitExpr SubstNonTypeTemplateParmExpr NonTypeTemplateParmDecl""".split()  # noqa: SIM905
+    UnaryExprOrTypeTraitExpr""".split()  # noqa: SIM905
 )  # fmt: skip
 #: Functions of device.h without side effects; nobody else may use such names.
 PURE: Final = frozenset({"__popc", "__popcll", "__ffs", "__ffsll", "__clz", "__clzll", "__brev", "__brevll", "__lane_id"})
@@ -58,33 +58,17 @@ def _leads(name: str) -> bool:
 
 
 class Flat:
-    """Writes a kernel anew.
-
-    Parameters
-    ----------
-    data : bytes
-        What the trees are of.
-    trees : sequence of dict
-        Kernels and functions that lead to operations.
-    leading : set of str
-        `Woven.leading`.
-    """
+    """Writes a kernel anew; `trees` are, of the text `data`, the kernels and the functions that lead to operations."""
 
     def __init__(self, data: bytes, trees: Sequence[Node], leading: Set[str]) -> None:
         self.data, self.leading = data, leading
         self.count = 0
         self.calls: Calls = Counter()
         self.names: set[bytes] = set()  # that the kernel declares
-        self.functions: dict[str, tuple[Node, list[Node]]] = {}  # by identity, or name and type; template parameters
-        self.written: list[Node] = []  # functions with variables that calls share
-        for tree in trees:
-            inner = children(tree) if tree["kind"] == "FunctionTemplateDecl" else [tree]
-            parameters = [n for n in inner if n["kind"].endswith("TypeParmDecl") or n["kind"] == "NonTypeTemplateParmDecl"]
-            for node in inner:
-                if node["kind"] == "FunctionDecl" and any(n["kind"] == "CompoundStmt" for n in children(node)):
-                    self.functions[node["id"]] = node, parameters
-                    if not parameters:
-                        self.functions[node["name"] + node["type"]["qualType"]] = node, []
+        self.functions: dict[str, Node] = {}  # by identity, or name and type
+        for node in trees:
+            if node["kind"] == "FunctionDecl" and any(n["kind"] == "CompoundStmt" for n in children(node)):
+                self.functions[node["id"]] = self.functions[node["name"] + node["type"]["qualType"]] = node
 
     def kernel(self, node: Node) -> tuple[str, Calls]:
         """Return a kernel's text, and the functions that it names; raises Unknown."""
@@ -134,17 +118,12 @@ class _Body:
                 above = self.parent.get(id(above))
         flat.calls += calls_of(self.node)
 
-    def rename(self, given: dict[bytes, str]) -> None:
-        """Give all that a function declares names of its own; `given` are those of the template's parameters."""
+    def rename(self) -> None:
+        """Give all that a function declares names of its own."""
         names: dict[str, str] = {}
         spelled: set[bytes] = set()
         for node in walk(self.function):
-            if (
-                node["kind"].endswith("Decl")
-                and node is not self.function
-                and "name" in node
-                and "TemplateParm" not in node["kind"]
-            ):
+            if node["kind"].endswith("Decl") and node is not self.function and "name" in node:
                 if node["kind"] not in ("VarDecl", "ParmVarDecl"):
                     raise Unknown("a declaration")
                 names[node["id"]] = f"{self.flat.name()}_{node['name']}"
@@ -154,12 +133,8 @@ class _Body:
         for node in walk(self.node):
             if node["kind"] == "DeclRefExpr" and node["referencedDecl"]["id"] in names:
                 self.renames[start_of(node), end_of(node)] = names[node["referencedDecl"]["id"]]
-        if given and re.search(rb"['\"]", self.flat.data[start_of(self.node) : end_of(self.node)]):
-            raise Unknown("a template with letters that are no names")
         for match in _WORD.finditer(self.flat.data, start_of(self.node), end_of(self.node)):
-            if match[0] in given:
-                self.renames[match.span()] = given[match[0]]
-            elif match.span() not in self.renames and (match[0] in spelled | self.flat.names or OWN.match(match[0])):
+            if match.span() not in self.renames and (match[0] in spelled | self.flat.names or OWN.match(match[0])):
                 raise Unknown("a name that means something else, or that the tree does not have")
 
     def text(self) -> str:
@@ -278,13 +253,10 @@ class _Body:
         """Return a function's body, with its parameters declared, and its result."""
         flat = self.flat
         reference = children(children(node)[0])[0]["referencedDecl"]
-        function, parameters = (
-            flat.functions.get(reference["id"]) or flat.functions[reference["name"] + reference["type"]["qualType"]]
-        )
+        function = flat.functions.get(reference["id"]) or flat.functions[reference["name"] + reference["type"]["qualType"]]
         taken = [n for n in children(function) if n["kind"] == "ParmVarDecl"]
-        given = [n for n in children(function) if n["kind"] == "TemplateArgument"]
         arguments, void = children(node)[1:], _type(node) == "void"
-        if function in self.around or len(taken) != len(arguments) or len(parameters) != len(given):
+        if function in self.around or len(taken) != len(arguments):
             raise Unknown("a function that calls itself, or has more parameters than are seen")
         if not all(map(_is_scalar, taken)) or not (void or _is_scalar(node)):
             raise Unknown("a function of more than numbers")
@@ -293,19 +265,9 @@ class _Body:
         returns = [n for n in walk(body.node) if n["kind"] == "ReturnStmt"]
         if len(returns) != (not void) or (returns and returns[0] is not children(body.node)[-1]):
             raise Unknown("a function that returns elsewhere")
-        shared = [n for n in walk(body.node) if n["kind"] == "VarDecl" and "storageClass" in n]
-        if shared:
-            if function in flat.written or any("tls" not in n for n in shared):
-                raise Unknown("a variable that calls share")
-            flat.written.append(function)
-        within, names = "", {}
-        for parameter, argument in zip(parameters, given):
-            new = names[parameter["name"].encode()] = f"{flat.name()}_{parameter['name']}"
-            if parameter["kind"] == "TemplateTypeParmDecl" and SCALAR.fullmatch(argument["type"]["qualType"]):
-                within += f"typedef {argument['type']['qualType']} {new};"
-            else:
-                within += f"constexpr {_type(parameter)} {new} = {argument['value']};"
-        body.rename(names)
+        if any(n["kind"] == "VarDecl" and "storageClass" in n for n in walk(body.node)):
+            raise Unknown("a variable that calls share")
+        body.rename()
         before = ""
         for parameter, argument in zip(taken, arguments):
             if argument["kind"] == "CXXDefaultArgExpr":
@@ -317,7 +279,7 @@ class _Body:
             before += f"\n{_type(parameter)} {name} = {self.words(argument)};"
         if not void:
             before += f"\n{_type(node)} {result};"
-        return f"{before}\n{{{within}{body.text()}\n}}", result or "((void)0)"
+        return f"{before}\n{body.text()}", result or "((void)0)"
 
 
 def _read(node: Node) -> Node:

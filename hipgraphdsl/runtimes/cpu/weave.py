@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from ...errors import DeclarationError
@@ -52,36 +52,20 @@ class _Unit:
 
 @dataclass(slots=True)
 class Woven:
-    """What `weave` makes.
+    """What `weave` makes: `text` is C++ with line markers.
 
-    Attributes
-    ----------
-    text : str
-        C++ with line markers.
-    kernels : dict of str to str
-        Names of the kernels that have a body, with their namespaces, and what they are called in `text`.
-    dynamic : bool
-        Whether dynamic shared memory is declared.
-    prints : bool
-        Whether printf is mentioned.
-    calm : set of str
-        Kernels whose threads never wait.
-    synced : list of str
-        Kernels whose threads wait, and nowhere but in their own bodies and in functions that can be written in place of their
-        calls. ``/*hgcpu_split_k*/`` stands behind the k-th of them in the text.
-    leading : set of str
-        What waits beside ``__syncthreads()``: warp operations and functions.
-    marked : str
-        The text without places; the k-th kernel's name begins with ``hgcpu_synced_k_``, such functions' with ``hgcpu_synced_f_``.
+    Threads of the kernels `synced` wait nowhere but in their own bodies and in functions that can be written in place of their
+    calls: ``/*hgcpu_split_k*/`` stands behind the k-th of them in the text. `marked` is the text without places, where its name
+    begins with ``hgcpu_synced_k_``, and such functions' names with ``hgcpu_synced_f_``.
     """
 
     text: str
-    kernels: dict[str, str] = field(default_factory=dict)
-    dynamic: bool = False
-    prints: bool = False
-    calm: set[str] = field(default_factory=set)
-    synced: list[str] = field(default_factory=list)
-    leading: set[str] = field(default_factory=set)
+    kernels: dict[str, str]  # names of those that have a body, with their namespaces, and what they are called in `text`
+    dynamic: bool  # dynamic shared memory is declared
+    prints: bool  # printf is mentioned
+    calm: set[str]  # kernels whose threads never wait
+    synced: list[str]
+    leading: set[str]  # what waits beside ``__syncthreads()``: warp operations and functions
     marked: str = ""
 
 
@@ -143,9 +127,9 @@ class _Weaver:
         calm, synced, functions, waiting = self.waits(kernels, taken)
         for k, unit in enumerate(synced):
             self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
-        woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}), calm)
-        woven.synced = [kernels[unit.space + unit.name] for unit in synced]
-        woven.leading = waiting - {_BARRIER}
+        prints = bool(words & {"printf", "puts", "putchar"})
+        split = [kernels[unit.space + unit.name] for unit in synced]
+        woven = Woven(self.apply(), kernels, self.dynamic, prints, calm, split, waiting - {_BARRIER})
         self.edits = [edit for edit in self.edits if edit[2] not in places]
         for k, unit in enumerate(synced):
             at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
@@ -239,7 +223,8 @@ class _Weaver:
             waits |= more
         spelled = [u.space + u.name for u in own]
         waiting = {u.space + u.name for u, names in bodies if u in own and names & waits}
-        functions = waits - _WAITS - taken - {u.name for u in self.units if u.space}  # names mean the same as in a kernel
+        # Their names mean the same as in a kernel.
+        functions = waits - _WAITS - taken - {u.name for u, head in zip(self.units, heads) if u.space or "template" in head}
         known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
         synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
         synced = [u for u, names in bodies if u in synced and names & waits <= (known if u.space else known | functions)]
