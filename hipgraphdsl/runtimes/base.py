@@ -36,7 +36,13 @@ from .data import (
     NodeType,
 )
 
+ERROR_NOT_SUPPORTED = 801
 _SPIN_S = 300e-6
+
+
+def not_supported(api: str, text: str) -> HipError:
+    """Return the error of a call that a platform lacks, or does not do as it is asked to."""
+    return HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", text)
 
 
 class KernelAdder(Protocol):
@@ -497,7 +503,7 @@ class Runtime(ABC):
         raise self._lacks("hipWaitExternalSemaphoresAsync")
 
     def _lacks(self, api: str) -> HipError:
-        return HipError(api, 801, "hipErrorNotSupported", f"runtime {self.name!r} has no such call")
+        return not_supported(api, f"runtime {self.name!r} has no such call")
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:

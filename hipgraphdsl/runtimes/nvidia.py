@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
+from .base import ERROR_NOT_SUPPORTED, not_supported
 from .cuda_driver import Driver
 from .data import (
     LAUNCH_ATTRIBUTES,
@@ -38,7 +39,6 @@ from .data import (
 from .hip_abi import HipAbiRuntime
 from .hip_calls import (
     BATCH_MEM_OP_NODE_PARAMS,
-    ERROR_NOT_SUPPORTED,
     KERNEL_NODE_LAYOUT,
     address_of,
     handles,
@@ -136,6 +136,7 @@ class NvidiaRuntime(HipAbiRuntime):
     """
 
     needs_context = True
+    calls = Driver
 
     def __init__(self, device: int = 0) -> None:
         self.name = "nvidia"
@@ -153,9 +154,7 @@ class NvidiaRuntime(HipAbiRuntime):
             raise RuntimeUnavailable(
                 f"runtime 'nvidia' needs the NVIDIA driver's libcuda.so.1: {error}", runtime="nvidia", missing="library"
             ) from None
-        super().__init__(library, "libcuda")
-        self._hip: Any = Driver(library)
-        self._clears_last_error = False
+        super().__init__(library, "this driver")
         code = self._hip.cuInit(0)
         count = c_int()
         if not code:
@@ -306,8 +305,8 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def device_enable_peer_access(self, peer: int) -> None:
         code = self._hip.cuCtxEnablePeerAccess(self._context_of(peer), 0)
-        if code != _PEER_ACCESS_ALREADY_ENABLED:
-            self._check("hipDeviceEnablePeerAccess", code)
+        if code and code != _PEER_ACCESS_ALREADY_ENABLED:
+            self._fail("hipDeviceEnablePeerAccess", code)
 
     def describe(self) -> dict[str, Any]:
         """Return device, driver and compiler versions."""
@@ -501,10 +500,8 @@ class NvidiaRuntime(HipAbiRuntime):
     ) -> int:
         version = self.runtime_get_version()
         if version < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
-            raise HipError(
+            raise not_supported(
                 "cuGraphAddNode",
-                801,
-                "hipErrorNotSupported",
                 f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
         handle, context = c_uint64(), self._context
