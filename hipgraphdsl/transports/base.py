@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -56,8 +57,6 @@ class Transport(ABC):
     rank, size : int
     local_rank : int
         Number of this process among those on the same machine.
-    reaches_devices : bool
-        Whether it sends from memory of a GPU and receives into it.
     still_writes : bool
         Whether messages that were given up may still be written into the memory of theirs, which must then be kept.
     """
@@ -66,12 +65,15 @@ class Transport(ABC):
     rank: int
     size: int
     local_rank: int = 0
-    reaches_devices: bool = False
     still_writes: bool = False
 
     _why: str = ""
     _culprit: int | None = None
     """The rank at fault."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._meeting = threading.Lock()
 
     @property
     def broken(self) -> str:
@@ -101,6 +103,26 @@ class Transport(ABC):
         RankError
         """
 
+    def _raise_broken(self) -> None:
+        if self._why:
+            raise RankError(self._why, rank=self._culprit)
+
+    def _hear(self) -> None:
+        """Raise what another rank has said of itself."""
+        self.listen()
+
+    def _require_whole(self, what: str) -> None:
+        """Raise where nothing can be sent any more."""
+        if self._why:
+            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
+        self._hear()
+
+    def _take_down(self, writer: int, culprit: int, note: bytes) -> None:
+        """Be broken for what another rank has said."""
+        self._culprit = culprit
+        by = f"rank {writer} has stopped: " if culprit == writer else f"rank {writer} says: "
+        self._why = self._why or by + note.decode(errors="replace")
+
     @abstractmethod
     def listen(self) -> None:
         """Return at once; to be asked again and again by who waits for another rank by other means.
@@ -111,9 +133,15 @@ class Transport(ABC):
             If another rank has failed or died.
         """
 
-    @abstractmethod
     def fail(self, why: str, rank: int | None = None) -> None:
         """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
+        with self._lock:
+            if not self._why:
+                self._why, self._culprit = why, self.rank if rank is None else rank
+                self._tell(why.encode(), self._culprit)
+
+    def _tell(self, why: bytes, culprit: int) -> None:
+        """Tell all others."""
 
     _closers: tuple[Callable[[], None], ...] = ()
 

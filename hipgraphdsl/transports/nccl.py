@@ -286,8 +286,7 @@ class Nccl:
     def _require(self, code: int, api: str) -> None:
         if not code:
             return
-        if self.broken:
-            raise RankError(self.broken, rank=self._culprit)
+        self.raise_broken()
         text = self._library.ncclGetErrorString(code)
         last = self._library.ncclGetLastError(self._handle) or b""
         said = b": ".join(filter(None, (text, last.strip()))).decode(errors="replace")
@@ -316,8 +315,7 @@ class Nccl:
         try:
             while thread.is_alive():
                 self._transport.listen()
-                if self.broken:
-                    raise RankError(self.broken, rank=self._culprit)
+                self.raise_broken()
                 if time.monotonic() > end:
                     raise self._late(what)
                 thread.join(_LOOK_S)
@@ -388,9 +386,7 @@ class Nccl:
             if code:
                 self._finish()
                 self._require(code, function.__name__)
-        code = self._finish()
-        if code:
-            self._require(code, "ncclGroupEnd")
+        self._require(self._finish(), "ncclGroupEnd")
         return 0
 
     # -- launches
