@@ -140,7 +140,7 @@ class Transport(ABC):
                 self._why, self._culprit = why, self.rank if rank is None else rank
                 self._tell(why.encode(), self._culprit)
 
-    def _tell(self, why: bytes, culprit: int) -> None:
+    def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
         """Tell all others."""
 
     _closers: tuple[Callable[[], None], ...] = ()
