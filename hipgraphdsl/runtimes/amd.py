@@ -213,10 +213,7 @@ class AmdRuntime(HipAbiRuntime):
                 self._clear_last_error()
             name = (self._kernel_name(of_symbol.value or function) or b"").decode(errors="replace").removesuffix(".kd")
         image = self._images.get(module)
-        layout = read_code_object(image).kernels.get(name) if image is not None else None
-        if layout is None:
-            return FunctionInfo(name, None)
-        return FunctionInfo(name, tuple((argument.offset, argument.nbytes) for argument in layout.arguments))
+        return FunctionInfo(name, read_code_object(image).get(name) if image is not None else None)
 
     def between_devices(self) -> tuple[str, Sequence[str]]:
         beside = str(Path(self._library_path).with_name("librccl.so.1"))
