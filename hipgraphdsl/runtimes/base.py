@@ -253,13 +253,7 @@ class Runtime(ABC):
     # -- modules ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         """Compile HIP C++ for this device, from the disk cache where it has been compiled before.
 

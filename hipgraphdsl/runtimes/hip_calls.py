@@ -269,13 +269,11 @@ class HipCore(Runtime):
         self._clears_last_error = self._hip.exports("hipGetLastError")
 
     @staticmethod
-    def _text_function(library: ctypes.CDLL, api: str) -> Callable[[int], bytes | None] | None:
+    def _text_function(library: ctypes.CDLL, api: str, of: Any = c_int) -> Callable[[int], bytes | None] | None:
         function = getattr(library, api, None)
-        if function is None:
-            return None
-        function.argtypes = (c_int,)
-        function.restype = c_char_p
-        return cast("Callable[[int], bytes | None]", function)
+        if function is not None:
+            function.argtypes, function.restype = (of,), c_char_p
+        return cast("Callable[[int], bytes | None] | None", function)
 
     # -- errors ----------------------------------------------------------------------------------------------------
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:

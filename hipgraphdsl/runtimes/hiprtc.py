@@ -58,36 +58,15 @@ class HipRtc(Rtc):
         self._identity = [".".join(map(str, version)), *_file_identity()]
 
     def compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        architecture: str,
-        name: str = "module",
-    ) -> CodeObject:
-        """Compile for an architecture, or take what an earlier process compiled.
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *,
+        architecture: str, name: str = "module",
+    ) -> CodeObject:  # fmt: skip
+        """Compile, or take what an earlier process compiled; the arguments and errors are those of `Runtime.rtc_compile`.
 
         Parameters
         ----------
-        source : str
-            HIP C++.
-        names : sequence of str
-            Kernels and template instantiations that will be asked for.
-        symbols : sequence of str
-            `__device__` and `__constant__` variables that will be asked for.
-        options : sequence of str
-            Compiler options; the architecture is not one of them.
         architecture : str
-            ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``.
-        name : str
-            What messages call the source.
-
-        Raises
-        ------
-        DeclarationError
-            If the source does not compile, or an option names an architecture.
+            ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``; no option may name another.
         """
         for option in options:
             if option.startswith(("--offload-arch", "--gpu-architecture", "-mcpu", "--cuda-gpu-arch")):

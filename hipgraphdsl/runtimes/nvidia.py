@@ -377,13 +377,7 @@ class NvidiaRuntime(HipAbiRuntime):
         return FunctionInfo(name, tuple(parameters))
 
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         return self._rtc.compile(source, names, symbols, options, name=name)
 

@@ -494,13 +494,7 @@ class RecorderRuntime(Runtime):
     module_get_global = _call("hipModuleGetGlobal", answers=lambda self, module, name: (self._address(65536), 65536))
 
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         self._record("hiprtcCompileProgram", source, tuple(names), tuple(symbols), tuple(options))
         return CodeObject(b"recorded " + source.encode(), {asked: asked for asked in (*names, *symbols)})

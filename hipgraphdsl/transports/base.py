@@ -117,7 +117,7 @@ class Transport(ABC):
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
         self._hear()
 
-    def _take_down(self, writer: int, culprit: int, note: bytes) -> None:
+    def _take_down(self, note: bytes, writer: int, culprit: int) -> None:
         """Be broken for what another rank has said."""
         self._culprit = culprit
         by = f"rank {writer} has stopped: " if culprit == writer else f"rank {writer} says: "

@@ -144,7 +144,7 @@ class MpiTransport(Transport):
             if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
                 self._noted = None
                 said = bytes(self._note[_CULPRIT.size : status.Get_count(self._mpi.BYTE)])
-                self._take_down(status.source, *_CULPRIT.unpack_from(self._note), said)
+                self._take_down(said, status.source, *_CULPRIT.unpack_from(self._note))
         self._raise_broken()
 
     def _look(self, why: str) -> None:

@@ -134,7 +134,7 @@ class StoreTransport(Transport):
                 self._looked = now
                 if self._ask("check", ["failed"]):
                     note = bytes(self._ask("get", "failed"))
-                    self._take_down(*_NOTE.unpack_from(note), note[_NOTE.size :])
+                    self._take_down(note[_NOTE.size :], *_NOTE.unpack_from(note))
                 elif self._neighbours is not None and (dead := self._neighbours.dead()) is not None:
                     self._raise(f"rank {dead} has died", dead)
         self._raise_broken()
