@@ -156,6 +156,8 @@ class HipAbiRuntime(HipCore):
         What messages call the library, e.g. ``"libamdhip64 7.2"``.
     """
 
+    pack_copy: Callable[[Copy3D], bytes] = staticmethod(pack_copy)
+
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         super().__init__(library, label)
         self._images: dict[int, bytes] = {}
@@ -296,7 +298,7 @@ class HipAbiRuntime(HipCore):
                 self._call("hipHostUnregister", registered)
 
     def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
-        code = self._hip.hipMemcpy3DAsync(pack_copy(copy), stream)
+        code = self._hip.hipMemcpy3DAsync(self.pack_copy(copy), stream)
         if code:
             self._fail("hipMemcpy3DAsync", code)
 
