@@ -147,13 +147,7 @@ class HipAbiRuntime(HipCore):
 
     Every method may be called from any thread; HIP's own rules (one thread at a time builds a graph, the current device
     belongs to the thread) stay. Out values of a call that failed are never read: HIP leaves garbage in them.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        The loaded library. A `ctypes.PyDLL` would deadlock with host callbacks.
-    label : str
-        What messages call the library, e.g. ``"libamdhip64 7.2"``.
+    The library is a `ctypes.CDLL`: a `ctypes.PyDLL` would deadlock with host callbacks. Messages call it by its label.
     """
 
     pack_copy: Callable[[Copy3D], bytes] = staticmethod(pack_copy)

@@ -34,14 +34,7 @@ _KNOWN_BEFORE_7 = frozenset(
 
 
 class HipRtc(Rtc):
-    """The compiler library, called through hip-python.
-
-    Parameters
-    ----------
-    binding : module
-        hip-python's ``hiprtc``.
-    version : tuple of int
-        Version of the HIP runtime that it belongs to; hiprtc itself answers 9.0 in all releases.
+    """The compiler library, called through hip-python, beside a HIP runtime of a version; hiprtc answers 9.0 in all releases.
 
     Raises
     ------

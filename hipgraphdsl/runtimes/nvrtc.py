@@ -63,15 +63,7 @@ _HALF_HEADERS: Final = {
 
 
 class Nvrtc(Rtc):
-    """The compiler, through cuda-bindings.
-
-    Parameters
-    ----------
-    nvrtc : module
-        ``cuda.bindings.nvrtc``.
-    architecture : str
-        What it compiles for, ``"sm_90"``.
-    """
+    """The compiler, through cuda-bindings' module, for an architecture such as ``"sm_90"``."""
 
     prefix = "nvrtc"
 
@@ -114,13 +106,7 @@ class Nvrtc(Rtc):
             self._binding.nvrtcDestroyProgram(program)
 
     def version(self) -> tuple[int, int]:
-        """Return (major, minor).
-
-        Raises
-        ------
-        RuntimeUnavailable
-            If the library cannot be loaded, which the binding finds out only when it is asked.
-        """
+        """Return (major, minor), or raise RuntimeUnavailable: only when it is asked does the binding load the library."""
         try:
             major, minor = self._call("nvrtcVersion")
         except RuntimeError as missing:

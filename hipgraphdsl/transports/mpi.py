@@ -48,16 +48,12 @@ class _Pending(NamedTuple):
 class MpiTransport(Transport):
     """MPI of this process.
 
-    Parameters
-    ----------
-    timeout_s : float
-        How long the ranks may take to come together.
-
     Raises
     ------
     RuntimeUnavailable
         If mpi4py or the MPI library is absent.
     RankError
+        If the ranks do not come together in time.
     """
 
     name = "mpi"

@@ -32,22 +32,16 @@ _SILENT_S: Final = 30.0  # a rank that has said nothing for so long has died
 
 
 class StoreTransport(Transport):
-    """A store, as one of the ranks that use it.
+    """A store that no earlier run has used, as one of the ranks that use it.
 
-    Parameters
-    ----------
-    store : object
-        ``set(key, bytes)``, ``get(key)``, ``check([key, ...])``, ``delete_key(key)``, as those of torch's Store; no earlier run
-        has used it.
-    rank, size : int
-    timeout_s : float
-        How long the ranks may take to come together.
+    It has ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and ``delete_key(key)``, as those of torch's Store.
 
     Raises
     ------
     DeclarationError
         If the store lacks a method.
     RankError
+        If the ranks do not come together in time.
     """
 
     name = "store"
