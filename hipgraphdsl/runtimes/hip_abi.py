@@ -62,6 +62,7 @@ from .hip_calls import (
     access_descs,
     address_of,
     adds,
+    answers,
     does,
     does_at_once,
     handles,
@@ -111,7 +112,7 @@ def _semaphore_params(value: int) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(SEMAPHORE_PARAMS.pack(value, 0), SEMAPHORE_PARAMS.size)
 
 
-def _on_semaphore(api: str) -> Callable[..., Any]:
+def _on_semaphore(api: str) -> Callable[..., None]:
     """Return a method that makes a call with one timeline semaphore."""
 
     def method(self: HipCore, semaphore: int, value: int, stream: int) -> None:
@@ -120,7 +121,7 @@ def _on_semaphore(api: str) -> Callable[..., Any]:
     return method
 
 
-def _adds_semaphore(api: str) -> Callable[..., Any]:
+def _adds_semaphore(api: str) -> Callable[..., int]:
     """Return a method that adds a node with one timeline semaphore."""
 
     def method(self: HipCore, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:
@@ -174,7 +175,7 @@ class HipAbiRuntime(HipCore):
         if module is None:
             return None
         known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
-        return CompiledCalls(module, calls, failures, known, lambda what, code: self._fail(_LAUNCH_CALLS[what][0], code))
+        return CompiledCalls(module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code))
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
@@ -203,11 +204,8 @@ class HipAbiRuntime(HipCore):
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
 
-    def add_failed(self, code: int) -> NoReturn:
-        self._fail("hipGraphAddKernelNode", code)
-
-    def launch_failed(self, code: int) -> NoReturn:
-        self._fail("hipGraphLaunch", code)
+    def call_failed(self, api: str, code: int) -> NoReturn:
+        self._fail(api, code)
 
     # -- device ----------------------------------------------------------------------------------------------------
     def runtime_get_version(self) -> tuple[int, ...]:
@@ -215,22 +213,17 @@ class HipAbiRuntime(HipCore):
         return (number // 10_000_000, number // 100_000 % 100, number % 100_000)
 
     set_device = does_at_once("hipSetDevice")
+    get_device = answers("hipGetDevice")
+    device_get_attribute = answers("hipDeviceGetAttribute")  # by a value of hipDeviceAttribute_t, and the device
 
     def get_device_count(self) -> int:
         out = c_int()
         return out.value if self._succeeds("hipGetDeviceCount", byref(out), unless=_ERROR_NO_DEVICE) else 0
 
-    def get_device(self) -> int:
-        return self._integer("hipGetDevice")
-
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
         self._call("hipDeviceGetName", buffer, len(buffer), device)
         return buffer.value.decode(errors="replace")
-
-    def device_get_attribute(self, attribute: int, device: int) -> int:
-        """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
-        return self._integer("hipDeviceGetAttribute", attribute, device)
 
     def mem_get_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
@@ -298,20 +291,12 @@ class HipAbiRuntime(HipCore):
 
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         size, value = fill.element_size, fill.value
-        if fill.height > 1:
-            bytes_of_value = value.to_bytes(size, "little")
-            if len(set(bytes_of_value)) == 1:
-                self._call("hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream)
-                return
-            # HIP has no asynchronous 2-D fill of 2- or 4-byte values.
-            for row in range(fill.height):
-                self._fill_row(fill.dst + row * fill.pitch_bytes, size, value, fill.width, stream)
+        if fill.height > 1 and len(set(value.to_bytes(size, "little"))) == 1:
+            self._call("hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream)
             return
-        self._fill_row(fill.dst, size, value, fill.width, stream)
-
-    def _fill_row(self, dst: int, size: int, value: int, width: int, stream: int) -> None:
         api = {1: "hipMemsetAsync", 2: "hipMemsetD16Async", 4: "hipMemsetD32Async"}[size]
-        self._call(api, dst, value, width, stream)
+        for row in range(max(fill.height, 1)):  # HIP has no asynchronous 2-D fill of 2- or 4-byte values
+            self._call(api, fill.dst + row * fill.pitch_bytes, value, fill.width, stream)
 
     def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
         value = c_uint64()

@@ -226,12 +226,12 @@ def access_descs(devices: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
 
 
 # Methods of calls whose arguments, or all but the last of them, are the method's own.
-def does(api: str) -> Callable[..., Any]:
+def does(api: str) -> Callable[..., None]:
     """Return a method that makes a call."""
     return lambda self, *args: self._call(api, *args)
 
 
-def does_at_once(api: str) -> Callable[..., Any]:
+def does_at_once(api: str) -> Callable[..., None]:
     """Return the same for a hot path: without `_call`, which may do more."""
 
     def method(self: HipCore, *args: Any) -> None:
@@ -242,17 +242,22 @@ def does_at_once(api: str) -> Callable[..., Any]:
     return method
 
 
-def makes(api: str, *last: int) -> Callable[..., Any]:
+def makes(api: str, *last: int) -> Callable[..., int]:
     """Return a method that returns the handle to which a call's first argument points."""
     return lambda self, *args: self._new(api, *args, *last)
 
 
-def tells(api: str) -> Callable[..., Any]:
+def tells(api: str) -> Callable[..., int]:
     """Return a method that returns the handle to which a call's last argument points."""
     return lambda self, *args: self._new_last(api, *args)
 
 
-def adds(api: str) -> Callable[..., Any]:
+def answers(api: str) -> Callable[..., int]:
+    """Return a method that returns the int to which a call's first argument points."""
+    return lambda self, *args: self._integer(api, *args)
+
+
+def adds(api: str) -> Callable[..., int]:
     """Return a method that adds a node to a graph and returns it."""
     return lambda self, graph, deps, *params: self._add(api, graph, deps, *params)
 

@@ -745,7 +745,7 @@ def test_a_child_is_copied_when_it_is_added_and_can_be_updated(bench: Bench) -> 
     at, words = bench.words(64)
 
     def child(value: int) -> int:
-        made: int = rt.graph_create()
+        made = rt.graph_create()
         nodes = [bench.add(made, [], "note", pointer(at), ctypes.c_uint32(value + i)) for i in range(3)]
         bench.add(made, nodes, "note", pointer(at), ctypes.c_uint32(value + 3))
         return made
