@@ -62,7 +62,6 @@ from .hip_calls import (
     access_descs,
     address_of,
     adds,
-    answers,
     does,
     does_at_once,
     handles,
@@ -213,12 +212,17 @@ class HipAbiRuntime(HipCore):
         return (number // 10_000_000, number // 100_000 % 100, number % 100_000)
 
     set_device = does_at_once("hipSetDevice")
-    get_device = answers("hipGetDevice")
-    device_get_attribute = answers("hipDeviceGetAttribute")  # by a value of hipDeviceAttribute_t, and the device
 
     def get_device_count(self) -> int:
         out = c_int()
         return out.value if self._succeeds("hipGetDeviceCount", byref(out), unless=_ERROR_NO_DEVICE) else 0
+
+    def get_device(self) -> int:
+        return self._integer("hipGetDevice")
+
+    def device_get_attribute(self, attribute: int, device: int) -> int:
+        """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
+        return self._integer("hipDeviceGetAttribute", attribute, device)
 
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
@@ -247,7 +251,6 @@ class HipAbiRuntime(HipCore):
     # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
     # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
     memcpy = does_at_once("hipMemcpy")
-    memcpy_async = does_at_once("hipMemcpyAsync")
 
     def host_register(self, pointer: int, nbytes: int) -> int:
         if not self._hip.exports("hipHostRegister"):
@@ -283,6 +286,11 @@ class HipAbiRuntime(HipCore):
             if not piece.users:
                 del self._registered[registered]
                 self._call("hipHostUnregister", registered)
+
+    def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
+        code = self._hip.hipMemcpyAsync(dst, src, nbytes, kind, stream)
+        if code:
+            self._fail("hipMemcpyAsync", code)
 
     def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
         code = self._hip.hipMemcpy3DAsync(self.pack_copy(copy), stream)
@@ -333,7 +341,6 @@ class HipAbiRuntime(HipCore):
     launch_host_func = does("hipLaunchHostFunc")
     event_destroy = does("hipEventDestroy")
     event_synchronize = does("hipEventSynchronize")
-    event_record = does_at_once("hipEventRecord")
     signal_external_semaphore_async = _on_semaphore("hipSignalExternalSemaphoresAsync")
     wait_external_semaphore_async = _on_semaphore("hipWaitExternalSemaphoresAsync")
 
@@ -374,6 +381,11 @@ class HipAbiRuntime(HipCore):
 
     def event_create(self, timing: bool = True) -> int:
         return self._new("hipEventCreateWithFlags", 0 if timing else _EVENT_DISABLE_TIMING)
+
+    def event_record(self, event: int, stream: int) -> None:
+        code = self._hip.hipEventRecord(event, stream)
+        if code:
+            self._fail("hipEventRecord", code)
 
     def event_elapsed_time(self, start: int, stop: int) -> float:
         milliseconds = c_float()
@@ -451,7 +463,6 @@ class HipAbiRuntime(HipCore):
     # -- graphs ----------------------------------------------------------------------------------------------------
     graph_create = makes("hipGraphCreate", 0)
     graph_destroy = does("hipGraphDestroy")
-    graph_add_memcpy_node_1d = adds("hipGraphAddMemcpyNode1D")
     graph_add_mem_free_node = adds("hipGraphAddMemFreeNode")
     graph_add_empty_node = adds("hipGraphAddEmptyNode")
     graph_add_child_graph_node = adds("hipGraphAddChildGraphNode")
@@ -486,6 +497,9 @@ class HipAbiRuntime(HipCore):
                 raise not_supported(api, _no_attribute(name))
             attribute = LAUNCH_ATTRIBUTES[name]
             self._call(api, node, attribute.number, attribute.packed(value))
+
+    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
+        return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
         return self._add("hipGraphAddMemcpyNode", graph, deps, pack_copy(copy))
@@ -603,15 +617,25 @@ class HipAbiRuntime(HipCore):
 
     # -- executables -------------------------------------------------------------------------------------------------
     graph_exec_destroy = does("hipGraphExecDestroy")
-    graph_launch = does_at_once("hipGraphLaunch")
     graph_node_set_enabled = does_at_once("hipGraphNodeSetEnabled")
-    graph_exec_memcpy_node_set_params_1d = does_at_once("hipGraphExecMemcpyNodeSetParams1D")
     graph_exec_child_graph_node_set_params = does("hipGraphExecChildGraphNodeSetParams")
     graph_exec_event_record_node_set_event = does("hipGraphExecEventRecordNodeSetEvent")
     graph_exec_event_wait_node_set_event = does("hipGraphExecEventWaitNodeSetEvent")
 
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
         return self._new("hipGraphInstantiateWithFlags", graph, flags)
+
+    def graph_launch(self, graph_exec: int, stream: int) -> None:
+        code = self._hip.hipGraphLaunch(graph_exec, stream)
+        if code:
+            self._fail("hipGraphLaunch", code)
+
+    def graph_exec_memcpy_node_set_params_1d(
+        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> None:
+        code = self._hip.hipGraphExecMemcpyNodeSetParams1D(graph_exec, node, dst, src, nbytes, kind)
+        if code:
+            self._fail("hipGraphExecMemcpyNodeSetParams1D", code)
 
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int

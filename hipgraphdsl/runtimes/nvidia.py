@@ -469,7 +469,9 @@ class NvidiaRuntime(HipAbiRuntime):
             function = self._new("cuKernelGetFunction", kernel)
         return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
 
-    graph_add_memcpy_node_1d = _adds_in_context("cuGraphAddMemcpyNode", _pack_run)
+    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
+        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context)
+
     graph_add_memcpy_node = _adds_in_context("cuGraphAddMemcpyNode", _pack_copy)
     graph_add_memset_node = _adds_in_context("cuGraphAddMemsetNode", _pack_fill)
     graph_exec_memcpy_node_set_params = _sets_in_context("cuGraphExecMemcpyNodeSetParams", _pack_copy)
