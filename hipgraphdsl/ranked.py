@@ -349,7 +349,7 @@ def _part(
     link, why_not = ranks.link(runtime)
     if captures and ranks.size > 1:
         _require_captures(link, why_not)
-    reaches = runtime.target.dlpack_device == 1 or ranks.transport.reaches_devices
+    reaches = runtime.target.dlpack_device == 1
 
     def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
         return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)

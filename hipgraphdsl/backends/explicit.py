@@ -75,7 +75,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                 if index == count:
                     break
                 if adder.code:
-                    runtime.add_failed(adder.code)
+                    runtime.call_failed("hipGraphAddKernelNode", adder.code)
                 if places[index] != device:
                     continue
             if steps[index].batch >= 0 and index not in apart:

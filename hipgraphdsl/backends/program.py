@@ -84,7 +84,7 @@ class Program(ABC):
 
     def entry_failed(self, code: int) -> None:
         """Raise for a code that a launch by compiled code has returned."""
-        self.runtime.launch_failed(code)
+        self.runtime.call_failed("hipGraphLaunch", code)
 
     @abstractmethod
     def change(self, index: int, operation: Operation) -> bool:

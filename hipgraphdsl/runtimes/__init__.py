@@ -76,13 +76,7 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
 
 
 def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
-    """Return a runtime that is given by name or is open already.
-
-    Raises
-    ------
-    DeclarationError
-        If it is neither.
-    """
+    """Return a runtime that is given by name or is open already, or raise DeclarationError."""
     from .base import Runtime
 
     if isinstance(runtime, str):
@@ -118,10 +112,7 @@ def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> Gr
 
 
 def explain_auto(device: int = 0) -> list[tuple[str, str]]:
-    """Return (runtime, reason) for each runtime that ``"auto"`` looks at, in its order.
-
-    The reason of the chosen one begins with ``"chosen"``; those after it are not asked.
-    """
+    """Return (runtime, reason) for each that ``"auto"`` looks at, in its order; the chosen one's begins with ``"chosen"``."""
     wanted = _wanted("auto")
     if wanted != "auto":
         return [(wanted, "chosen by HIPGRAPHDSL_RUNTIME")]
@@ -129,15 +120,14 @@ def explain_auto(device: int = 0) -> list[tuple[str, str]]:
     chosen = ""
     for candidate in _AUTO:
         if chosen:
-            lines.append((candidate, f"not asked: {chosen} comes first"))
-            continue
-        try:
-            runtime = _open(candidate, device)
-        except RuntimeUnavailable as error:
-            lines.append((candidate, str(error)))
-            continue
-        chosen = candidate
-        lines.append((candidate, f"chosen: {runtime.target.name} answers"))
+            reason = f"not asked: {chosen} comes first"
+        else:
+            try:
+                reason = f"chosen: {_open(candidate, device).target.name} answers"
+                chosen = candidate
+            except RuntimeUnavailable as error:
+                reason = str(error)
+        lines.append((candidate, reason))
     return lines
 
 
@@ -155,20 +145,16 @@ def _wanted(name: str) -> str:
 
 
 def _open(name: str, device: int) -> Runtime:
-    key = (name, device)
-    opened = _opened.get(key)
-    if opened is None:
-        with _lock:
-            opened = _opened.get(key)
-            if opened is None:
-                _refuse_after_fork()
-                module = importlib.import_module(f"{__name__}.{name}")
-                opened = (os.getpid(), cast("Runtime", getattr(module, RUNTIMES[name])(device)))
-                opened[1].target = calibrated(opened[1].target)
-                _opened[key] = opened
-                return opened[1]
     _refuse_after_fork()
-    return opened[1]
+    key = (name, device)
+    if key not in _opened:
+        with _lock:
+            if key not in _opened:
+                module = importlib.import_module(f"{__name__}.{name}")
+                runtime = cast("Runtime", getattr(module, RUNTIMES[name])(device))
+                runtime.target = calibrated(runtime.target)
+                _opened[key] = (os.getpid(), runtime)
+    return _opened[key][1]
 
 
 def _refuse_after_fork() -> None:

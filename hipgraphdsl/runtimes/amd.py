@@ -12,13 +12,13 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from ..cache import wanted_folder
 from ..defects import defects_for, with_quirks
@@ -44,7 +44,7 @@ _PROPERTIES_SIZE = 4096
 _ARCHITECTURE_OFFSET = 1160
 
 _INSTALL_LIBRARY = "install ROCm 6.4 or newer, or set LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) to where it is"
-_NO_BINDING = "runtime 'amd' needs hip-python: pip install hip-python"
+_NO_BINDING = "needs hip-python: pip install hip-python"
 
 # What changes how graphs are run; `describe` reports those that are set.
 SWITCHES = (
@@ -70,18 +70,15 @@ SWITCHES = (
 )
 
 
-class AmdRuntime(HipAbiRuntime):
-    """One AMD GPU.
+def _unavailable(missing: Literal["binding", "library", "device"], why: str) -> RuntimeUnavailable:
+    return RuntimeUnavailable(f"runtime 'amd' {why}", runtime="amd", missing=missing)
 
-    Parameters
-    ----------
-    device : int
-        Number of the device; made current in the calling thread.
+
+class AmdRuntime(HipAbiRuntime):
+    """One AMD GPU, whose device is made current in the calling thread.
 
     Attributes
     ----------
-    device : int
-        The device that it was opened for.
     architecture : str
         Its full target identifier, ``"gfx942:sramecc+:xnack-"``.
 
@@ -105,36 +102,24 @@ class AmdRuntime(HipAbiRuntime):
         self._retired: list[int] = []
         """Executables that are to be destroyed once the callbacks of their launches have run."""
         self._retiring = threading.Lock()
-        self._kernel_name = self._name_function(library)
+        self._kernel_name = self._text_function(library, "hipKernelNameRef", ctypes.c_void_p)
         version = self.runtime_get_version()
         try:
             count = self.get_device_count()
         except HipError as error:
             # Older runtimes answer hipErrorInvalidDevice or hipErrorNotInitialized where there is no device.
-            raise RuntimeUnavailable(
-                f"runtime 'amd' has hip-python and libamdhip64, but no device answers: {error}",
-                runtime="amd",
-                missing="device",
-            ) from error
+            raise _unavailable("device", f"has hip-python and libamdhip64, but no device answers: {error}") from error
         if not 0 <= device < count:
             found = f"{count} device{'s' if count != 1 else ''}" if count else "no device"
             hint = "" if count else "; see /dev/kfd, the groups video and render, and HIP_VISIBLE_DEVICES"
-            raise RuntimeUnavailable(
-                f"runtime 'amd' has hip-python and libamdhip64 (HIP {_dotted(version)}), but there is {found} where "
-                f"device {device} is asked for{hint}",
-                runtime="amd",
-                missing="device",
+            raise _unavailable(
+                "device",
+                f"has hip-python and libamdhip64 (HIP {_dotted(version)}), but there is {found} where device {device} is asked"
+                f" for{hint}",
             )
         self.set_device(device)
         self.architecture = self._device_architecture(device)
         self.target = self._device_target(version)
-
-    @staticmethod
-    def _name_function(library: ctypes.CDLL) -> Callable[[int], bytes | None] | None:
-        function = getattr(library, "hipKernelNameRef", None)
-        if function is not None:
-            function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_char_p
-        return function
 
     def _device_architecture(self, device: int) -> str:
         properties = ctypes.create_string_buffer(_PROPERTIES_SIZE)
@@ -182,13 +167,7 @@ class AmdRuntime(HipAbiRuntime):
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         if self._rtc is None:
             self._rtc = load_hiprtc(self.target.version)
@@ -213,10 +192,7 @@ class AmdRuntime(HipAbiRuntime):
                 self._clear_last_error()
             name = (self._kernel_name(of_symbol.value or function) or b"").decode(errors="replace").removesuffix(".kd")
         image = self._images.get(module)
-        layout = read_code_object(image).kernels.get(name) if image is not None else None
-        if layout is None:
-            return FunctionInfo(name, None)
-        return FunctionInfo(name, tuple((argument.offset, argument.nbytes) for argument in layout.arguments))
+        return FunctionInfo(name, read_code_object(image).get(name) if image is not None else None)
 
     def between_devices(self) -> tuple[str, Sequence[str]]:
         beside = str(Path(self._library_path).with_name("librccl.so.1"))
@@ -329,30 +305,16 @@ class _Callbacks:
 
 
 def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
-    """Load the compiler library that hip-python finds; it works without a device.
-
-    Parameters
-    ----------
-    version : tuple of int
-        Version of the HIP runtime beside it.
-
-    Raises
-    ------
-    RuntimeUnavailable
-        If hip-python or libhiprtc is not there.
-    """
+    """Load the compiler library that hip-python finds, beside a HIP runtime of a version; it works without a device."""
     try:
         binding = _binding("hiprtc")
     except ImportError as error:
-        raise RuntimeUnavailable(_NO_BINDING, runtime="amd", missing="binding") from error
+        raise _unavailable("binding", _NO_BINDING) from error
     try:
         return HipRtc(binding, version)
     except RuntimeError as error:
-        raise RuntimeUnavailable(
-            f"runtime 'amd' needs libhiprtc to compile kernels, and hip-python does not load it: {error}; {_INSTALL_LIBRARY}",
-            runtime="amd",
-            missing="library",
-        ) from error
+        why = f"needs libhiprtc to compile kernels, and hip-python does not load it: {error}; {_INSTALL_LIBRARY}"
+        raise _unavailable("library", why) from error
 
 
 def _binding(name: str) -> ModuleType:
@@ -376,7 +338,7 @@ def _library_name(library: str = "amdhip64") -> tuple[str, str]:
         wrapper = importlib.import_module("hip.chip" if library == "amdhip64" else f"hip.c{library}")
         version = importlib.import_module("hip").ROCM_VERSION_NAME
     except (ImportError, AttributeError) as error:
-        raise RuntimeUnavailable(_NO_BINDING, runtime="amd", missing="binding") from error
+        raise _unavailable("binding", _NO_BINDING) from error
     return f"hip-python {version}", os.fsdecode(wrapper.DLL)
 
 
@@ -389,44 +351,29 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
     try:
         library = ctypes.CDLL(chosen)
     except OSError as error:
-        raise RuntimeUnavailable(
-            f"runtime 'amd' has {binding}, but loading {chosen!r} fails: {error}; {_INSTALL_LIBRARY}",
-            runtime="amd",
-            missing="library",
-        ) from error
-    if chosen == name:
-        _make_binding_load()
+        why = f"has {binding}, but loading {chosen!r} fails: {error}; {_INSTALL_LIBRARY}"
+        raise _unavailable("library", why) from error
+    if chosen == name:  # any call makes hip-python load its library, and only then can a second copy be seen
+        try:
+            _binding("hip").hipRuntimeGetVersion()
+        except RuntimeError as error:
+            why = f"hip-python does not load libamdhip64: {error}; {_INSTALL_LIBRARY}"
+            raise RuntimeUnavailable(f"runtime 'amd': {why}", runtime="amd", missing="library") from error
     mapped = _mapped_libraries()
     if len(mapped) != 1:
-        raise RuntimeUnavailable(
-            f"runtime 'amd' would mix {len(mapped)} HIP runtimes in one process, {' and '.join(mapped)}, whose handles "
-            f"are not exchangeable; let LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) lead to one of them",
-            runtime="amd",
-            missing="library",
+        raise _unavailable(
+            "library",
+            f"would mix {len(mapped)} HIP runtimes in one process, {' and '.join(mapped)}, whose handles are not exchangeable;"
+            " let LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) lead to one of them",
         )
     return binding, library, mapped[0]
 
 
-def _make_binding_load() -> None:
-    # Any call makes hip-python load its library, and only then can a second copy be seen.
-    try:
-        _binding("hip").hipRuntimeGetVersion()
-    except RuntimeError as error:
-        raise RuntimeUnavailable(
-            f"runtime 'amd': hip-python does not load libamdhip64: {error}; {_INSTALL_LIBRARY}",
-            runtime="amd",
-            missing="library",
-        ) from error
-
-
 def _mapped_libraries(library: str = "amdhip64") -> list[str]:
     """Return the files of a library that this process has loaded."""
-    found: dict[str, None] = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(fields[5])):
-            found[fields[5]] = None
-    return list(found)
+    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    files = dict.fromkeys(fields[5] for fields in lines if len(fields) == 6)
+    return [file for file in files if re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(file))]
 
 
 def _classic_executor_chosen(version: tuple[int, ...]) -> bool:

@@ -36,7 +36,13 @@ from .data import (
     NodeType,
 )
 
+ERROR_NOT_SUPPORTED = 801
 _SPIN_S = 300e-6
+
+
+def not_supported(api: str, text: str) -> HipError:
+    """Return the error of a call that a platform lacks, or does not do as it is asked to."""
+    return HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", text)
 
 
 class KernelAdder(Protocol):
@@ -247,13 +253,7 @@ class Runtime(ABC):
     # -- modules ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         """Compile HIP C++ for this device, from the disk cache where it has been compiled before.
 
@@ -497,7 +497,7 @@ class Runtime(ABC):
         raise self._lacks("hipWaitExternalSemaphoresAsync")
 
     def _lacks(self, api: str) -> HipError:
-        return HipError(api, 801, "hipErrorNotSupported", f"runtime {self.name!r} has no such call")
+        return not_supported(api, f"runtime {self.name!r} has no such call")
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
@@ -524,9 +524,9 @@ class Runtime(ABC):
         """Return what adds the kernel nodes of steps to a graph by compiled code, or None where there is none."""
         return None
 
-    def add_failed(self, code: int) -> NoReturn:
-        """Raise for a code of hipGraphAddKernelNode that `kernel_adder` met."""
-        raise HipError("hipGraphAddKernelNode", code, f"hipError {code}")
+    def call_failed(self, api: str, code: int) -> NoReturn:
+        """Raise for a code that one of HIP's calls returned to compiled code."""
+        raise HipError(api, code, f"hipError {code}")
 
     def launch_addresses(self) -> tuple[int, int]:
         """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""
@@ -538,10 +538,6 @@ class Runtime(ABC):
         CUDA's are those of contexts. Zeros where the thread's current device makes no difference.
         """
         return (0, 0, 0)
-
-    def launch_failed(self, code: int) -> NoReturn:
-        """Raise for a code that hipGraphLaunch returned to the compiled call path."""
-        raise HipError("hipGraphLaunch", code, f"hipError {code}")
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

@@ -19,17 +19,8 @@ _HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
 class CompiledCalls:
     """A `MadeCalls`.
 
-    Parameters
-    ----------
-    module : Any
-        The extension module.
-    calls : sequence of LaunchCall
-    failures : list
-        While it is not empty, functions of the host are passed over that are not called always.
-    known : mapping of str to (int, int)
-        Of each of the runtime's methods the address of what it calls, and how calls.h calls it.
-    fail : callable
-        Raises for one of these methods and a code.
+    It knows of each of the runtime's methods the address of what it calls and how calls.h calls it; `fail` raises for one of
+    these and a code. While `failures` is not empty, functions of the host are passed over that are not called always.
     """
 
     def __init__(

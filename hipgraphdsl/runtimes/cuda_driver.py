@@ -3,97 +3,49 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Final
 
-from ..errors import HipError
-from .hip_calls import PROTOTYPES
+from .base import not_supported
+from .hip_calls import PROTOTYPES, HipCalls
 
-# HIP's name -> the driver's, for functions of one signature.
+_ALIKE: Final = (
+    "DeviceGetGraphMemAttribute", "DeviceSetGraphMemAttribute", "DeviceGraphMemTrim", "DeviceGetDefaultMemPool",
+    "MemPoolSetAccess", "MemsetD16Async", "MemsetD32Async", "StreamCreateWithPriority", "StreamSynchronize", "StreamQuery",
+    "StreamWaitEvent", "LaunchHostFunc", "EventRecord", "EventSynchronize", "EventElapsedTime", "ModuleLoadData",
+    "ModuleUnload", "ModuleGetFunction", "StreamEndCapture", "StreamGetCaptureInfo_v2", "StreamUpdateCaptureDependencies",
+    "ThreadExchangeStreamCaptureMode", "GraphCreate", "GraphDestroy", "GraphKernelNodeSetAttribute",
+    "GraphKernelNodeGetAttribute", "GraphAddHostNode", "GraphAddMemAllocNode", "GraphAddMemFreeNode", "GraphAddEmptyNode",
+    "GraphAddChildGraphNode", "GraphAddEventRecordNode", "GraphAddEventWaitNode", "GraphAddExternalSemaphoresSignalNode",
+    "GraphAddExternalSemaphoresWaitNode", "GraphAddBatchMemOpNode", "GraphAddDependencies", "GraphGetNodes", "GraphGetEdges",
+    "GraphNodeGetType", "GraphMemcpyNodeGetParams", "GraphMemsetNodeGetParams", "GraphHostNodeGetParams",
+    "GraphMemAllocNodeGetParams", "GraphMemFreeNodeGetParams", "GraphEventRecordNodeGetEvent", "GraphEventWaitNodeGetEvent",
+    "GraphExternalSemaphoresSignalNodeGetParams", "GraphExternalSemaphoresWaitNodeGetParams", "GraphBatchMemOpNodeGetParams",
+    "GraphChildGraphNodeGetGraph", "GraphInstantiateWithFlags", "GraphExecDestroy", "GraphLaunch",
+    "GraphExecHostNodeSetParams", "GraphExecChildGraphNodeSetParams", "GraphExecEventRecordNodeSetEvent",
+    "GraphExecEventWaitNodeSetEvent", "GraphNodeSetEnabled",
+)  # fmt: skip
+_SECOND: Final = (
+    "MemGetInfo", "Memcpy3DAsync", "StreamBatchMemOp", "StreamDestroy", "EventDestroy", "ModuleGetGlobal",
+    "StreamBeginCapture", "GraphAddKernelNode", "GraphKernelNodeGetParams", "GraphExecKernelNodeSetParams",
+)  # fmt: skip
 NAMES: Final = {
+    **{f"hip{name}": f"cu{name}" for name in _ALIKE},
+    **{f"hip{name}": f"cu{name}_v2" for name in _SECOND},
     "hipGetDeviceCount": "cuDeviceGetCount",
-    "hipMemGetInfo": "cuMemGetInfo_v2",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
     "hipHostMalloc": "cuMemHostAlloc",
     "hipHostFree": "cuMemFreeHost",
     "hipHostRegister": "cuMemHostRegister_v2",
     "hipHostUnregister": "cuMemHostUnregister",
-    "hipDeviceGetGraphMemAttribute": "cuDeviceGetGraphMemAttribute",
-    "hipDeviceSetGraphMemAttribute": "cuDeviceSetGraphMemAttribute",
-    "hipDeviceGraphMemTrim": "cuDeviceGraphMemTrim",
-    "hipDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool",
-    "hipMemPoolSetAccess": "cuMemPoolSetAccess",
     "hipMallocAsync": "cuMemAllocAsync",
     "hipFreeAsync": "cuMemFreeAsync",
-    "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
-    "hipMemsetD16Async": "cuMemsetD16Async",
-    "hipMemsetD32Async": "cuMemsetD32Async",
-    "hipStreamBatchMemOp": "cuStreamBatchMemOp_v2",
-    "hipStreamCreateWithPriority": "cuStreamCreateWithPriority",
-    "hipStreamDestroy": "cuStreamDestroy_v2",
-    "hipStreamSynchronize": "cuStreamSynchronize",
-    "hipStreamQuery": "cuStreamQuery",
-    "hipStreamWaitEvent": "cuStreamWaitEvent",
-    "hipLaunchHostFunc": "cuLaunchHostFunc",
     "hipEventCreateWithFlags": "cuEventCreate",
-    "hipEventDestroy": "cuEventDestroy_v2",
-    "hipEventRecord": "cuEventRecord",
-    "hipEventSynchronize": "cuEventSynchronize",
-    "hipEventElapsedTime": "cuEventElapsedTime",
-    "hipModuleLoadData": "cuModuleLoadData",
-    "hipModuleUnload": "cuModuleUnload",
-    "hipModuleGetFunction": "cuModuleGetFunction",
-    "hipModuleGetGlobal": "cuModuleGetGlobal_v2",
     "hipModuleLaunchKernel": "cuLaunchKernel",
     "hipModuleLaunchCooperativeKernel": "cuLaunchCooperativeKernel",
-    "hipStreamBeginCapture": "cuStreamBeginCapture_v2",
-    "hipStreamEndCapture": "cuStreamEndCapture",
-    "hipStreamGetCaptureInfo_v2": "cuStreamGetCaptureInfo_v2",
-    "hipStreamUpdateCaptureDependencies": "cuStreamUpdateCaptureDependencies",
-    "hipThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
-    "hipGraphCreate": "cuGraphCreate",
-    "hipGraphDestroy": "cuGraphDestroy",
-    "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
-    "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
-    "hipGraphKernelNodeGetAttribute": "cuGraphKernelNodeGetAttribute",
-    "hipGraphAddHostNode": "cuGraphAddHostNode",
-    "hipGraphAddMemAllocNode": "cuGraphAddMemAllocNode",
-    "hipGraphAddMemFreeNode": "cuGraphAddMemFreeNode",
-    "hipGraphAddEmptyNode": "cuGraphAddEmptyNode",
-    "hipGraphAddChildGraphNode": "cuGraphAddChildGraphNode",
-    "hipGraphAddEventRecordNode": "cuGraphAddEventRecordNode",
-    "hipGraphAddEventWaitNode": "cuGraphAddEventWaitNode",
-    "hipGraphAddExternalSemaphoresSignalNode": "cuGraphAddExternalSemaphoresSignalNode",
-    "hipGraphAddExternalSemaphoresWaitNode": "cuGraphAddExternalSemaphoresWaitNode",
-    "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
-    "hipGraphAddDependencies": "cuGraphAddDependencies",
-    "hipGraphGetNodes": "cuGraphGetNodes",
-    "hipGraphGetEdges": "cuGraphGetEdges",
-    "hipGraphNodeGetType": "cuGraphNodeGetType",
-    "hipGraphKernelNodeGetParams": "cuGraphKernelNodeGetParams_v2",
-    "hipGraphMemcpyNodeGetParams": "cuGraphMemcpyNodeGetParams",
-    "hipGraphMemsetNodeGetParams": "cuGraphMemsetNodeGetParams",
-    "hipGraphHostNodeGetParams": "cuGraphHostNodeGetParams",
-    "hipGraphMemAllocNodeGetParams": "cuGraphMemAllocNodeGetParams",
-    "hipGraphMemFreeNodeGetParams": "cuGraphMemFreeNodeGetParams",
-    "hipGraphEventRecordNodeGetEvent": "cuGraphEventRecordNodeGetEvent",
-    "hipGraphEventWaitNodeGetEvent": "cuGraphEventWaitNodeGetEvent",
-    "hipGraphExternalSemaphoresSignalNodeGetParams": "cuGraphExternalSemaphoresSignalNodeGetParams",
-    "hipGraphExternalSemaphoresWaitNodeGetParams": "cuGraphExternalSemaphoresWaitNodeGetParams",
-    "hipGraphBatchMemOpNodeGetParams": "cuGraphBatchMemOpNodeGetParams",
-    "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
-    "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
-    "hipGraphExecDestroy": "cuGraphExecDestroy",
-    "hipGraphLaunch": "cuGraphLaunch",
-    "hipGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
-    "hipGraphExecHostNodeSetParams": "cuGraphExecHostNodeSetParams",
-    "hipGraphExecChildGraphNodeSetParams": "cuGraphExecChildGraphNodeSetParams",
-    "hipGraphExecEventRecordNodeSetEvent": "cuGraphExecEventRecordNodeSetEvent",
-    "hipGraphExecEventWaitNodeSetEvent": "cuGraphExecEventWaitNodeSetEvent",
-    "hipGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
 }
+"""HIP's name -> the driver's, for functions of one signature."""
 
 _P, _I, _Z = c_void_p, c_int, c_size_t
 # Functions of the driver that have no HIP call of the same signature.
@@ -136,29 +88,18 @@ DRIVER: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
-class Driver:
-    """The driver's functions, under HIP's names where the signatures are the same, bound at first use."""
+class Driver(HipCalls):
+    """The driver's functions, under HIP's names where the signatures are the same."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-
-    def __getattr__(self, api: str) -> Callable[..., int]:
+    def _described(self, api: str) -> tuple[str, tuple[Any, ...], str]:
         if api in NAMES:
             name, prototype = NAMES[api], PROTOTYPES[api]
         elif api in DRIVER:
             name, prototype = api, DRIVER[api]
-        elif api in PROTOTYPES:
-            raise HipError(api, 801, "hipErrorNotSupported", "CUDA has no such call")
         else:
-            raise AttributeError(api)
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            raise HipError(api, 801, "hipErrorNotSupported", f"this driver does not export {name}") from None
-        function.argtypes = prototype
-        function.restype = c_int
-        setattr(self, api, function)
-        return function  # type: ignore[no-any-return]  # ctypes says Any
+            super()._described(api)
+            raise not_supported(api, "CUDA has no such call")
+        return name, prototype, f"{self._label} does not export {name}"
 
     def exports(self, api: str) -> bool:
         """Return whether the driver has this function."""

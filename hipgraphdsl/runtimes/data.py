@@ -173,18 +173,11 @@ class HostParams:
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """What a platform tells of a function.
+    """What a platform tells of a function."""
 
-    Attributes
-    ----------
-    name : str
-        As the code object has it; empty where the platform does not tell.
-    parameters : tuple of (offset, size) or None
-        Bytes of each parameter and where it lies in packed argument memory; None where the platform does not tell.
-    """
-
-    name: str
+    name: str  # as the code object has it; empty where the platform does not tell
     parameters: tuple[tuple[int, int], ...] | None
+    """Offset in packed argument memory and size in bytes of each; None where the platform does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,39 +191,20 @@ class MemoryRange:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """A compiled module.
+    """A compiled module."""
 
-    Attributes
-    ----------
-    image : bytes
-        What `module_load_data` takes. The runtime may need it for as long as the module is loaded.
-    lowered : dict
-        For each kernel asked for (``"scale"``, ``"scale<float>"``) and each symbol, the name inside the image.
-    log : str
-        The compiler's warnings, with the user's line numbers; empty where there were none.
-    """
-
-    image: bytes
+    image: bytes  # what `module_load_data` takes, which may need it for as long as the module is loaded
     lowered: dict[str, str] = field(default_factory=dict)
-    log: str = ""
+    """For each kernel asked for (``"scale"``, ``"scale<float>"``) and each symbol, the name inside the image."""
+    log: str = ""  # the compiler's warnings, with the user's line numbers
 
 
 class LaunchAttribute(NamedTuple):
-    """An attribute of kernel launches.
+    """An attribute of kernel launches."""
 
-    Attributes
-    ----------
-    number : int
-        hipLaunchAttributeID, and CUlaunchAttributeID, which has the same numbers.
-    form : struct.Struct
-        Its hipLaunchAttributeValue.
-    platforms : tuple of str
-        Those that know it; launches elsewhere leave it out.
-    """
-
-    number: int
-    form: struct.Struct
-    platforms: tuple[str, ...] = ("amd", "nvidia", "cpu")
+    number: int  # hipLaunchAttributeID, and CUlaunchAttributeID, which has the same numbers
+    form: struct.Struct  # of its hipLaunchAttributeValue
+    platforms: tuple[str, ...] = ("amd", "nvidia", "cpu")  # those that know it; launches elsewhere leave it out
 
     def packed(self, value: Any) -> bytes:
         """Return a value as the platform reads it."""
@@ -246,20 +220,12 @@ LAUNCH_ATTRIBUTES: Final = {
 
 
 class ForeignCall(NamedTuple):
-    """A function of another library, which takes addresses, handles and integers, at most eight, and returns 0 or a code.
+    """A function of another library, which takes addresses, handles and integers, at most eight, and returns 0 or a code."""
 
-    Attributes
-    ----------
-    function : ctypes function
-    failed : callable
-        Raises for a code.
-    stop : int
-        Address of a 32-bit word, or 0: while it holds another number than 0 the function is not called, and the code is -1.
-    """
-
-    function: Callable[..., int]
-    failed: Callable[[int], object]
+    function: Callable[..., int]  # of ctypes
+    failed: Callable[[int], object]  # raises for a code
     stop: int = 0
+    """Address of a 32-bit word, or 0: while it holds another number than 0 the function is not called, and the code is -1."""
 
     def make(self, *args: int) -> None:
         """Call it, as compiled code does."""
@@ -282,18 +248,9 @@ class MadeCalls(Protocol):
 
 
 class LaunchCall(NamedTuple):
-    """What each launch does at one place.
-
-    Attributes
-    ----------
-    what : str, ForeignCall or callable
-        The name of the runtime's method, another library's function, or one of the host.
-    args : tuple of int
-        A function of the host gets a stream.
-    always : bool
-        Whether a function is called after a callback has raised, too.
-    """
+    """What each launch does at one place."""
 
     what: str | ForeignCall | Callable[[int], None]
+    """The name of the runtime's method, another library's function, or one of the host, which gets the stream."""
     args: tuple[int, ...]
-    always: bool = True
+    always: bool = True  # whether a function is called after a callback has raised, too

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
 from ..errors import HipError
-from .base import KernelAdder
+from .base import KernelAdder, not_supported
 from .compiled_calls import CompiledCalls
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    LAUNCH_ATTRIBUTES,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -30,40 +31,56 @@ from .data import (
     Dim3,
     Fill2D,
     GraphMemAttribute,
+    HostParams,
+    KernelParams,
     LaunchCall,
     MemcpyKind,
     MemOp,
     MemoryRange,
+    NodeType,
 )
 from .hip_calls import (
-    ERROR_NO_DEVICE,
+    BATCH_MEM_OP_NODE_PARAMS,
     ERROR_NOT_READY,
-    ERROR_NOT_SUPPORTED,
-    ERROR_PEER_ACCESS_ALREADY_ENABLED,
-    EVENT_DISABLE_TIMING,
-    EXT_ANY_ORDER_LAUNCH,
     FUNCTION,
-    HOST_REGISTER_MAPPED,
+    HOST_NODE_PARAMS,
     KERNEL_NODE_LAYOUT,
     KERNEL_NODE_PARAMS,
-    MEMORY_HOST,
-    MEMORY_UNREGISTERED,
+    LOCATION_DEVICE,
+    MEM_ALLOC_NODE_PARAMS,
+    MEM_CONDITIONS,
+    MEM_OPERATIONS,
+    MEMCPY_3D_PARMS,
+    MEMSET_PARAMS,
+    PACK_HANDLES,
     PACK_KERNEL,
     POINTER_ATTRIBUTES,
+    SEMAPHORE_NODE_PARAMS,
     SEMAPHORE_PARAMS,
-    STREAM_NON_BLOCKING,
+    STREAM_BATCH_MEM_OP_PARAMS,
+    HipCore,
     access_descs,
     address_of,
+    adds,
     does,
+    does_at_once,
     handles,
     makes,
-    no_attribute,
     pack_copy,
+    pack_fill,
     pack_mem_ops,
     tells,
 )
-from .hip_graphs import HipGraphs
 from .native import native
+
+_ERROR_NO_DEVICE: Final = 100
+_ERROR_PEER_ACCESS_ALREADY_ENABLED: Final = 704
+_STREAM_NON_BLOCKING: Final = 1
+_HOST_REGISTER_MAPPED: Final = 1 | 2  # for every device
+_EXT_ANY_ORDER_LAUNCH: Final = 1
+_EVENT_DISABLE_TIMING: Final = 2
+_ALLOCATION_PINNED: Final = 1
+_MEMORY_UNREGISTERED, _MEMORY_HOST = 0, 1  # hipMemoryType
 
 _LAUNCH_CALLS: Final = {
     "graph_launch": ("hipGraphLaunch", 0),
@@ -86,23 +103,59 @@ _registrations: dict[type, dict[int, _Registered]] = {}
 _registering = threading.Lock()
 
 
-class HipAbiRuntime(HipGraphs):
+def _no_attribute(*names: str) -> str:
+    return f"HIP launches no kernel with {' and '.join(names)}"
+
+
+def _semaphore_params(value: int) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(SEMAPHORE_PARAMS.pack(value, 0), SEMAPHORE_PARAMS.size)
+
+
+def _on_semaphore(api: str) -> Callable[..., None]:
+    """Return a method that makes a call with one timeline semaphore."""
+
+    def method(self: HipCore, semaphore: int, value: int, stream: int) -> None:
+        self._call(api, byref(c_void_p(semaphore)), _semaphore_params(value), 1, stream)
+
+    return method
+
+
+def _adds_semaphore(api: str) -> Callable[..., int]:
+    """Return a method that adds a node with one timeline semaphore."""
+
+    def method(self: HipCore, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:
+        handle, params = c_void_p(semaphore), _semaphore_params(value)
+        return self._add(api, graph, deps, SEMAPHORE_NODE_PARAMS.pack(ctypes.addressof(handle), ctypes.addressof(params), 1))
+
+    return method
+
+
+def _tells_semaphores(api: str) -> Callable[..., tuple[tuple[int, int], ...]]:
+    """Return a method that returns (semaphore, value) of each semaphore of a node."""
+
+    def method(self: HipCore, node: int) -> tuple[tuple[int, int], ...]:
+        semaphores, fences, count = self._structure(api, node, SEMAPHORE_NODE_PARAMS)
+        handles = (c_uint64 * count).from_address(semaphores)
+        values = SEMAPHORE_PARAMS.iter_unpack(ctypes.string_at(fences, count * SEMAPHORE_PARAMS.size))
+        return tuple((handle, value) for handle, (value, _) in zip(handles, values, strict=True))
+
+    return method
+
+
+class HipAbiRuntime(HipCore):
     """The protocol over a shared library with HIP's C ABI.
 
     Every method may be called from any thread; HIP's own rules (one thread at a time builds a graph, the current device
     belongs to the thread) stay. Out values of a call that failed are never read: HIP leaves garbage in them.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        The loaded library. A `ctypes.PyDLL` would deadlock with host callbacks.
-    label : str
-        What messages call the library, e.g. ``"libamdhip64 7.2"``.
+    The library is a `ctypes.CDLL`: a `ctypes.PyDLL` would deadlock with host callbacks. Messages call it by its label.
     """
+
+    pack_copy: Callable[[Copy3D], bytes] = staticmethod(pack_copy)
 
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         super().__init__(library, label)
         self._images: dict[int, bytes] = {}
+        self._mem_op_arrays: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
         self._registered = _registrations.setdefault(type(self), {})
         self._query: tuple[Any, int] | None = None
         """hipStreamQuery and its address."""
@@ -121,7 +174,7 @@ class HipAbiRuntime(HipGraphs):
         if module is None:
             return None
         known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
-        return CompiledCalls(module, calls, failures, known, lambda what, code: self._fail(_LAUNCH_CALLS[what][0], code))
+        return CompiledCalls(module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code))
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
@@ -150,43 +203,31 @@ class HipAbiRuntime(HipGraphs):
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
 
-    def add_failed(self, code: int) -> NoReturn:
-        self._fail("hipGraphAddKernelNode", code)
-
-    def launch_failed(self, code: int) -> NoReturn:
-        """Raise for a code that hipGraphLaunch returned to the compiled call path."""
-        self._fail("hipGraphLaunch", code)
+    def call_failed(self, api: str, code: int) -> NoReturn:
+        self._fail(api, code)
 
     # -- device ----------------------------------------------------------------------------------------------------
     def runtime_get_version(self) -> tuple[int, ...]:
         number = self._integer("hipRuntimeGetVersion")
         return (number // 10_000_000, number // 100_000 % 100, number % 100_000)
 
+    set_device = does_at_once("hipSetDevice")
+
     def get_device_count(self) -> int:
         out = c_int()
-        code = self._hip.hipGetDeviceCount(byref(out))
-        if code == ERROR_NO_DEVICE:
-            self._clear_last_error()
-            return 0
-        self._check("hipGetDeviceCount", code)
-        return out.value
-
-    def set_device(self, device: int) -> None:
-        code = self._hip.hipSetDevice(device)
-        if code:
-            self._fail("hipSetDevice", code)
+        return out.value if self._succeeds("hipGetDeviceCount", byref(out), unless=_ERROR_NO_DEVICE) else 0
 
     def get_device(self) -> int:
         return self._integer("hipGetDevice")
+
+    def device_get_attribute(self, attribute: int, device: int) -> int:
+        """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
+        return self._integer("hipDeviceGetAttribute", attribute, device)
 
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
         self._call("hipDeviceGetName", buffer, len(buffer), device)
         return buffer.value.decode(errors="replace")
-
-    def device_get_attribute(self, attribute: int, device: int) -> int:
-        """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
-        return self._integer("hipDeviceGetAttribute", attribute, device)
 
     def mem_get_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
@@ -197,23 +238,19 @@ class HipAbiRuntime(HipGraphs):
         return bool(self._integer("hipDeviceCanAccessPeer", device, peer))
 
     def device_enable_peer_access(self, peer: int) -> None:
-        code = self._hip.hipDeviceEnablePeerAccess(peer, 0)
-        if code == ERROR_PEER_ACCESS_ALREADY_ENABLED:
-            self._clear_last_error()
-            return
-        self._check("hipDeviceEnablePeerAccess", code)
+        self._succeeds("hipDeviceEnablePeerAccess", peer, 0, unless=_ERROR_PEER_ACCESS_ALREADY_ENABLED)
 
     # -- memory ----------------------------------------------------------------------------------------------------
     malloc = makes("hipMalloc")
     free = does("hipFree")
     host_free = does("hipHostFree")
+    host_malloc = makes("hipHostMalloc", 0)  # flags that AMD maps into every device's address space and keeps coherent
     device_graph_mem_trim = does("hipDeviceGraphMemTrim")
     malloc_async = makes("hipMallocAsync")
     free_async = does("hipFreeAsync")
-
-    def host_malloc(self, nbytes: int) -> int:
-        # Flags 0 is what AMD maps into every device's address space and keeps coherent.
-        return self._new("hipHostMalloc", nbytes, 0)
+    # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
+    # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
+    memcpy = does_at_once("hipMemcpy")
 
     def host_register(self, pointer: int, nbytes: int) -> int:
         if not self._hip.exports("hipHostRegister"):
@@ -235,11 +272,10 @@ class HipAbiRuntime(HipGraphs):
             # AMD registers its own page-locked memory anew, and then cannot free it.
             if self.mem_get_address_range(pointer) is not None:
                 return 0
-            code = self._hip.hipHostRegister(pointer, nbytes, HOST_REGISTER_MAPPED)
-            if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
-                self._clear_last_error()
+            if not self._succeeds(
+                "hipHostRegister", pointer, nbytes, _HOST_REGISTER_MAPPED, unless=ERROR_HOST_MEMORY_ALREADY_REGISTERED
+            ):  # it is registered by somebody else, who will also undo it
                 return 0
-            self._check("hipHostRegister", code)
             known[pointer] = _Registered(stop)
         return pointer
 
@@ -251,43 +287,24 @@ class HipAbiRuntime(HipGraphs):
                 del self._registered[registered]
                 self._call("hipHostUnregister", registered)
 
-    def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
-        # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
-        # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
-        code = self._hip.hipMemcpy(dst, src, nbytes, kind)
-        if code:
-            self._fail("hipMemcpy", code)
-
     def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
         code = self._hip.hipMemcpyAsync(dst, src, nbytes, kind, stream)
         if code:
             self._fail("hipMemcpyAsync", code)
 
     def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
-        code = self._hip.hipMemcpy3DAsync(pack_copy(copy), stream)
+        code = self._hip.hipMemcpy3DAsync(self.pack_copy(copy), stream)
         if code:
             self._fail("hipMemcpy3DAsync", code)
 
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         size, value = fill.element_size, fill.value
-        if fill.height > 1:
-            bytes_of_value = value.to_bytes(size, "little")
-            if len(set(bytes_of_value)) == 1:
-                self._call("hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream)
-                return
-            # HIP has no asynchronous 2-D fill of 2- or 4-byte values.
-            for row in range(fill.height):
-                self._fill_row(fill.dst + row * fill.pitch_bytes, size, value, fill.width, stream)
+        if fill.height > 1 and len(set(value.to_bytes(size, "little"))) == 1:
+            self._call("hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream)
             return
-        self._fill_row(fill.dst, size, value, fill.width, stream)
-
-    def _fill_row(self, dst: int, size: int, value: int, width: int, stream: int) -> None:
-        if size == 1:
-            self._call("hipMemsetAsync", dst, value, width, stream)
-        elif size == 2:
-            self._call("hipMemsetD16Async", dst, value, width, stream)
-        else:
-            self._call("hipMemsetD32Async", dst, value, width, stream)
+        api = {1: "hipMemsetAsync", 2: "hipMemsetD16Async", 4: "hipMemsetD32Async"}[size]
+        for row in range(max(fill.height, 1)):  # HIP has no asynchronous 2-D fill of 2- or 4-byte values
+            self._call(api, fill.dst + row * fill.pitch_bytes, value, fill.width, stream)
 
     def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
         value = c_uint64()
@@ -306,10 +323,10 @@ class HipAbiRuntime(HipGraphs):
             self._clear_last_error()
             return None
         kind = POINTER_ATTRIBUTES.unpack(attributes)[0]
-        if kind == MEMORY_UNREGISTERED or self._hip.hipMemGetAddressRange(byref(base), byref(nbytes), pointer):
+        if kind == _MEMORY_UNREGISTERED or self._hip.hipMemGetAddressRange(byref(base), byref(nbytes), pointer):
             self._clear_last_error()
             return None
-        return MemoryRange(base.value or 0, nbytes.value, kind == MEMORY_HOST)
+        return MemoryRange(base.value or 0, nbytes.value, kind == _MEMORY_HOST)
 
     def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
         pool = self._new("hipDeviceGetDefaultMemPool", device)
@@ -320,17 +337,15 @@ class HipAbiRuntime(HipGraphs):
 
     # -- streams and events ------------------------------------------------------------------------------------------
     stream_destroy = does("hipStreamDestroy")
+    stream_synchronize = does_at_once("hipStreamSynchronize")
     launch_host_func = does("hipLaunchHostFunc")
     event_destroy = does("hipEventDestroy")
     event_synchronize = does("hipEventSynchronize")
+    signal_external_semaphore_async = _on_semaphore("hipSignalExternalSemaphoresAsync")
+    wait_external_semaphore_async = _on_semaphore("hipWaitExternalSemaphoresAsync")
 
     def stream_create(self, priority: int = 0) -> int:
-        return self._new("hipStreamCreateWithPriority", STREAM_NON_BLOCKING, priority)
-
-    def stream_synchronize(self, stream: int) -> None:
-        code = self._hip.hipStreamSynchronize(stream)
-        if code:
-            self._fail("hipStreamSynchronize", code)
+        return self._new("hipStreamCreateWithPriority", _STREAM_NON_BLOCKING, priority)
 
     def stream_get_device(self, stream: int) -> int:
         device = c_int()
@@ -365,7 +380,7 @@ class HipAbiRuntime(HipGraphs):
             self._fail("hipStreamWaitEvent", code)
 
     def event_create(self, timing: bool = True) -> int:
-        return self._new("hipEventCreateWithFlags", 0 if timing else EVENT_DISABLE_TIMING)
+        return self._new("hipEventCreateWithFlags", 0 if timing else _EVENT_DISABLE_TIMING)
 
     def event_record(self, event: int, stream: int) -> None:
         code = self._hip.hipEventRecord(event, stream)
@@ -376,14 +391,6 @@ class HipAbiRuntime(HipGraphs):
         milliseconds = c_float()
         self._call("hipEventElapsedTime", byref(milliseconds), start, stop)
         return milliseconds.value
-
-    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        params = ctypes.create_string_buffer(SEMAPHORE_PARAMS.pack(value, 0), SEMAPHORE_PARAMS.size)
-        self._call("hipSignalExternalSemaphoresAsync", byref(c_void_p(semaphore)), params, 1, stream)
-
-    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        params = ctypes.create_string_buffer(SEMAPHORE_PARAMS.pack(value, 0), SEMAPHORE_PARAMS.size)
-        self._call("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), params, 1, stream)
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def module_load_data(self, image: bytes) -> int:
@@ -417,11 +424,11 @@ class HipAbiRuntime(HipGraphs):
     ) -> None:
         if attributes.pop("any_order", False):
             threads = (blocks * own for blocks, own in zip(grid, block))
-            how = (None, None, None, EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
+            how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
             self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
             return
         if attributes:
-            raise HipError("hipModuleLaunchKernel", ERROR_NOT_SUPPORTED, "hipErrorNotSupported", no_attribute(*attributes))
+            raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
         if cooperative:
             self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
             return
@@ -452,3 +459,202 @@ class HipAbiRuntime(HipGraphs):
 
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
         self._call("hipStreamUpdateCaptureDependencies", stream, handles(nodes), len(nodes), int(replace))
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+    graph_create = makes("hipGraphCreate", 0)
+    graph_destroy = does("hipGraphDestroy")
+    graph_add_mem_free_node = adds("hipGraphAddMemFreeNode")
+    graph_add_empty_node = adds("hipGraphAddEmptyNode")
+    graph_add_child_graph_node = adds("hipGraphAddChildGraphNode")
+    graph_add_event_record_node = adds("hipGraphAddEventRecordNode")
+    graph_add_event_wait_node = adds("hipGraphAddEventWaitNode")
+    graph_add_external_semaphores_signal_node = _adds_semaphore("hipGraphAddExternalSemaphoresSignalNode")
+    graph_add_external_semaphores_wait_node = _adds_semaphore("hipGraphAddExternalSemaphoresWaitNode")
+
+    def graph_add_kernel_node(
+        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> int:
+        # Named extents: unpacking them in the call would build a list and a tuple first (0.1 us).
+        block_x, block_y, block_z = block
+        grid_x, grid_y, grid_z = grid
+        out = c_void_p()
+        count = len(deps)
+        code = self._hip.hipGraphAddKernelNode(
+            byref(out),
+            graph,
+            PACK_HANDLES[count](*deps) if count else None,
+            count,
+            PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
+        )
+        if code:
+            self._fail("hipGraphAddKernelNode", code)
+        return out.value or 0
+
+    def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
+        api = "hipGraphKernelNodeSetAttribute"
+        for name, value in attributes.items():
+            if name not in self.launch_attributes:
+                raise not_supported(api, _no_attribute(name))
+            attribute = LAUNCH_ATTRIBUTES[name]
+            self._call(api, node, attribute.number, attribute.packed(value))
+
+    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
+        return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
+
+    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
+        return self._add("hipGraphAddMemcpyNode", graph, deps, pack_copy(copy))
+
+    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
+        return self._add("hipGraphAddMemsetNode", graph, deps, pack_fill(fill))
+
+    def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
+        return self._add("hipGraphAddHostNode", graph, deps, HOST_NODE_PARAMS.pack(fn, user_data))
+
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
+        # HIP writes the pointer into the structure, so it cannot be `bytes`.
+        params = ctypes.create_string_buffer(MEM_ALLOC_NODE_PARAMS.size)
+        descs = access_descs(access)
+        address = ctypes.addressof(descs) if access else 0
+        MEM_ALLOC_NODE_PARAMS.pack_into(
+            params, 0, _ALLOCATION_PINNED, 0, LOCATION_DEVICE, device, 0, 0, address, len(access), nbytes, 0
+        )
+        node = self._add("hipGraphAddMemAllocNode", graph, deps, params)
+        return node, int(MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])
+
+    def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
+        # AMD's node keeps the address of the array, not a copy, and so does every executable that is made of it. Arrays
+        # of equal content are shared, so that they can be kept for good.
+        packed = pack_mem_ops(ops)
+        array = self._mem_op_arrays.setdefault(packed, ctypes.create_string_buffer(packed, len(packed)))
+        # AMD refuses a null context. The primary one lives as long as the process, so it is released at once.
+        device = self.get_device()
+        context = self._new("hipDevicePrimaryCtxRetain", device)
+        self._call("hipDevicePrimaryCtxRelease", device)
+        params = BATCH_MEM_OP_NODE_PARAMS.pack(context, len(ops), ctypes.addressof(array), 0)
+        return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
+
+    def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self._call("hipGraphAddDependencies", graph, handles(sources), handles(targets), len(sources))
+
+    # -- what a graph holds ------------------------------------------------------------------------------------------
+    graph_mem_free_node_get_params = tells("hipGraphMemFreeNodeGetParams")
+    graph_event_record_node_get_event = tells("hipGraphEventRecordNodeGetEvent")
+    graph_event_wait_node_get_event = tells("hipGraphEventWaitNodeGetEvent")
+    graph_child_graph_node_get_graph = tells("hipGraphChildGraphNodeGetGraph")
+    graph_external_semaphores_signal_node_get_params = _tells_semaphores("hipGraphExternalSemaphoresSignalNodeGetParams")
+    graph_external_semaphores_wait_node_get_params = _tells_semaphores("hipGraphExternalSemaphoresWaitNodeGetParams")
+
+    def graph_get_nodes(self, graph: int) -> tuple[int, ...]:
+        return self._two_calls("hipGraphGetNodes", graph)[0]
+
+    def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
+        sources, targets = self._two_calls("hipGraphGetEdges", graph, arrays=2)
+        return tuple(zip(sources, targets, strict=True))
+
+    def graph_node_get_type(self, node: int) -> NodeType:
+        out = c_int()
+        self._call("hipGraphNodeGetType", node, byref(out))
+        try:
+            return NodeType(out.value)
+        except ValueError:
+            raise not_supported("hipGraphNodeGetType", f"node type {out.value} is not known here") from None
+
+    def graph_kernel_node_get_params(self, node: int) -> KernelParams:
+        """Return what a kernel node would launch; `args` stays valid until the node is changed or destroyed."""
+        bx, by, bz, extra, function, gx, gy, gz, args, shared_bytes = self._structure(
+            "hipGraphKernelNodeGetParams", node, KERNEL_NODE_PARAMS
+        )
+        return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
+
+    def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
+        """Return the copy of a memcpy node; AMD may refuse one that was added as 1-D (hipErrorInvalidValue)."""
+        value = self._structure("hipGraphMemcpyNodeGetParams", node, MEMCPY_3D_PARMS)
+        src_pos, (src, src_pitch_bytes, _, src_rows) = value[1:4], value[4:8]
+        dst_pos, (dst, dst_pitch_bytes, _, dst_rows) = value[9:12], value[12:16]
+        width_bytes, height, depth = value[16:19]
+        return Copy3D(
+            dst, dst_pitch_bytes, dst_rows, src, src_pitch_bytes, src_rows, width_bytes, height, depth,
+            MemcpyKind(value[19]), dst_pos, src_pos,
+        )  # fmt: skip
+
+    def graph_memset_node_get_params(self, node: int) -> Fill2D:
+        dst, element_size, height, pitch_bytes, value, width = self._structure("hipGraphMemsetNodeGetParams", node, MEMSET_PARAMS)
+        return Fill2D(dst, element_size, value, width, height, pitch_bytes)
+
+    def graph_host_node_get_params(self, node: int) -> HostParams:
+        return HostParams(*self._structure("hipGraphHostNodeGetParams", node, HOST_NODE_PARAMS))
+
+    def graph_mem_alloc_node_get_params(self, node: int) -> tuple[int, int]:
+        nbytes, pointer = self._structure("hipGraphMemAllocNodeGetParams", node, MEM_ALLOC_NODE_PARAMS)[-2:]
+        return pointer, nbytes
+
+    def graph_kernel_node_get_attributes(self, node: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self.launch_attributes:
+            number, form, _ = LAUNCH_ATTRIBUTES[name]
+            packed = ctypes.create_string_buffer(form.size)
+            if self._hip.hipGraphKernelNodeGetAttribute(node, number, packed):  # AMD knows only what has been set
+                self._clear_last_error()
+            elif any(value := form.unpack(packed)):
+                found[name] = value if len(value) > 1 else value[0]
+        return found
+
+    def graph_batch_mem_op_node_get_params(self, node: int) -> tuple[MemOp, ...]:
+        _, count, array, _ = self._structure("hipGraphBatchMemOpNodeGetParams", node, BATCH_MEM_OP_NODE_PARAMS)
+        operations = {number: key for key, number in MEM_OPERATIONS.items()}
+        conditions = {number: name for name, number in MEM_CONDITIONS.items()}
+        found = []
+        packed = ctypes.string_at(array, count * STREAM_BATCH_MEM_OP_PARAMS.size)
+        for operation, address, value, flags, _ in STREAM_BATCH_MEM_OP_PARAMS.iter_unpack(packed):
+            if operation not in operations:
+                raise not_supported("hipGraphBatchMemOpNodeGetParams", f"memory operation {operation} is not known here")
+            op, size = operations[operation]
+            condition = conditions[flags & 3] if op == "wait" else "eq"
+            found.append(MemOp(op, address, value if size == 8 else value & 0xFFFFFFFF, size, condition))
+        return tuple(found)
+
+    # -- executables -------------------------------------------------------------------------------------------------
+    graph_exec_destroy = does("hipGraphExecDestroy")
+    graph_node_set_enabled = does_at_once("hipGraphNodeSetEnabled")
+    graph_exec_child_graph_node_set_params = does("hipGraphExecChildGraphNodeSetParams")
+    graph_exec_event_record_node_set_event = does("hipGraphExecEventRecordNodeSetEvent")
+    graph_exec_event_wait_node_set_event = does("hipGraphExecEventWaitNodeSetEvent")
+
+    def graph_instantiate(self, graph: int, flags: int = 0) -> int:
+        return self._new("hipGraphInstantiateWithFlags", graph, flags)
+
+    def graph_launch(self, graph_exec: int, stream: int) -> None:
+        code = self._hip.hipGraphLaunch(graph_exec, stream)
+        if code:
+            self._fail("hipGraphLaunch", code)
+
+    def graph_exec_memcpy_node_set_params_1d(
+        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> None:
+        code = self._hip.hipGraphExecMemcpyNodeSetParams1D(graph_exec, node, dst, src, nbytes, kind)
+        if code:
+            self._fail("hipGraphExecMemcpyNodeSetParams1D", code)
+
+    def graph_exec_kernel_node_set_params(
+        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> None:
+        block_x, block_y, block_z = block
+        grid_x, grid_y, grid_z = grid
+        code = self._hip.hipGraphExecKernelNodeSetParams(
+            graph_exec,
+            node,
+            PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
+        )
+        if code:
+            self._fail("hipGraphExecKernelNodeSetParams", code)
+
+    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
+        self._call("hipGraphExecMemcpyNodeSetParams", graph_exec, node, pack_copy(copy))
+
+    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
+        self._call("hipGraphExecMemsetNodeSetParams", graph_exec, node, pack_fill(fill))
+
+    def graph_exec_host_node_set_params(self, graph_exec: int, node: int, fn: int, user_data: int) -> None:
+        self._call("hipGraphExecHostNodeSetParams", graph_exec, node, HOST_NODE_PARAMS.pack(fn, user_data))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import logging
 import os
 import re
 from collections.abc import Sequence
@@ -17,11 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..cache import cache_folder, write_whole
-from ..errors import DeclarationError, HipError
+from ..cache import cache_folder
+from ..errors import DeclarationError
 from .data import CodeObject
-
-_log = logging.getLogger(__name__)
+from .rtc import Rtc, kept
 
 _CACHE_FORMAT = 1
 
@@ -35,15 +33,8 @@ _KNOWN_BEFORE_7 = frozenset(
 )
 
 
-class HipRtc:
-    """The compiler library, called through hip-python.
-
-    Parameters
-    ----------
-    binding : module
-        hip-python's ``hiprtc``.
-    version : tuple of int
-        Version of the HIP runtime that it belongs to; hiprtc itself answers 9.0 in all releases.
+class HipRtc(Rtc):
+    """The compiler library, called through hip-python, beside a HIP runtime of a version; hiprtc answers 9.0 in all releases.
 
     Raises
     ------
@@ -51,43 +42,24 @@ class HipRtc:
         If hip-python does not find libhiprtc.
     """
 
+    prefix = "hiprtc"
+
     def __init__(self, binding: ModuleType, version: tuple[int, ...]) -> None:
-        self._binding = binding
+        super().__init__(binding)
         self.version = version
         self._call("hiprtcVersion")  # makes hip-python load the library
         self._identity = [".".join(map(str, version)), *_file_identity()]
 
     def compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        architecture: str,
-        name: str = "module",
-    ) -> CodeObject:
-        """Compile for an architecture, or take what an earlier process compiled.
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *,
+        architecture: str, name: str = "module",
+    ) -> CodeObject:  # fmt: skip
+        """Compile, or take what an earlier process compiled; the arguments and errors are those of `Runtime.rtc_compile`.
 
         Parameters
         ----------
-        source : str
-            HIP C++.
-        names : sequence of str
-            Kernels and template instantiations that will be asked for.
-        symbols : sequence of str
-            `__device__` and `__constant__` variables that will be asked for.
-        options : sequence of str
-            Compiler options; the architecture is not one of them.
         architecture : str
-            ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``.
-        name : str
-            What messages call the source.
-
-        Raises
-        ------
-        DeclarationError
-            If the source does not compile, or an option names an architecture.
+            ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``; no option may name another.
         """
         for option in options:
             if option.startswith(("--offload-arch", "--gpu-architecture", "-mcpu", "--cuda-gpu-arch")):
@@ -101,24 +73,9 @@ class HipRtc:
                 f"install ROCm 7 or newer"
             )
         wanted = (source, tuple(names), tuple(symbols), tuple(options), architecture)
-        path = self._cache_path(wanted)
-        cached = _load(path)
-        if cached is not None:
-            return cached
-        compiled = self._compile(*wanted, name)
-        _store(path, compiled)
-        return compiled
-
-    def _cache_path(self, wanted: tuple[Any, ...]) -> Path:
         key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
-        return cache_folder("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
-
-    def _call(self, api: str, *args: Any) -> Any:
-        """Return what a call answers besides its code."""
-        code, *answers = getattr(self._binding, api)(*args)
-        if code:
-            raise HipError(api, int(code), getattr(code, "name", f"hiprtc error {int(code)}"))
-        return answers[0] if len(answers) == 1 else answers
+        path = cache_folder("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
+        return kept(path, lambda: self._compile(*wanted, name))
 
     def _compile(
         self,
@@ -132,10 +89,7 @@ class HipRtc:
         file_name = re.sub(r"[^\w.+-]", "_", name) + ".hip"
         program = self._call("hiprtcCreateProgram", source.encode(), file_name.encode(), 0, None, None)
         try:
-            # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
-            expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
-            for expression in expressions.values():
-                self._call("hiprtcAddNameExpression", program, expression.encode())
+            expressions = self._add_expressions(program, names, symbols)
             given = [f"--offload-arch={architecture}", *options]
             # hip-python 7.2 frees an array that it makes of a list before the call, so it is made here.
             array = self._list_of_bytes([option.encode() for option in given])
@@ -143,17 +97,12 @@ class HipRtc:
             log = self._program_log(program, file_name)
             if code == self._binding.hiprtcResult.HIPRTC_ERROR_COMPILATION:
                 raise DeclarationError(_explain(log, source, architecture, name, file_name))
-            if code:
-                raise HipError("hiprtcCompileProgram", int(code), code.name)
+            self._require(code, "hiprtcCompileProgram")
             image = bytearray(self._call("hiprtcGetCodeSize", program))
             if not image:
                 raise DeclarationError("hiprtc made no code object; the option -fgpu-rdc is not supported")
             self._call("hiprtcGetCode", program, image)
-            lowered = {
-                name: bytes(self._call("hiprtcGetLoweredName", program, expression.encode())).decode()
-                for name, expression in expressions.items()
-            }
-            return CodeObject(bytes(image), lowered, log)
+            return CodeObject(bytes(image), self._lowered(program, expressions), log)
         finally:
             self._binding.hiprtcDestroyProgram(program.createRef())
 
@@ -196,28 +145,3 @@ def _explain(log: str, source: str, architecture: str, name: str, file_name: str
         # hiprtc appends a line for each kernel and variable that is asked for.
         return f"module {name!r} lacks what is asked of it ({first.group(2)}); does it declare that name?\n{log}"
     return f"{failed}: line {number}, {first.group(2)}: {lines[number - 1].strip()}\n{log}"
-
-
-def _load(path: Path) -> CodeObject | None:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    # A header of one line, then the image; a file that a full disk cut short is compiled again.
-    head, _, image = content.partition(b"\n")
-    try:
-        header = json.loads(head)
-        lowered, log, digest = header["lowered"], header["log"], header["sha256"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    if hashlib.sha256(image).hexdigest() != digest:
-        return None
-    return CodeObject(image, lowered, log)
-
-
-def _store(path: Path, compiled: CodeObject) -> None:
-    header = {"lowered": compiled.lowered, "log": compiled.log, "sha256": hashlib.sha256(compiled.image).hexdigest()}
-    try:
-        write_whole(path, json.dumps(header).encode() + b"\n" + compiled.image)
-    except OSError as error:
-        _log.warning("compiled kernels cannot be kept in %s: %s", path.parent, error)

@@ -16,10 +16,11 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
+from .base import ERROR_NOT_SUPPORTED, not_supported
 from .cuda_driver import Driver
 from .data import (
     LAUNCH_ATTRIBUTES,
@@ -38,10 +39,10 @@ from .data import (
 from .hip_abi import HipAbiRuntime
 from .hip_calls import (
     BATCH_MEM_OP_NODE_PARAMS,
-    ERROR_NOT_SUPPORTED,
     KERNEL_NODE_LAYOUT,
     address_of,
     handles,
+    makes,
     pack_mem_ops,
 )
 from .nvrtc import Nvrtc
@@ -60,13 +61,8 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # CUDA 13.0; tests/device/parallel_conditionals.cu shows it). Two in a graph itself were not seen to hang.
 _QUIRKS: Final = frozenset({"only_flat_updates", "memset_enable_fails", "pageable_read_at_launch", "conditionals_in_order"})
 
-_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
-    75,
-    76,
-    16,
-    97,
-    40,
-)  # CUdevice_attribute
+# CUdevice_attribute
+_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = 75, 76, 16, 97, 40
 _MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
 _ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
 
@@ -122,12 +118,64 @@ _SET_CONDITION: Final = b"""
 _ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
 
 
+def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+    grid_x, grid_y, grid_z = grid
+    block_x, block_y, block_z = block
+    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
+
+
+_SIDES: Final = {
+    MemcpyKind.HOST_TO_HOST: (_HOST, _HOST),
+    MemcpyKind.HOST_TO_DEVICE: (_HOST, _DEVICE),
+    MemcpyKind.DEVICE_TO_HOST: (_DEVICE, _HOST),
+    MemcpyKind.DEVICE_TO_DEVICE: (_DEVICE, _DEVICE),
+    MemcpyKind.DEFAULT: (_UNIFIED, _UNIFIED),
+}
+
+
+def _side(kind: int, pointer: int) -> tuple[int, int, int]:
+    """Return memory type, host and device address."""
+    return (kind, pointer, 0) if kind == _HOST else (kind, 0, pointer)
+
+
+def _pack_run(dst: int, src: int, nbytes: int, kind: MemcpyKind) -> bytes:
+    from_kind, to_kind = _SIDES[kind]
+    return _MEMCPY_3D.pack(
+        0, 0, 0, 0, *_side(from_kind, src), 0, 0, nbytes, 1,
+        0, 0, 0, 0, *_side(to_kind, dst), 0, 0, nbytes, 1,
+        nbytes, 1, 1,
+    )  # fmt: skip
+
+
+def _pack_copy(copy: Copy3D) -> bytes:
+    from_kind, to_kind = _SIDES[copy.kind]
+    return _MEMCPY_3D.pack(
+        *copy.src_pos, 0, *_side(from_kind, copy.src), 0, 0, copy.src_pitch_bytes, copy.src_rows,
+        *copy.dst_pos, 0, *_side(to_kind, copy.dst), 0, 0, copy.dst_pitch_bytes, copy.dst_rows,
+        copy.width_bytes, copy.height, copy.depth,
+    )  # fmt: skip
+
+
+def _pack_fill(fill: Fill2D) -> bytes:
+    return _MEMSET_NODE_PARAMS.pack(fill.dst, fill.pitch_bytes, fill.value, fill.element_size, fill.width, fill.height)
+
+
+def _unavailable(missing: Literal["binding", "library", "device"], why: str) -> RuntimeUnavailable:
+    return RuntimeUnavailable(f"runtime 'nvidia' {why}", runtime="nvidia", missing=missing)
+
+
+def _adds_in_context(api: str, pack: Callable[..., bytes]) -> Callable[..., int]:
+    """Return a method that adds a node, of parameters that are packed, in the thread's context."""
+    return lambda self, graph, deps, *params: self._add(api, graph, deps, pack(*params), self._context)
+
+
+def _sets_in_context(api: str, pack: Callable[..., bytes]) -> Callable[..., None]:
+    """Return a method that changes a node of an executable graph likewise."""
+    return lambda self, graph_exec, node, params: self._call(api, graph_exec, node, pack(params), self._context)
+
+
 class NvidiaRuntime(HipAbiRuntime):
     """One NVIDIA GPU through the CUDA driver.
-
-    Parameters
-    ----------
-    device : int
 
     Raises
     ------
@@ -136,37 +184,27 @@ class NvidiaRuntime(HipAbiRuntime):
     """
 
     needs_context = True
+    calls = Driver
+    pack_copy = staticmethod(_pack_copy)
 
     def __init__(self, device: int = 0) -> None:
         self.name = "nvidia"
         try:
             from cuda.bindings import nvrtc
         except ImportError:
-            raise RuntimeUnavailable(
-                "runtime 'nvidia' needs cuda-bindings: pip install cuda-bindings",
-                runtime="nvidia",
-                missing="binding",
-            ) from None
+            raise _unavailable("binding", "needs cuda-bindings: pip install cuda-bindings") from None
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise RuntimeUnavailable(
-                f"runtime 'nvidia' needs the NVIDIA driver's libcuda.so.1: {error}", runtime="nvidia", missing="library"
-            ) from None
-        super().__init__(library, "libcuda")
-        self._hip: Any = Driver(library)
-        self._clears_last_error = False
+            raise _unavailable("library", f"needs the NVIDIA driver's libcuda.so.1: {error}") from None
+        super().__init__(library, "this driver")
         code = self._hip.cuInit(0)
         count = c_int()
         if not code:
             code = self._hip.hipGetDeviceCount(byref(count))
         if code or device >= count.value:
-            raise RuntimeUnavailable(
-                f"runtime 'nvidia' finds no device {device}: "
-                + (f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"),
-                runtime="nvidia",
-                missing="device",
-            )
+            why = f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"
+            raise _unavailable("device", f"finds no device {device}: {why}")
         self._several = count.value > 1
         self._contexts: dict[int, int] = {}
         self._device = device
@@ -193,8 +231,7 @@ class NvidiaRuntime(HipAbiRuntime):
             quirks=_QUIRKS,
         )
 
-    def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
-        return _pack_kernel(function, grid, block, shared_bytes, args)
+    kernel_params = staticmethod(_pack_kernel)
 
     @classmethod
     def _adds_kernel_nodes(cls) -> Any:
@@ -224,7 +261,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
         name, said = self._names(code)
-        raise HipError(api, code, name, f"{said}; {detail}" if said and detail else said or detail)
+        raise HipError(api, code, name, "; ".join(filter(None, (said, detail))))
 
     def _call(self, api: str, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
@@ -233,11 +270,6 @@ class NvidiaRuntime(HipAbiRuntime):
             code = getattr(self._hip, api)(*args)
         if code:
             self._fail(api, code)
-
-    def _new(self, api: str, *args: Any) -> int:
-        out = c_void_p()
-        self._call(api, byref(out), *args)
-        return out.value or 0
 
     # -- device ----------------------------------------------------------------------------------------------------
     def runtime_get_version(self) -> tuple[int, ...]:
@@ -306,8 +338,8 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def device_enable_peer_access(self, peer: int) -> None:
         code = self._hip.cuCtxEnablePeerAccess(self._context_of(peer), 0)
-        if code != _PEER_ACCESS_ALREADY_ENABLED:
-            self._check("hipDeviceEnablePeerAccess", code)
+        if code and code != _PEER_ACCESS_ALREADY_ENABLED:
+            self._fail("hipDeviceEnablePeerAccess", code)
 
     def describe(self) -> dict[str, Any]:
         """Return device, driver and compiler versions."""
@@ -325,8 +357,7 @@ class NvidiaRuntime(HipAbiRuntime):
         }
 
     # -- memory ----------------------------------------------------------------------------------------------------
-    def host_malloc(self, nbytes: int) -> int:
-        return self._new("hipHostMalloc", nbytes, 1 | 2)  # portable to every context, mapped for kernels
+    host_malloc = makes("hipHostMalloc", 1 | 2)  # portable to every context, mapped for kernels
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
         # From pageable memory the call returns when the bytes are staged, and no stream of ours waits for the null stream.
@@ -337,11 +368,6 @@ class NvidiaRuntime(HipAbiRuntime):
         code = self._hip.cuMemcpyAsync(dst, src, nbytes, stream)
         if code:
             self._fail("hipMemcpyAsync", code)
-
-    def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
-        code = self._hip.hipMemcpy3DAsync(_pack_copy(copy), stream)
-        if code:
-            self._fail("hipMemcpy3DAsync", code)
 
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         size, value = fill.element_size, fill.value
@@ -378,18 +404,11 @@ class NvidiaRuntime(HipAbiRuntime):
         return FunctionInfo(name, tuple(parameters))
 
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         return self._rtc.compile(source, names, symbols, options, name=name)
 
-    def module_load_data(self, image: bytes) -> int:
-        return self._new("hipModuleLoadData", image)
+    module_load_data = makes("hipModuleLoadData")
 
     def _allow_shared(self, function: int, shared_bytes: int) -> None:
         """Ask for dynamic shared memory beyond what every kernel may have."""
@@ -443,10 +462,9 @@ class NvidiaRuntime(HipAbiRuntime):
             self._fail("hipGraphExecKernelNodeSetParams", code)
 
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node would launch."""
-        params = ctypes.create_string_buffer(_KERNEL_NODE_PARAMS.size)
-        self._call("hipGraphKernelNodeGetParams", node, params)
-        function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = _KERNEL_NODE_PARAMS.unpack(params)
+        function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = self._structure(
+            "hipGraphKernelNodeGetParams", node, _KERNEL_NODE_PARAMS
+        )
         if not function:  # what CUDA's runtime launches is a kernel of a library, of which each context has its function
             function = self._new("cuKernelGetFunction", kernel)
         return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
@@ -454,40 +472,23 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
         return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context)
 
-    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
-        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._context)
+    graph_add_memcpy_node = _adds_in_context("cuGraphAddMemcpyNode", _pack_copy)
+    graph_add_memset_node = _adds_in_context("cuGraphAddMemsetNode", _pack_fill)
+    graph_exec_memcpy_node_set_params = _sets_in_context("cuGraphExecMemcpyNodeSetParams", _pack_copy)
+    graph_exec_memset_node_set_params = _sets_in_context("cuGraphExecMemsetNodeSetParams", _pack_fill)
 
     def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
-        """Return the copy of a memcpy node."""
-        params = ctypes.create_string_buffer(_MEMCPY_3D.size)
-        self._call("hipGraphMemcpyNodeGetParams", node, params)
-        v = _MEMCPY_3D.unpack(params)
+        v = self._structure("hipGraphMemcpyNodeGetParams", node, _MEMCPY_3D)
         src, dst, (width_bytes, height, depth) = v[:11], v[11:22], v[22:]
-        sides = (src[4] == _HOST, dst[4] == _HOST)
-        kind = MemcpyKind({(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}[sides])
         return Copy3D(
-            dst[5] or dst[6],
-            dst[9],
-            dst[10],
-            src[5] or src[6],
-            src[9],
-            src[10],
-            width_bytes,
-            height,
-            depth,
-            kind,
-            dst[:3],
-            src[:3],
-        )
-
-    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
-        return self._add("cuGraphAddMemsetNode", graph, deps, _pack_fill(fill), self._context)
+            dst[5] or dst[6], dst[9], dst[10], src[5] or src[6], src[9], src[10], width_bytes, height, depth,
+            MemcpyKind(2 * (src[4] != _HOST) + (dst[4] != _HOST)), dst[:3], src[:3],
+        )  # fmt: skip
 
     def graph_memset_node_get_params(self, node: int) -> Fill2D:
-        """Return the fill of a memset node."""
-        params = ctypes.create_string_buffer(_MEMSET_NODE_PARAMS.size)
-        self._call("hipGraphMemsetNodeGetParams", node, params)
-        dst, pitch_bytes, value, element_size, width, height = _MEMSET_NODE_PARAMS.unpack(params)
+        dst, pitch_bytes, value, element_size, width, height = self._structure(
+            "hipGraphMemsetNodeGetParams", node, _MEMSET_NODE_PARAMS
+        )
         return Fill2D(dst, element_size, value, width, height, pitch_bytes)
 
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[Any]) -> int:
@@ -501,10 +502,8 @@ class NvidiaRuntime(HipAbiRuntime):
     ) -> int:
         version = self.runtime_get_version()
         if version < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
-            raise HipError(
+            raise not_supported(
                 "cuGraphAddNode",
-                801,
-                "hipErrorNotSupported",
                 f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
         handle, context = c_uint64(), self._context
@@ -572,12 +571,6 @@ class NvidiaRuntime(HipAbiRuntime):
             unified = _pack_run(dst, src, nbytes, MemcpyKind.DEFAULT)
             self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, unified, context)
 
-    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
-        self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy), self._context)
-
-    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
-        self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._context)
-
 
 class _UsingContext:
     """Makes a context the thread's current one for a while, and afterwards the one that was, or none, current again."""
@@ -596,45 +589,3 @@ class _UsingContext:
     def __exit__(self, *_: object) -> None:
         if self._before != self._context or self._runtime._several:  # what ran meanwhile may have gone to other devices
             self._runtime._set_context(self._before)
-
-
-def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
-    grid_x, grid_y, grid_z = grid
-    block_x, block_y, block_z = block
-    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
-
-
-_SIDES: Final = {
-    MemcpyKind.HOST_TO_HOST: (_HOST, _HOST),
-    MemcpyKind.HOST_TO_DEVICE: (_HOST, _DEVICE),
-    MemcpyKind.DEVICE_TO_HOST: (_DEVICE, _HOST),
-    MemcpyKind.DEVICE_TO_DEVICE: (_DEVICE, _DEVICE),
-    MemcpyKind.DEFAULT: (_UNIFIED, _UNIFIED),
-}
-
-
-def _side(kind: int, pointer: int) -> tuple[int, int, int]:
-    """Return memory type, host and device address."""
-    return (kind, pointer, 0) if kind == _HOST else (kind, 0, pointer)
-
-
-def _pack_run(dst: int, src: int, nbytes: int, kind: MemcpyKind) -> bytes:
-    from_kind, to_kind = _SIDES[kind]
-    return _MEMCPY_3D.pack(
-        0, 0, 0, 0, *_side(from_kind, src), 0, 0, nbytes, 1,
-        0, 0, 0, 0, *_side(to_kind, dst), 0, 0, nbytes, 1,
-        nbytes, 1, 1,
-    )  # fmt: skip
-
-
-def _pack_copy(copy: Copy3D) -> bytes:
-    from_kind, to_kind = _SIDES[copy.kind]
-    return _MEMCPY_3D.pack(
-        *copy.src_pos, 0, *_side(from_kind, copy.src), 0, 0, copy.src_pitch_bytes, copy.src_rows,
-        *copy.dst_pos, 0, *_side(to_kind, copy.dst), 0, 0, copy.dst_pitch_bytes, copy.dst_rows,
-        copy.width_bytes, copy.height, copy.depth,
-    )  # fmt: skip
-
-
-def _pack_fill(fill: Fill2D) -> bytes:
-    return _MEMSET_NODE_PARAMS.pack(fill.dst, fill.pitch_bytes, fill.value, fill.element_size, fill.width, fill.height)

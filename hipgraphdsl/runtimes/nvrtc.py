@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..cache import cache_folder, write_whole
-from ..errors import DeclarationError, HipError, RuntimeUnavailable
+from ..cache import cache_folder
+from ..errors import DeclarationError, RuntimeUnavailable
 from .data import CodeObject
+from .rtc import Rtc, kept
 
 # What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
 _PRELUDE: Final = r"""#pragma once
@@ -62,97 +62,53 @@ _HALF_HEADERS: Final = {
 }
 
 
-class Nvrtc:
-    """The compiler, through cuda-bindings.
+class Nvrtc(Rtc):
+    """The compiler, through cuda-bindings' module, for an architecture such as ``"sm_90"``."""
 
-    Parameters
-    ----------
-    nvrtc : module
-        ``cuda.bindings.nvrtc``.
-    architecture : str
-        What it compiles for, ``"sm_90"``.
-    """
+    prefix = "nvrtc"
 
     def __init__(self, nvrtc: Any, architecture: str) -> None:
-        self._nvrtc = nvrtc
+        super().__init__(nvrtc)
         self.architecture = architecture
 
     def compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         """Compile, or take from the cache; the arguments and errors are those of `Runtime.rtc_compile`."""
-        key = hashlib.sha256(
-            repr(
-                (
-                    source,
-                    sorted(names),
-                    sorted(symbols),
-                    tuple(options),
-                    self.architecture,
-                    self.version(),
-                    _PRELUDE,
-                    name,
-                )
-            ).encode()
-        ).hexdigest()
-        cached = cache_folder("nvidia") / f"{key}.cubin"
-        lowered_file = cached.with_suffix(".names")
-        try:
-            pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
-            return CodeObject(cached.read_bytes(), {pair[0]: pair[1] for pair in pairs})
-        except (OSError, ValueError):
-            pass
-        code = self._compile(source, names, symbols, options, name)
-        with suppress(OSError):  # a cache that cannot be written only costs time
-            write_whole(cached, code.image)
-            write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
-        return code
+        wanted = (source, sorted(names), sorted(symbols), tuple(options), self.architecture, self.version(), _PRELUDE, name)
+        path = cache_folder("nvidia") / f"{hashlib.sha256(repr(wanted).encode()).hexdigest()}.co"
+        return kept(path, lambda: self._compile(source, names, symbols, options, name))
 
     def _compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str
     ) -> CodeObject:
-        nvrtc = self._nvrtc
         headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n"), **_HALF_HEADERS}
         flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
-        error, program = nvrtc.nvrtcCreateProgram(
+        program = self._call(
+            "nvrtcCreateProgram",
             source.encode(),
             f"{name}.hip".encode(),
             len(headers),
             [text.encode() for text in headers.values()],
             [header.encode() for header in headers],
         )
-        self._check(error, "nvrtcCreateProgram")
         try:
-            asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
-            for expression in asked.values():
-                self._check(nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression")
-            (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
-            log = self._bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+            expressions = self._add_expressions(program, names, symbols)
+            (error,) = self._binding.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+            log = self._bytes(program, "nvrtcGetProgramLog")
             text = log.rstrip(b"\0").decode(errors="replace").strip()
             if int(error):
                 raise DeclarationError(f"module {name!r} does not compile for {self.architecture}:\n{text}", array=name)
-            image = self._bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-            lowered = {}
-            for wanted, expression in asked.items():
-                error, found = nvrtc.nvrtcGetLoweredName(program, expression.encode())
-                self._check(error, "nvrtcGetLoweredName")
-                lowered[wanted] = found.decode() if isinstance(found, bytes) else str(found)
-            return CodeObject(image, lowered, text)
+            return CodeObject(self._bytes(program, "nvrtcGetCUBIN"), self._lowered(program, expressions), text)
         finally:
-            nvrtc.nvrtcDestroyProgram(program)
+            self._binding.nvrtcDestroyProgram(program)
 
     def version(self) -> tuple[int, int]:
-        """Return (major, minor).
-
-        Raises
-        ------
-        RuntimeUnavailable
-            If the library cannot be loaded, which the binding finds out only when it is asked.
-        """
+        """Return (major, minor), or raise RuntimeUnavailable: only when it is asked does the binding load the library."""
         try:
-            error, major, minor = self._nvrtc.nvrtcVersion()
+            major, minor = self._call("nvrtcVersion")
         except RuntimeError as missing:
             raise RuntimeUnavailable(
                 "runtime 'nvidia' compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel"
@@ -160,23 +116,16 @@ class Nvrtc:
                 runtime="nvidia",
                 missing="library",
             ) from None
-        self._check(error, "nvrtcVersion")
         return major, minor
 
-    def _bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
-        error, size = size_of(program)
-        self._check(error, size_of.__name__)
+    def _bytes(self, program: Any, api: str) -> bytes:
+        size = self._call(f"{api}Size", program)
         # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
         # that is empty (one zero byte) must not be written into bytes of that length.
         result = bytes(size + 2)
         if size:
-            self._check(read(program, result)[0], read.__name__)
+            self._call(api, program, result)
         return result[:size]
-
-    @staticmethod
-    def _check(error: Any, api: str) -> None:
-        if int(error):
-            raise HipError(api, int(error), getattr(error, "name", f"NVRTC error {int(error)}"))
 
 
 def _cuda_include_folders() -> list[str]:

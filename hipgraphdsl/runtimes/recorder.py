@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MethodType
-from typing import Any, Literal, NamedTuple, NoReturn, cast
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from ..errors import HipError
 from ..order import find_cycle
@@ -36,6 +36,7 @@ from .data import (
 _NAMES = {
     1: "hipErrorInvalidValue",
     2: "hipErrorOutOfMemory",
+    101: "hipErrorInvalidDevice",
     400: "hipErrorInvalidHandle",
     401: "hipErrorIllegalState",
     500: "hipErrorNotFound",
@@ -48,6 +49,7 @@ _NAMES = {
     908: "hipErrorStreamCaptureUnmatched",
 }
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 _NO_COPY = (NodeType.MEM_ALLOC, NodeType.CONDITIONAL)
 
 
@@ -56,6 +58,13 @@ class Call(NamedTuple):
 
     api: str
     args: tuple[Any, ...]
+
+
+@dataclass
+class _Failure:
+    n: int  # of how many calls the last one fails
+    code: int
+    api: str | None
 
 
 @dataclass
@@ -112,36 +121,19 @@ _OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # what is no parame
 
 @dataclass(eq=False)
 class _Recorded:
-    """One call of the protocol, as a descriptor: what it does beyond being recorded and having its handles checked.
+    """One call of the protocol, as a descriptor: what it does beyond being recorded and having its handles checked."""
 
-    Attributes
-    ----------
-    api : str
-        HIP's name.
-    makes, destroys : str
-        The kind of handle that it returns, or takes and destroys.
-    adds, issues, sets : NodeType or None
-        The kind of node that it adds to a graph, adds where its stream captures, or changes in an executable.
-    packs : callable or None
-        What makes the node's parameters one value.
-    refused : int
-        The code while a stream captures, 0 where capture permits the call.
-    during : {"strict", "any", "own"}
-        Which captures refuse: those that are not relaxed, all, or that of the call's own stream.
-    answers : callable or None
-        What returns the answer, called with the runtime and the arguments by name.
-    """
-
-    api: str
-    makes: str = ""
-    destroys: str = ""
-    adds: NodeType | None = None
-    issues: NodeType | None = None
-    sets: NodeType | None = None
-    packs: Callable[..., Any] | None = None
-    refused: int = 0
+    api: str  # HIP's name
+    makes: str = ""  # the kind of handle that it returns
+    destroys: str = ""  # the kind of handle that it takes and destroys
+    adds: NodeType | None = None  # the kind of node that it adds to a graph
+    issues: NodeType | None = None  # the kind of node that it adds where its stream captures
+    sets: NodeType | None = None  # the kind of node that it changes in an executable
+    packs: Callable[..., Any] | None = None  # makes the node's parameters one value
+    refused: int = 0  # the code while a stream captures, 0 where capture permits the call
     during: Literal["strict", "any", "own"] = "strict"
-    answers: Callable[..., Any] | None = None
+    """Which captures refuse: those that are not relaxed, all, or that of the call's own stream."""
+    answers: Callable[..., Any] | None = None  # returns the answer, called with the runtime and the arguments by name
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._signature = inspect.signature(getattr(Runtime, name))
@@ -168,23 +160,25 @@ def _call(api: str, **effects: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", _Recorded(api, **effects))
 
 
+def _answers(api: str) -> Callable[[_Method], _Method]:
+    """Make a call of a method that answers it."""
+
+    def made(method: _Method) -> _Method:
+        return cast(_Method, _call(api, answers=method))
+
+    return made
+
+
 class RecorderRuntime(Runtime):
     """Record calls, give out handles and keep account of them.
 
     Device memory is an address range that nothing backs. Page-locked memory is real and zeroed, since initial values
     are written there; copies move nothing and kernels and host functions are not run.
 
-    Parameters
-    ----------
-    device : int
-        The device that is current at first.
-    target : Target or str
-        What `target` answers.
-    devices : int
-        How many devices there are.
-
     Attributes
     ----------
+    device : int
+        The one that is current.
     calls : list of Call
         All calls since the last `clear`, failed ones included.
     created, destroyed : Counter
@@ -213,7 +207,7 @@ class RecorderRuntime(Runtime):
         self._stream_devices: dict[int, int] = {}
         self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
         self._functions: dict[int, int] = {}
-        self._failures: list[tuple[int, int, str | None]] = []
+        self._failures: list[_Failure] = []
 
     # -- what tests ask and order --------------------------------------------------------------------------------------
     @property
@@ -226,7 +220,7 @@ class RecorderRuntime(Runtime):
 
         A destroying call that is made to fail has destroyed: a caller cannot do it again.
         """
-        self._failures.append((n, code, api))
+        self._failures.append(_Failure(n, code, api))
 
     def clear(self) -> None:
         """Forget the calls recorded; handles, counts and ordered failures stay."""
@@ -271,18 +265,14 @@ class RecorderRuntime(Runtime):
 
     def _record(self, api: str, *args: Any) -> None:
         self.calls.append(Call(api, args))
-        failing = 0
-        left: list[tuple[int, int, str | None]] = []
-        for n, code, only in self._failures:
-            if only is not None and only != api:
-                left.append((n, code, only))
-            elif n > 1:
-                left.append((n - 1, code, only))
-            else:
-                failing = code
-        self._failures = left
-        if failing:
-            self._fail(api, failing, "made to fail")
+        if not self._failures:
+            return
+        for failure in self._failures:
+            failure.n -= failure.api in (None, api)
+        due = [failure for failure in self._failures if failure.n <= 0]
+        self._failures = [failure for failure in self._failures if failure.n > 0]
+        if due:
+            self._fail(api, due[-1].code, "made to fail")
 
     @staticmethod
     def _fail(api: str, code: int, text: str) -> NoReturn:
@@ -407,10 +397,10 @@ class RecorderRuntime(Runtime):
     device_can_access_peer = _call("hipDeviceCanAccessPeer", answers=lambda self, device, peer: device != peer)
     device_enable_peer_access = _call("hipDeviceEnablePeerAccess")
 
+    @_answers("hipSetDevice")
     def set_device(self, device: int) -> None:
-        self._record("hipSetDevice", device)
         if not 0 <= device < self._devices:
-            raise HipError("hipSetDevice", 101, "hipErrorInvalidDevice", f"there are {self._devices} devices")
+            self._fail("hipSetDevice", 101, f"there are {self._devices} devices")
         self.device = device
 
     def describe(self) -> dict[str, Any]:
@@ -437,12 +427,11 @@ class RecorderRuntime(Runtime):
         self._need(api, "stream", stream)
         self._issue(api, stream, NodeType.MEMSET, fill)
 
-    def _allocated(self, nbytes: int, stream: int) -> int:
+    @_answers("hipMallocAsync")
+    def malloc_async(self, nbytes: int, stream: int) -> int:
         pointer = self._address(nbytes)
         self._issue("hipMallocAsync", stream, NodeType.MEM_ALLOC, (pointer, nbytes))
         return pointer if stream in self._captures else self._make("memory", pointer)
-
-    malloc_async = _call("hipMallocAsync", answers=_allocated)
 
     def free_async(self, pointer: int, stream: int) -> None:
         if stream in self._captures:
@@ -462,7 +451,8 @@ class RecorderRuntime(Runtime):
     event_synchronize = _call("hipEventSynchronize", refused=900)
     stream_get_device = _call("hipStreamGetDevice", answers=lambda self, stream: self._stream_devices.get(stream, self.device))
 
-    def _waits(self, stream: int, event: int) -> None:
+    @_answers("hipStreamWaitEvent")
+    def stream_wait_event(self, stream: int, event: int) -> None:
         recorded = self._recorded.get(event)
         if recorded is None or recorded[0] not in self._captures.values():
             return
@@ -474,18 +464,16 @@ class RecorderRuntime(Runtime):
         self._captures[stream] = capture
         capture.tails[stream] = tuple(dict.fromkeys((*capture.tails.get(stream, ()), *nodes)))
 
-    def _records(self, event: int, stream: int) -> None:
+    @_answers("hipEventRecord")
+    def event_record(self, event: int, stream: int) -> None:
         capture = self._captures.get(stream)
         self._recorded[event] = None if capture is None else (capture, capture.tails[stream])
 
-    def _elapsed(self, start: int, stop: int) -> float:
+    @_answers("hipEventElapsedTime")
+    def event_elapsed_time(self, start: int, stop: int) -> float:
         if not self._recorded.keys() >= {start, stop}:
             self._fail("hipEventElapsedTime", 400, "an event was not recorded")
         return 0.0
-
-    stream_wait_event = _call("hipStreamWaitEvent", answers=_waits)
-    event_record = _call("hipEventRecord", answers=_records)
-    event_elapsed_time = _call("hipEventElapsedTime", answers=_elapsed)
 
     # -- modules ---------------------------------------------------------------------------------------------------
     module_load_data = _call("hipModuleLoadData", makes="module", refused=900)
@@ -494,13 +482,7 @@ class RecorderRuntime(Runtime):
     module_get_global = _call("hipModuleGetGlobal", answers=lambda self, module, name: (self._address(65536), 65536))
 
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         self._record("hiprtcCompileProgram", source, tuple(names), tuple(symbols), tuple(options))
         return CodeObject(b"recorded " + source.encode(), {asked: asked for asked in (*names, *symbols)})
@@ -523,9 +505,8 @@ class RecorderRuntime(Runtime):
         self._issue(api, stream, NodeType.KERNEL, KernelParams(function, grid, block, shared_bytes, args))
 
     # -- capture ---------------------------------------------------------------------------------------------------
+    @_answers("hipStreamBeginCapture")
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
-        self._record("hipStreamBeginCapture", stream, mode)
-        self._need("hipStreamBeginCapture", "stream", stream)
         if stream in (0, 1):
             self._fail("hipStreamBeginCapture", 900, "the null stream cannot capture")
         if stream in self._captures:
@@ -558,15 +539,14 @@ class RecorderRuntime(Runtime):
             self._captures = {s: c for s, c in self._captures.items() if c is not capture}
         return self._make("graph", capture.graph.handle)
 
-    def _captured(self, stream: int) -> CaptureInfo:
+    @_answers("hipStreamGetCaptureInfo_v2")
+    def stream_get_capture_info(self, stream: int) -> CaptureInfo:
         capture = self._captures.get(stream)
         if capture is None:
             return CaptureInfo(CaptureStatus.NONE, 0, 0, ())
         if capture.invalidated:
             return CaptureInfo(CaptureStatus.INVALIDATED, 0, 0, ())
         return CaptureInfo(CaptureStatus.ACTIVE, capture.number, capture.graph.handle, capture.tails[stream])
-
-    stream_get_capture_info = _call("hipStreamGetCaptureInfo_v2", answers=_captured)
 
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
         api = "hipStreamUpdateCaptureDependencies"
@@ -630,19 +610,22 @@ class RecorderRuntime(Runtime):
             add(body)
         return node
 
-    def _connected(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+    @_answers("hipGraphAddDependencies")
+    def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         found = self._graphs[graph]
         for edge in zip(sources, targets, strict=True):
             if not found.nodes.keys() >= set(edge) or edge[0] == edge[1] or edge in found.edges:
                 self._fail("hipGraphAddDependencies", 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there or none of this graph's")
             found.edges[edge] = None
 
-    def _programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
+    @_answers("cuGraphAddDependencies_v2")
+    def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
         if not self._graphs[graph].edges.keys() >= set(zip(sources, targets, strict=True)):
             self._fail("cuGraphRemoveDependencies", 1, "an edge is none of this graph's")
         return {NodeType.MEM_ALLOC, NodeType.MEM_FREE}.isdisjoint(node.kind for node in self._graphs[graph].nodes.values())
 
-    def _child(self, node: int) -> int:
+    @_answers("hipGraphChildGraphNodeGetGraph")
+    def graph_child_graph_node_get_graph(self, node: int) -> int:
         return self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH).graphs[0]
 
     def _of_kind(self, api: str, node: int, kind: NodeType) -> _Node:
@@ -651,16 +634,13 @@ class RecorderRuntime(Runtime):
             self._fail(api, 1, f"{node:#x} is no {kind.name} node")
         return found
 
-    graph_add_dependencies = _call("hipGraphAddDependencies", answers=_connected)
-    graph_make_programmatic = _call("cuGraphAddDependencies_v2", answers=_programmatic)
     graph_get_nodes = _call("hipGraphGetNodes", answers=lambda self, graph: tuple(self._graphs[graph].nodes))
     graph_get_edges = _call("hipGraphGetEdges", answers=lambda self, graph: tuple(self._graphs[graph].edges))
     graph_node_get_type = _call("hipGraphNodeGetType", answers=lambda self, node: self._found("", node).kind)
-    graph_kernel_node_get_params = _call(
-        "hipGraphKernelNodeGetParams",
-        answers=lambda self, node: self._of_kind("hipGraphKernelNodeGetParams", node, NodeType.KERNEL).params,
-    )
-    graph_child_graph_node_get_graph = _call("hipGraphChildGraphNodeGetGraph", answers=_child)
+
+    @_answers("hipGraphKernelNodeGetParams")
+    def graph_kernel_node_get_params(self, node: int) -> Any:
+        return self._of_kind("hipGraphKernelNodeGetParams", node, NodeType.KERNEL).params
 
     def graph_node_get_params(self, node: int) -> Any:
         """Return what the node was added with (not a HIP call): several arguments as a tuple, in their order."""
@@ -678,10 +658,9 @@ class RecorderRuntime(Runtime):
     graph_exec_event_record_node_set_event = _call("hipGraphExecEventRecordNodeSetEvent", sets=NodeType.EVENT_RECORD)
     graph_exec_event_wait_node_set_event = _call("hipGraphExecEventWaitNodeSetEvent", sets=NodeType.WAIT_EVENT)
 
+    @_answers("hipGraphInstantiateWithFlags")
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
-        api = "hipGraphInstantiateWithFlags"
-        self._record(api, graph, flags)
-        found = self._known_graph(api, graph)
+        api, found = "hipGraphInstantiateWithFlags", self._graphs[graph]
         if flags not in (0, 1, 8):
             self._fail(api, 1, f"flags {flags}")
         if found.has_cycle():
@@ -692,9 +671,8 @@ class RecorderRuntime(Runtime):
         self._execs[handle] = _Graph(handle, nodes)
         return handle
 
-    def _enabled(self, graph_exec: int, node: int, enabled: bool) -> None:
+    @_answers("hipGraphNodeSetEnabled")
+    def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None:
         found = self._execs[graph_exec].nodes.get(node)
         if found is None or found.kind not in (NodeType.KERNEL, NodeType.MEMCPY, NodeType.MEMSET):
             self._fail("hipGraphNodeSetEnabled", 1, "only kernel, memcpy and memset nodes can be enabled and disabled")
-
-    graph_node_set_enabled = _call("hipGraphNodeSetEnabled", answers=_enabled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,60 +19,39 @@ def listed(names: Sequence[str]) -> str:
 
 
 class Transfer(NamedTuple):
-    """One message as a rank sends or receives it.
+    """One message as a rank sends or receives it."""
 
-    Attributes
-    ----------
-    name : str
-        For errors: the node's.
-    rank : int
-        The other one.
-    sends : bool
-    tag : int
-        What tells it from others between the same ranks; the same at both.
-    address, nbytes : int
-        Memory of this process; no bytes for a message that only orders.
-    memory : object
-        Keeps it, where something does.
-    """
-
-    name: str
-    rank: int
+    name: str  # for errors: the node's
+    rank: int  # the other one
     sends: bool
-    tag: int
-    address: int
-    nbytes: int
-    memory: Any = None
+    tag: int  # what tells it from others between the same ranks; the same at both
+    address: int  # of memory of this process
+    nbytes: int  # 0 for a message that only orders
+    memory: Any = None  # keeps it, where something does
 
 
 class Transport(ABC):
     """The calls of one library.
 
-    No wait is unbounded: each ends with an error when its time is up, when another rank says that it has failed, and as soon as
-    the library tells that one has died. After an error the transport is `broken`, and every later call raises it again.
-
-    Attributes
-    ----------
-    name : str
-    rank, size : int
-    local_rank : int
-        Number of this process among those on the same machine.
-    reaches_devices : bool
-        Whether it sends from memory of a GPU and receives into it.
-    still_writes : bool
-        Whether messages that were given up may still be written into the memory of theirs, which must then be kept.
+    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, and as soon
+    as the library tells that one has died. After an error the transport is `broken`, and every later call raises it again.
     """
 
     name: str
     rank: int
     size: int
     local_rank: int = 0
-    reaches_devices: bool = False
+    """Number of this process among those on the same machine."""
     still_writes: bool = False
+    """Whether messages that were given up may still be written into the memory of theirs, which must then be kept."""
 
     _why: str = ""
     _culprit: int | None = None
     """The rank at fault."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._meeting = threading.Lock()
 
     @property
     def broken(self) -> str:
@@ -85,35 +65,45 @@ class Transport(ABC):
 
     @abstractmethod
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
-        """Return what each rank gives; all give as many bytes.
-
-        Raises
-        ------
-        RankError
-        """
+        """Return what each rank gives; all give as many bytes."""
 
     @abstractmethod
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
-        """Send and receive, all at once, and wait until it is done; host memory only.
+        """Send and receive, all at once, and wait until it is done; host memory only."""
 
-        Raises
-        ------
-        RankError
-        """
+    def _raise_broken(self) -> None:
+        if self._why:
+            raise RankError(self._why, rank=self._culprit)
+
+    def _hear(self) -> None:
+        """Raise what another rank has said of itself."""
+        self.listen()
+
+    def _require_whole(self, what: str) -> None:
+        """Raise where nothing can be sent any more."""
+        if self._why:
+            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
+        self._hear()
+
+    def _take_down(self, note: bytes, writer: int, culprit: int) -> None:
+        """Be broken for what another rank has said."""
+        self._culprit = culprit
+        by = f"rank {writer} has stopped: " if culprit == writer else f"rank {writer} says: "
+        self._why = self._why or by + note.decode(errors="replace")
 
     @abstractmethod
     def listen(self) -> None:
-        """Return at once; to be asked again and again by who waits for another rank by other means.
+        """Raise if another rank has failed or died; asked again and again by who waits for another rank by other means."""
 
-        Raises
-        ------
-        RankError
-            If another rank has failed or died.
-        """
-
-    @abstractmethod
     def fail(self, why: str, rank: int | None = None) -> None:
         """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
+        with self._lock:
+            if not self._why:
+                self._why, self._culprit = why, self.rank if rank is None else rank
+                self._tell(why.encode(), self._culprit)
+
+    def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
+        """Tell all others."""
 
     _closers: tuple[Callable[[], None], ...] = ()
 

@@ -48,29 +48,24 @@ class _Pending(NamedTuple):
 class MpiTransport(Transport):
     """MPI of this process.
 
-    Parameters
-    ----------
-    timeout_s : float
-        How long the ranks may take to come together.
-
     Raises
     ------
     RuntimeUnavailable
         If mpi4py or the MPI library is absent.
     RankError
+        If the ranks do not come together in time.
     """
 
     name = "mpi"
 
     def __init__(self, timeout_s: float) -> None:
+        super().__init__()
         self._mpi = _library(timeout_s)
         world = self._mpi.COMM_WORLD
         world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py makes exceptions of them
         self.rank, self.size = world.rank, world.size
         self._kept: list[Any] = []
         """Requests that were given up."""
-        self._lock = threading.RLock()
-        self._meeting = threading.Lock()
         self._looked = 0.0
         self._neighbours: Neighbours | None = None
         self._note = bytearray(_NOTE_BYTES)
@@ -141,16 +136,12 @@ class MpiTransport(Transport):
         self._look("")
 
     def _hear(self) -> None:
-        """Raise what another rank has said of itself."""
         with self._lock:
             if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
                 self._noted = None
-                (self._culprit,) = _CULPRIT.unpack_from(self._note)
-                said = bytes(self._note[_CULPRIT.size : status.Get_count(self._mpi.BYTE)]).decode(errors="replace")
-                by = f"rank {status.source} has stopped: " if self._culprit == status.source else f"rank {status.source} says: "
-                self._why = self._why or by + said
-        if self._why:
-            raise RankError(self._why, rank=self._culprit)
+                said = bytes(self._note[_CULPRIT.size : status.Get_count(self._mpi.BYTE)])
+                self._take_down(said, status.source, *_CULPRIT.unpack_from(self._note))
+        self._raise_broken()
 
     def _look(self, why: str) -> None:
         """Raise if the process of another rank has ended."""
@@ -182,23 +173,13 @@ class MpiTransport(Transport):
                 self._kept.append(pending)
                 self.still_writes = True
 
-    def _require_whole(self, what: str) -> None:
-        if self._why:
-            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
-        self._hear()
-
-    def fail(self, why: str, rank: int | None = None) -> None:
-        with self._lock:
-            if self._why:
-                return
-            self._why = why
-            self._culprit = self.rank if rank is None else rank
-            note = _CULPRIT.pack(self.rank if rank is None else rank) + why.encode()[: _NOTE_BYTES - _CULPRIT.size]
-            sent = [self._comm.Isend([note, self._mpi.BYTE], other, _CONTROL) for other in range(self.size) if other != self.rank]
-            end = time.monotonic() + _TELL_S
-            while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
-                time.sleep(_SLEEP_S)
-            self._kept += [*sent, note]
+    def _tell(self, why: bytes, culprit: int) -> None:
+        note = _CULPRIT.pack(culprit) + why[: _NOTE_BYTES - _CULPRIT.size]
+        sent = [self._comm.Isend([note, self._mpi.BYTE], other, _CONTROL) for other in range(self.size) if other != self.rank]
+        end = time.monotonic() + _TELL_S
+        while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
+            time.sleep(_SLEEP_S)
+        self._kept += [*sent, note]
 
     def close(self) -> None:
         atexit.unregister(self.close)

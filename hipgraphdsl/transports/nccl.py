@@ -69,17 +69,10 @@ class _Id(ctypes.Structure):
 
 
 class Call(NamedTuple):
-    """One call of the library on this rank, but for the communicator and the stream.
-
-    Attributes
-    ----------
-    name : str
-    args : tuple of int
-        Addresses, counts and codes, in the function's order.
-    """
+    """One call of the library on this rank, but for the communicator and the stream."""
 
     name: str
-    args: tuple[int, ...]
+    args: tuple[int, ...]  # addresses, counts and codes, in the function's order
 
 
 class Holder(Protocol):
@@ -118,16 +111,10 @@ def does(name: str, dtype: str) -> bool:
 def collective(
     name: str, op: str, root: int, dtype: str, target: int, source: int, nbytes: int, itemsize: int, size: int
 ) -> tuple[Call, ...]:
-    """Return what one rank calls for its part of a collective.
+    """Return what one rank of `size` calls for its part of a collective.
 
-    Parameters
-    ----------
-    target, source : int
-        Addresses; 0 where the rank has none.
-    nbytes : int
-        Of what one rank gives; of ``reduce_scatter`` what one gets; of ``all_to_all`` what one gives to another.
-    size : int
-        Number of ranks.
+    `target` and `source` are addresses, 0 where the rank has none. `nbytes` is what one rank gives; of ``reduce_scatter`` what
+    one gets; of ``all_to_all`` what one gives to another.
     """
     count, code = nbytes // itemsize, _TYPES.get(dtype, _BYTE)
     match name:
@@ -146,12 +133,7 @@ def collective(
 
 
 def opened_library(runtime: Runtime) -> ctypes.CDLL:
-    """Return the library for a runtime.
-
-    Raises
-    ------
-    RuntimeUnavailable
-    """
+    """Return the library for a runtime, or raise RuntimeUnavailable."""
     named = os.environ.get(LIBRARY)
     tried = (named,) if named else runtime.between_devices()[1]
     said = f"runtime {runtime.name!r} has none; {LIBRARY} may name one"
@@ -172,12 +154,7 @@ def opened_library(runtime: Runtime) -> ctypes.CDLL:
 def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, timeout_s: float) -> tuple[Any, str]:
     """Return the library, or why not every rank can use it; each of them calls this, and all get the same answer.
 
-    Parameters
-    ----------
-    device : int
-        The one device of this rank.
-    why_not : str
-        What speaks against it on this rank.
+    `device` is the one of this rank, `why_not` what speaks against it on this rank.
     """
     library, version = None, ctypes.c_int()
     try:
@@ -203,17 +180,7 @@ def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, 
 
 
 class Nccl:
-    """A communicator of all ranks, each with one device.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-    transport : Transport
-        By which the ranks have met.
-    runtime : Runtime
-    device : int
-    timeout_s : float
-        How long a rank waits for another.
+    """A communicator of all ranks, each with one device; the ranks have met by the transport.
 
     Attributes
     ----------
@@ -227,7 +194,7 @@ class Nccl:
     Raises
     ------
     RankError
-        If the ranks do not come together.
+        If the ranks do not come together within `timeout_s`, which is how long each later wait may take too.
     """
 
     def __init__(self, library: Any, transport: Transport, runtime: Runtime, device: int, timeout_s: float) -> None:
@@ -286,20 +253,14 @@ class Nccl:
     def _require(self, code: int, api: str) -> None:
         if not code:
             return
-        if self.broken:
-            raise RankError(self.broken, rank=self._culprit)
+        self.raise_broken()
         text = self._library.ncclGetErrorString(code)
         last = self._library.ncclGetLastError(self._handle) or b""
         said = b": ".join(filter(None, (text, last.strip()))).decode(errors="replace")
         raise RankError(f"{api} failed: {said} ({code})")
 
     def _aside(self, call: Callable[[], int], api: str, what: str) -> None:
-        """Make a call that waits for other ranks, and look meanwhile whether they are there.
-
-        Raises
-        ------
-        RankError
-        """
+        """Make a call that waits for other ranks, and look meanwhile whether they are there."""
         found: list[int | BaseException] = []
 
         def work() -> None:
@@ -316,8 +277,7 @@ class Nccl:
         try:
             while thread.is_alive():
                 self._transport.listen()
-                if self.broken:
-                    raise RankError(self.broken, rank=self._culprit)
+                self.raise_broken()
                 if time.monotonic() > end:
                     raise self._late(what)
                 thread.join(_LOOK_S)
@@ -337,19 +297,7 @@ class Nccl:
         return frozenset(keys) - self._connected
 
     def issue(self, calls: Sequence[Prepared], stream: int, keys: frozenset[Any], what: str) -> None:
-        """Put calls on a stream, as one group.
-
-        Parameters
-        ----------
-        keys : frozenset
-            What tells whether the like has been done before: the first time other ranks are waited for.
-        what : str
-            The nodes' names.
-
-        Raises
-        ------
-        RankError
-        """
+        """Put calls on a stream, as one group; the first time of the like, which `keys` tell, other ranks are waited for."""
         if self.broken:
             raise RankError(f"{what}: {self.broken}", rank=self._culprit)
         self._what, self._progress = what, time.monotonic()
@@ -388,9 +336,7 @@ class Nccl:
             if code:
                 self._finish()
                 self._require(code, function.__name__)
-        code = self._finish()
-        if code:
-            self._require(code, "ncclGroupEnd")
+        self._require(self._finish(), "ncclGroupEnd")
         return 0
 
     # -- launches
@@ -398,10 +344,7 @@ class Nccl:
     def begin(self, what: str, stream: int = 0, *, own: bool = True) -> None:
         """Begin a launch on a stream, behind those before it; `end` follows. Without a stream watch what is done till then.
 
-        Parameters
-        ----------
-        own : bool
-            Whether the stream is known to live until `forget`.
+        `own` says whether the stream is known to live until `forget`.
 
         Raises
         ------
@@ -494,12 +437,7 @@ class Nccl:
             self.end()
 
     def raise_broken(self) -> None:
-        """Raise why it can be used no more.
-
-        Raises
-        ------
-        RankError
-        """
+        """Raise why it can be used no more, if it cannot."""
         if self.broken:
             raise RankError(self.broken, rank=self._culprit)
 

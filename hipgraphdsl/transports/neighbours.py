@@ -24,13 +24,7 @@ def own_place() -> bytes:
 
 
 class Neighbours:
-    """The processes of other ranks on this machine.
-
-    Parameters
-    ----------
-    rank : int
-    places : sequence of bytes
-        What each rank tells of itself, by rank.
+    """The processes of other ranks on this machine, of what each rank tells of itself.
 
     Attributes
     ----------

@@ -23,8 +23,5 @@ class SingleTransport(Transport):
     def listen(self) -> None:
         pass
 
-    def fail(self, why: str, rank: int | None = None) -> None:
-        pass
-
     def close(self) -> None:
         pass

@@ -32,22 +32,16 @@ _SILENT_S: Final = 30.0  # a rank that has said nothing for so long has died
 
 
 class StoreTransport(Transport):
-    """A store, as one of the ranks that use it.
+    """A store that no earlier run has used, as one of the ranks that use it.
 
-    Parameters
-    ----------
-    store : object
-        ``set(key, bytes)``, ``get(key)``, ``check([key, ...])``, ``delete_key(key)``, as those of torch's Store; no earlier run
-        has used it.
-    rank, size : int
-    timeout_s : float
-        How long the ranks may take to come together.
+    It has ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and ``delete_key(key)``, as those of torch's Store.
 
     Raises
     ------
     DeclarationError
         If the store lacks a method.
     RankError
+        If the ranks do not come together in time.
     """
 
     name = "store"
@@ -59,10 +53,9 @@ class StoreTransport(Transport):
                 f"ranks: store has the methods {', '.join(_METHODS)}, as torch's Store (got {store!r}, without"
                 f" {', '.join(missing)})"
             )
+        super().__init__()
         self._store = store
         self.rank, self.size = rank, size
-        self._lock = threading.RLock()
-        self._meeting = threading.Lock()
         self._met = 0
         self._sent: Counter[str] = Counter()
         self._taken: Counter[str] = Counter()
@@ -135,14 +128,10 @@ class StoreTransport(Transport):
                 self._looked = now
                 if self._ask("check", ["failed"]):
                     note = bytes(self._ask("get", "failed"))
-                    writer, self._culprit = _NOTE.unpack_from(note)
-                    said = note[_NOTE.size :].decode(errors="replace")
-                    by = f"rank {writer} has stopped: " if self._culprit == writer else f"rank {writer} says: "
-                    self._why = by + said
+                    self._take_down(note[_NOTE.size :], *_NOTE.unpack_from(note))
                 elif self._neighbours is not None and (dead := self._neighbours.dead()) is not None:
                     self._raise(f"rank {dead} has died", dead)
-        if self._why:
-            raise RankError(self._why, rank=self._culprit)
+        self._raise_broken()
 
     def _beat(self) -> None:
         """Say that this rank is there, and look whether the next one says so."""
@@ -160,19 +149,10 @@ class StoreTransport(Transport):
                 elif time.monotonic() - since > _SILENT_S:
                     self.fail(f"rank {other} has died: it has said nothing for {_SILENT_S:.0f} s", other)
 
-    def _require_whole(self, what: str) -> None:
-        if self._why:
-            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
-        self.listen()
-
-    def fail(self, why: str, rank: int | None = None) -> None:
-        with self._lock:
-            if self._why:
-                return
-            self._why, self._culprit = why, self.rank if rank is None else rank
-            with suppress(RankError):
-                if not self._ask("check", ["failed"]):
-                    self._ask("set", "failed", _NOTE.pack(self.rank, self._culprit) + why.encode())
+    def _tell(self, why: bytes, culprit: int) -> None:
+        with suppress(RankError):
+            if not self._ask("check", ["failed"]):
+                self._ask("set", "failed", _NOTE.pack(self.rank, culprit) + why)
 
     def close(self) -> None:
         atexit.unregister(self.close)

@@ -324,7 +324,7 @@ def test_a_code_object_from_a_file_carries_its_source(device: Raw, tmp_path: Pat
     path = tmp_path / "twice.hsaco"
     path.write_bytes(device.runtime.rtc_compile(source, ["twice"]).image)
     image = path.read_bytes()
-    assert [argument.nbytes for argument in read_code_object(image).kernels["twice"].arguments] == [8, 4]
+    assert [nbytes for _, nbytes in read_code_object(image)["twice"]] == [8, 4]
     module = device.runtime.module_load_data(image)
     x = device.upload(np.arange(4, dtype="i4"))
     device.launch(device.runtime.module_get_function(module, "twice"), 1, 4, x, ctypes.c_int(4))

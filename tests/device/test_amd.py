@@ -24,7 +24,7 @@ from hipgraphdsl.defects import defects_for
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.runtimes import explain_auto, open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime, load_hiprtc
-from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.code_object import metadata, read_code_object
 from hipgraphdsl.runtimes.data import (
     CaptureMode,
     CaptureStatus,
@@ -814,13 +814,12 @@ def test_kernels_compile_for_an_architecture_without_its_device(architecture: st
     except RuntimeUnavailable as error:
         pytest.skip(str(error))
     code = compiler.compile(SCALE, ["scale"], architecture=architecture)
-    info = read_code_object(code.image)
-    assert info.architecture == architecture
-    layout = info.kernels["scale"]
-    assert [(argument.offset, argument.nbytes, argument.is_pointer) for argument in layout.arguments] == [
-        (0, 8, True), (8, 4, False), (16, 8, False),
-    ]  # fmt: skip
-    assert layout.warp_size == (64 if architecture.startswith("gfx9") else 32)
+    assert read_code_object(code.image)["scale"] == ((0, 8), (8, 4), (16, 8))
+    told = metadata(code.image)
+    assert told["amdhsa.target"].rpartition("--")[2].partition(":")[0] == architecture
+    (kernel,) = told["amdhsa.kernels"]
+    assert [argument[".value_kind"] == "global_buffer" for argument in kernel[".args"][:3]] == [True, False, False]
+    assert kernel[".wavefront_size"] == (64 if architecture.startswith("gfx9") else 32)
 
 
 def test_a_compiler_error_has_the_users_line(runtime: AmdRuntime) -> None:
@@ -856,5 +855,5 @@ def test_a_compilation_is_kept_on_disk_and_a_damaged_file_is_made_again(
 
 
 def test_a_code_object_tells_what_its_kernels_take(runtime: AmdRuntime) -> None:
-    layout = read_code_object(runtime.rtc_compile(SCALE, ["scale"]).image).kernels["scale"]
-    assert [argument.nbytes for argument in layout.arguments] == [8, 4, 8]
+    arguments = read_code_object(runtime.rtc_compile(SCALE, ["scale"]).image)["scale"]
+    assert [nbytes for _, nbytes in arguments] == [8, 4, 8]

@@ -100,7 +100,7 @@ def rt(library: Path) -> CpuRuntime:
 
 def device_synchronize(rt: CpuRuntime) -> None:
     """Wait for all streams by HIP's own call, which programs use and the protocol does not have."""
-    rt._check("hipDeviceSynchronize", rt._ext.hipDeviceSynchronize())
+    rt._extension("hipDeviceSynchronize")
 
 
 class Args:

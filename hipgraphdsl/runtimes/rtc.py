@@ -1,0 +1,76 @@
+"""What the compilers of both GPU platforms share: calls of a binding, names that are asked for, and the cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..cache import write_whole
+from ..errors import HipError
+from .data import CodeObject
+
+_log = logging.getLogger(__name__)
+
+
+class Rtc:
+    """A compiler library through its binding, whose functions answer a code and what was asked for."""
+
+    prefix: ClassVar[str]
+    """What the names of its functions begin with."""
+
+    def __init__(self, binding: Any) -> None:
+        self._binding = binding
+
+    def _call(self, api: str, *args: Any) -> Any:
+        """Return what a call answers besides its code."""
+        code, *answers = getattr(self._binding, api)(*args)
+        self._require(code, api)
+        return answers[0] if len(answers) == 1 else answers
+
+    def _require(self, code: Any, api: str) -> None:
+        if int(code):
+            raise HipError(api, int(code), getattr(code, "name", f"{self.prefix} error {int(code)}"))
+
+    def _add_expressions(self, program: Any, names: Sequence[str], symbols: Sequence[str]) -> dict[str, str]:
+        """Ask for kernels and variables, and return the expression of each."""
+        # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
+        expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
+        for expression in expressions.values():
+            self._call(f"{self.prefix}AddNameExpression", program, expression.encode())
+        return expressions
+
+    def _lowered(self, program: Any, expressions: dict[str, str]) -> dict[str, str]:
+        """Return the name inside the image of each that was asked for."""
+        lowered = {}
+        for name, expression in expressions.items():
+            found = self._call(f"{self.prefix}GetLoweredName", program, expression.encode())
+            lowered[name] = found if isinstance(found, str) else bytes(found).decode()
+        return lowered
+
+
+def kept(path: Path, compiled: Callable[[], CodeObject]) -> CodeObject:
+    """Return what an earlier process has compiled and kept in a file, or what is compiled now and kept there."""
+    found = _load(path)
+    if found is None:
+        found = compiled()
+        header = {"lowered": found.lowered, "log": found.log, "sha256": hashlib.sha256(found.image).hexdigest()}
+        try:
+            write_whole(path, json.dumps(header).encode() + b"\n" + found.image)
+        except OSError as error:
+            _log.warning("compiled kernels cannot be kept in %s: %s", path.parent, error)
+    return found
+
+
+def _load(path: Path) -> CodeObject | None:
+    # A header of one line, then the image; a file that a full disk cut short is compiled again.
+    try:
+        head, _, image = path.read_bytes().partition(b"\n")
+        header = json.loads(head)
+        found, digest = CodeObject(image, header["lowered"], header["log"]), header["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if hashlib.sha256(image).hexdigest() == digest else None
