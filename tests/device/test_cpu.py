@@ -100,7 +100,7 @@ def rt(library: Path) -> CpuRuntime:
 
 def device_synchronize(rt: CpuRuntime) -> None:
     """Wait for all streams by HIP's own call, which programs use and the protocol does not have."""
-    rt._extension("hipDeviceSynchronize")
+    rt._call("hipDeviceSynchronize")
 
 
 class Args:

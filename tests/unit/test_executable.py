@@ -579,7 +579,7 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
         exe.synchronize()
     gate.opened.set()
     with suppress(hg.HipError):  # what a launch that was given up leaves would be said to the next who waits for the device
-        cpu._extension("hipDeviceSynchronize")
+        cpu._call("hipDeviceSynchronize")
 
 
 def test_an_exception_ends_what_the_cpu_can_end(
