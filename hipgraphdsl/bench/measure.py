@@ -12,19 +12,23 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..executable import Executable
+from ..graph import Graph
 from ..runtimes.base import Runtime
 
-_WIDTH_WITHOUT_TERMINAL = 260
+_WIDTH_WITHOUT_TERMINAL: Final = 260
+_ROUNDS: Final = 10  # turns of those that race
 
 
 Row = Mapping[str, Any]
@@ -91,6 +95,11 @@ class Sheet:
         console.print(table)
         for note in self.notes:
             console.print(note, markup=False, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _shown(self) -> list[Column]:
         return [column for column in self.columns if any(row.get(column.key) is not None for row in self.rows)]
@@ -252,28 +261,33 @@ def repeat_us(run: Callable[[], Any], repeats: int) -> list[float]:
     return times
 
 
+class Times(NamedTuple):
+    """Microseconds of launches, each from its beginning: until the call returned, and until the device had finished."""
+
+    submit: list[float]
+    total: list[float]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """The median of each."""
+        return percentile(self.submit, 50), percentile(self.total, 50)
+
+
+Run = Callable[[int], Times]
+"""Launches and waits so many times."""
+
+
+@cache
 def clock_us() -> float:
     """Return what reading the clock costs, which is a part of every time that lies between two readings."""
     clock = time.perf_counter_ns
     return percentile([(-clock() + clock()) / 1e3 for _ in range(2001)], 50)
 
 
-def launch_times_us(
-    launch: Callable[[], Any], wait: Callable[[], Any], repeats: int, clock_costs_us: float = 0.0
-) -> tuple[list[float], list[float]]:
-    """Launch, then wait, again and again.
-
-    Parameters
-    ----------
-    clock_costs_us : float
-        Subtracted from each time; see `clock_us`.
-
-    Returns
-    -------
-    submit, total : lists of float
-        For each repeat, the microseconds until `launch` returned and until `wait` did.
-    """
+def launch_times_us(launch: Callable[[], Any], wait: Callable[[], Any], repeats: int) -> Times:
+    """Launch, then wait, again and again; the times are without what reading the clock costs."""
     clock = time.perf_counter_ns
+    clock_costs_us = clock_us()
     submit, total = [], []
     for _ in range(repeats):
         started = clock()
@@ -283,7 +297,44 @@ def launch_times_us(
         done = clock()
         submit.append(max(0.0, (returned - started) / 1e3 - clock_costs_us))
         total.append(max(0.0, (done - started) / 1e3 - clock_costs_us))
-    return submit, total
+    return Times(submit, total)
+
+
+def launches_of(exe: Executable, launches: int = 1) -> Run:
+    """Return what launches an Executable, so many times for each wait."""
+
+    def several() -> None:
+        for _ in range(launches):
+            exe.launch()
+
+    return partial(launch_times_us, exe.launch if launches == 1 else several, exe.synchronize)
+
+
+@contextmanager
+def compiled(runtime: Runtime, ways: Mapping[str, tuple[Graph, Mapping[str, Any]]]) -> Iterator[dict[str, Executable]]:
+    """Compile each graph with its options, unchecked; all are closed at the end."""
+    with ExitStack() as returned:
+        yield {
+            name: returned.enter_context(graph.compile(runtime=runtime, check=False, **options))
+            for name, (graph, options) in ways.items()
+        }
+
+
+def race(runs: Mapping[str, Run], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
+    """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
+    rounds = min(_ROUNDS, repeats)
+    counts = {name: max(1, affordable(budget_s, min(run(2).total), repeats) // rounds) for name, run in runs.items()}
+    times = {name: Times([], []) for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            for kept, found in zip(times[name], run(counts[name])):
+                kept += found
+    return times
+
+
+def affordable(budget_s: float, each_us: float, most: int) -> int:
+    """Return how often something may be done in the time that it may take, at most so many times."""
+    return int(min(most, budget_s * 1e6 / max(each_us, 1.0)))
 
 
 def percentile(times: Sequence[float], p: float) -> float:
