@@ -16,7 +16,7 @@ from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Result, finish, launches_of, machine, reporting, without_gc
 from .overlap import link_limit
-from .shapes import chain, kernel, parallel
+from .shapes import KERNELS, chain, parallel
 
 _CHAIN, _BRANCHES, _COPIES, _BATCHED = 1000, 64, 128, 1024
 _COPY_BYTES = 256 << 10
@@ -42,7 +42,7 @@ def _copies(count: int) -> Graph:
 
 def _entry_us(runtime: Runtime) -> float:
     """Return the microseconds of compiling an entry point of batches that no cache holds."""
-    how = batching(kernel())
+    how = batching(KERNELS["empty"])
     assert isinstance(how, Batching)
     source = f"{how.source([_BATCHED])}// {time.time_ns()}\n"
     started = time.perf_counter()

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,30 +56,23 @@ class Column:
 
 @dataclass
 class Sheet:
-    """Sheet with several columns: each row is a mapping, and a value that is missing was not measured.
+    """Figures of a benchmark: each row is a mapping, and a value that is missing was not measured.
 
-    Attributes
-    ----------
-    name : str
-        Of the benchmark.
-    columns : sequence of Column
-        Those that are printed; CSV and JSON hold every key of the rows.
-    notes : list of str
-        What was left out, and why.
-    section : str
-        Key of a column; Markdown gets a table for each of its values.
+    The columns are printed; CSV and JSON hold every key of the rows. Notes say what was left out, and why.
     """
 
     name: str
     columns: Sequence[Column]
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    section: str = ""
+    section: str = ""  # key of a column; Markdown gets a table for each of its values
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
-    def print(self, console: Console | None = None) -> None:
+    def print(self) -> None:
         """Print a table and the notes."""
-        console = console or wide_console()
+        console = Console()
+        if not console.is_terminal:  # where nobody folds it into 80 columns
+            console = Console(width=_WIDTH_WITHOUT_TERMINAL)
         table = Table(
             title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
         )
@@ -125,11 +119,12 @@ class Sheet:
     def to_markdown(self) -> str:
         """Return the notes as a list, then the rows as tables: one, or one that folds for each section."""
         shown = [column for column in self._shown() if column.key != self.section]
-        heads = [(column.title.replace("\n", " "), self._is_numeric(column)) for column in shown]
+        heads = [column.title.replace("\n", " ") for column in shown]
+        rules = ["---:" if self._is_numeric(column) else "---" for column in shown]
         text = "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
         for name in dict.fromkeys(row.get(self.section) for row in self.rows):
-            rows = [row for row in self.rows if row.get(self.section) == name]
-            table = markdown_table(heads, [[column.of(row) for column in shown] for row in rows])
+            cells = [[column.of(row) for column in shown] for row in self.rows if row.get(self.section) == name]
+            table = "".join(map(_markdown_row, (heads, rules, *cells)))
             text += f"<details><summary>{name}</summary>\n\n{table}\n</details>\n\n" if name else f"{table}\n"
         return text
 
@@ -162,20 +157,14 @@ class Result(Sheet):
         self.rows.append({"what": what, "value": value, "unit": unit, "limit": limit, "note": note})
 
 
-def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; each head is its text and whether the column holds numbers."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |\n"
-
-    return line([head for head, _ in heads]) + line(["---:" if right else "---" for _, right in heads]) + "".join(map(line, rows))
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |\n"
 
 
 def put_section(path: str, figures: Sheet) -> None:
     """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
 
-    A table stands between two comments that name benchmark and device, so that the text around it can be written by hand. A new
-    one goes to the end of the section whose heading is the benchmark's name; without such a heading one is added.
+    It stands between two comments that name both; a new one goes to the end of the section that is named as the benchmark.
     """
     device = figures.machine.get("device") or figures.machine["cpu"]
     key = f"bench {figures.name}: {device}"
@@ -189,30 +178,20 @@ def put_section(path: str, figures: Sheet) -> None:
         file.write_text(before + body + rest.partition(last)[2], encoding="utf-8")
         return
     heading = f"## {figures.name.partition(' ')[0]}\n"
-    at = 0 if text.startswith(heading) else text.find("\n" + heading) + 1
-    if not at and not text.startswith(heading):
-        head = text.rstrip("\n") + "\n\n" * bool(text) + heading
-        tail = ""
-    else:
-        end = text.find("\n## ", at + len(heading) - 1)
-        end = len(text) if end < 0 else end + 1
-        head, tail = text[:end].rstrip("\n") + "\n", text[end:]
-    file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    if not any(section.startswith(heading) for section in sections):
+        sections.append(heading)
+    made = (f"{section.rstrip()}\n\n{body}" if section.startswith(heading) else section for section in sections if section)
+    file.write_text("\n\n".join(section.rstrip("\n") for section in made) + "\n", encoding="utf-8")
 
 
-def finish(figures: Sheet, args: argparse.Namespace, console: Console | None = None) -> None:
+def finish(figures: Sheet, args: argparse.Namespace) -> None:
     """Print figures and write them where the options of `add_output_arguments` say."""
-    figures.print(console or wide_console())
+    figures.print()
     if args.output:
         figures.write(args.output)
     if args.markdown:
         put_section(args.markdown, figures)
-
-
-def wide_console() -> Console:
-    """Return a console that does not fold tables into 80 columns where there is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
 
 
 def number(value: float) -> str:
@@ -353,16 +332,16 @@ def reporting(name: str, total: int | None = None) -> Iterator[Callable[[str], N
         yield lambda what: progress.update(task, description=what, completed=next(told))
 
 
-class without_gc:  # noqa: N801  # reads like a statement
+@contextmanager
+def without_gc() -> Iterator[None]:
     """Hold the garbage collector off, so that a timing does not contain the sweep of what others left."""
-
-    def __enter__(self) -> None:
-        self._was = gc.isenabled()
-        gc.collect()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._was:
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
             gc.enable()
 
 
