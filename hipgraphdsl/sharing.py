@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
-from .collectives import CollectiveNode, dtype_name, replaced, unfolded
+from .collectives import CollectiveNode, dtype_name, replaced
 from .draft import Draft
 from .errors import DeclarationError
 from .kernels import Symbol
@@ -100,14 +100,20 @@ def as_layout(ranks: Any) -> Layout:
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
-        given = [1] * number if 0 < number <= _MOST_RANKS else []
-    counts = [as_int(entry) for entry in given] if isinstance(given, (list, tuple)) else []
-    if not counts or any(count is None or count < 1 for count in counts):
+        given = [1] * number if number <= _MOST_RANKS else []
+    counts = device_counts(given)
+    if not counts:
         raise DeclarationError(
             f"ranks is how many processes there are, with a device each, from 1 to {_MOST_RANKS}, or a list of how many devices"
             f" each has, from 1 (got {ranks!r})"
         )
-    return Layout(tuple(count for count in counts if count is not None), imagined=True)
+    return Layout(counts, imagined=True)
+
+
+def device_counts(given: Any) -> tuple[int, ...]:
+    """Return how many devices each rank has; nothing if a list of such numbers was not given."""
+    counts = tuple(as_int(entry) or 0 for entry in given) if isinstance(given, (list, tuple)) else ()
+    return counts if all(count > 0 for count in counts) else ()
 
 
 class Together(NamedTuple):
@@ -524,7 +530,7 @@ def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Work
             )
             if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
                 which.add(i)
-    return unfolded(workflow, which) if which else workflow
+    return replaced(workflow, which, CollectiveNode.unfold) if which else workflow
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:
