@@ -27,14 +27,10 @@ from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank does.
+    """What one rank does: a workflow of its nodes, with an eager node for each group of messages that go together.
 
     Attributes
     ----------
-    workflow : Workflow
-        Its nodes; an eager node for each group of messages that it sends or receives together.
-    rank : int
-    layout : Layout
     messages : tuple of Message
         Of all ranks, in order.
     owners : mapping of str to int
@@ -64,17 +60,7 @@ bytes the array that it sends or receives, for a collective the arrays that it w
 
 
 def partition(sharing: Sharing, rank: int, exchange: Exchange, *, through_host: bool = False) -> Part:
-    """Return what a rank does.
-
-    Parameters
-    ----------
-    sharing : Sharing
-    rank : int
-    exchange : callable
-        Makes the functions that send and receive.
-    through_host : bool
-        Send from page-locked host memory and receive into it, for transports that reach no other.
-    """
+    """Return what a rank does; with `through_host` it sends from page-locked host memory and receives into it."""
     return _Builder(sharing, rank, exchange, through_host).part()
 
 
@@ -100,13 +86,7 @@ class _Numbers:
         return replace(array, device=device, access=access)
 
     def node(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
-        """Return a node with these arrays, on its device in this process; who waits for whom is told by edges alone.
-
-        Parameters
-        ----------
-        arrays : mapping, optional
-            None where all are those that it has.
-        """
+        """Return a node with these arrays (None: its own), on its device in this process; edges alone tell who waits for whom."""
         made: Any = node if arrays is None else node.translated(arrays, parameters)
         fields: dict[str, Any] = {"after": ()} if node.after else {}
         device = getattr(node, "device", None)
@@ -264,14 +244,11 @@ class _Builder:
         behind: list[tuple[ArrayView, ArrayView, str]] = []
         direct = self._direct(together[0][0])
         for message, waits, _ in together:
+            sends = message.source == self._rank
             if message.together is not None:
                 target, source = message.together.of(self._rank)
-                views += [(self._view(view), sends) for view, sends in ((target, False), (source, True)) if view is not None]
-                before.update(waits)
-                continue
-            sends = message.source == self._rank
-            view = message.src if sends else message.dst
-            if view is not None:
+                views += [(self._view(view), reads) for view, reads in ((target, False), (source, True)) if view is not None]
+            elif (view := message.src if sends else message.dst) is not None:
                 view = self._view(view)
                 if not view.contiguous or (self._through_host and not direct and not view.root.on_host):
                     view = self._staged(view, message.name, sends, waits, behind, on_host=self._through_host and not direct)

@@ -90,13 +90,7 @@ class Layout(NamedTuple):
 
 
 def as_layout(ranks: Any) -> Layout:
-    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`.
-
-    Raises
-    ------
-    DeclarationError
-        If it is none of these.
-    """
+    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`."""
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
@@ -154,18 +148,12 @@ class Together(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What carries messages between the devices of ranks without the host.
-
-    Attributes
-    ----------
-    does : callable
-        Tells of a collective's name and its dtype whether one call does it.
-    captured : bool
-        Whether messages are nodes of the graph; else the host puts them on streams between graphs.
-    """
+    """What carries messages between the devices of ranks without the host."""
 
     does: Callable[[str, str], bool]
+    """Tells of a collective's name and its dtype whether one call does it."""
     captured: bool = False
+    """Whether messages are nodes of the graph; else the host puts them on streams between graphs."""
 
 
 class Message(NamedTuple):
@@ -213,17 +201,11 @@ class Message(NamedTuple):
 class Sharing:
     """Who does which node of a workflow, and what crosses between ranks.
 
-    Parameters
-    ----------
-    workflow : Workflow
-    layout : Layout
-    between : Between, optional
-        What carries messages whose bytes come from devices and go to devices.
-
     Attributes
     ----------
     layout : Layout
     between : Between or None
+        What carries messages whose bytes come from devices and go to devices.
     ranks : list
         For each node the rank that does it, `ALL`, or the ranks (sender, receiver) that a copy crosses between.
     messages : dict of int to list of Message

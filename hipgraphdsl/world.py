@@ -222,15 +222,9 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
 
 
 def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
-    """Compare a workflow, and the options that matter, with those of all ranks.
+    """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
 
     Values of arrays are not compared: those of a host array are taken by the rank that has it.
-
-    Raises
-    ------
-    DeclarationError
-        On every rank, if they differ; names the first node, array or option that does.
-    RankError
     """
     if ranks.size == 1:
         return

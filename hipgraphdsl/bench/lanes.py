@@ -175,15 +175,7 @@ def run(
     shapes: bool = True,
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice.
-
-    Parameters
-    ----------
-    nodes : int
-        Independent kernels; a quarter of them where each fills the device.
-    native : bool
-        Also launch the declared shape from C++.
-    """
+    """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice."""
     sheet = Sheet("lanes", _COLUMNS, section="part", machine=machine(runtime))
     short, medium, long = iterations_for(runtime, (1.0, 10.0, 100.0))
     full = max(8, runtime.target.multiprocessors)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from typing import Any, Final
@@ -49,27 +49,20 @@ _UPDATE_BUDGET_S: Final = 0.5
 _MOST_BRANCHES_OF_STREAMS: Final = 512  # the eager backend opens a stream for each lane
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A builder, and whether it takes a size."""
-
-    build: Callable[..., Graph]
-    sized: bool = True
-
-
-LAUNCH_SHAPES: Final[dict[str, _Shape]] = {
-    "single": _Shape(lambda: chain(1), sized=False),
-    "chain": _Shape(chain),
-    "fan_out": _Shape(fan_out),
-    "fan_in": _Shape(fan_in),
-    "diamonds": _Shape(diamonds),
-    "chains_8": _Shape(lambda nodes: parallel(nodes, width=8)),
-    "parallel": _Shape(parallel),
-    "random": _Shape(random_layers),
-    "wave2d": _Shape(wave, sized=False),
-    "decode": _Shape(decode, sized=False),
+LAUNCH_SHAPES: Final[dict[str, Callable[..., Graph]]] = {
+    "single": lambda: chain(1),
+    "chain": chain,
+    "fan_out": fan_out,
+    "fan_in": fan_in,
+    "diamonds": diamonds,
+    "chains_8": lambda nodes: parallel(nodes, width=8),
+    "parallel": parallel,
+    "random": random_layers,
+    "wave2d": wave,
+    "decode": decode,
 }
-"""Shapes by name; those without a size run once."""
+_UNSIZED: Final = frozenset({"single", "wave2d", "decode"})
+"""Shapes that take no number of nodes and run once."""
 
 _COLUMNS: Final = (
     Column("shape", "shape"),
@@ -174,25 +167,12 @@ def run(
     lanes: Any = "auto",
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure every shape and size.
-
-    Parameters
-    ----------
-    repeats : int
-        Launches of each contestant; fewer where they take long.
-    report : callable
-        Told what is measured, once for each shape and size.
-
-    Returns
-    -------
-    Sheet
-        A row for each shape, size and contestant.
-    """
+    """Measure every shape and size, a row for each contestant; those that take long launch less often than `repeats`."""
     sheet = Sheet("launch", _COLUMNS, section="shape", machine=machine(runtime))
     skipped: dict[str, list[str]] = {}
     cells = 0
     for shape in shapes:
-        for size in sizes if LAUNCH_SHAPES[shape].sized else (None,):
+        for size in (None,) if shape in _UNSIZED else sizes:
             what = shape if size is None else f"{shape} of {size}"
             report(what)
             cells += 1
@@ -218,7 +198,7 @@ def _compete(
     lanes: Any,
 ) -> list[str]:
     """Measure all contestants on one graph; return who was left out and why."""
-    build = LAUNCH_SHAPES[shape].build
+    build = LAUNCH_SHAPES[shape]
     args = () if size is None else (size,)
     build(*args).compile(runtime=runtime, check=False).close()  # kernels are compiled and cached
     started = time.perf_counter()
@@ -350,25 +330,12 @@ _STYLES: Final = {
 
 
 def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
-    """Draw the launch time of a node over the number of nodes, a panel for each shape, both axes logarithmic.
-
-    Parameters
-    ----------
-    path : str
-        PNG or SVG, as the extension says.
-    key : {"total_us", "submit_us"}
-        Until done, or until the call returns.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib.
-    """
+    """Draw the launch time of a node over the number of nodes, a panel for each shape, as PNG or SVG; needs matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shapes = [shape for shape in dict.fromkeys(row["shape"] for row in sheet.rows) if LAUNCH_SHAPES[shape].sized]
-    shapes = shapes or list(dict.fromkeys(row["shape"] for row in sheet.rows))
+    measured = list(dict.fromkeys(row["shape"] for row in sheet.rows))
+    shapes = [shape for shape in measured if shape not in _UNSIZED] or measured
     columns = min(4, len(shapes))
     lines = -(-len(shapes) // columns)
     figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 1.1), layout="constrained")
@@ -439,7 +406,7 @@ def main(args: argparse.Namespace) -> int:
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
     repeats = min(args.repeats, 50) if args.quick else args.repeats
     lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
-    with reporting("launch", sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes)) as report:
+    with reporting("launch", sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
         sheet = run(
             runtime,
             shapes,

@@ -25,7 +25,7 @@ from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Result, Run, Times, compiled, finish, launches_of, machine, race, repeat_us, reporting, without_gc
-from .peers import Arguments, Skipped, Task, address_of, peer_library, require_good
+from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
 from .shapes import KERNELS
 
 # -- workloads ---------------------------------------------------------------------------------------------------------
@@ -55,15 +55,7 @@ def wave_to_host(steps: int = 640, side: int = 256) -> Graph:
 
 
 def batches(count: int = 8, nbytes: int = 64 << 20, buffers: int = 0) -> Graph:
-    """Return batches that are copied in, computed and copied out.
-
-    Parameters
-    ----------
-    count, nbytes : int
-        Batches, and bytes of each.
-    buffers : int
-        Batches that have device memory at the same time; 0 for all of them.
-    """
+    """Return batches that are copied in, computed and copied out, `buffers` of them (or all) at the same time."""
     n = nbytes // 4
     buffers = buffers or count
     g = Graph("batches")
@@ -147,26 +139,15 @@ def link_limit(runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
 
 
 def synchronous_loop(exe: Executable) -> Run:
-    """Return what issues an explicit Executable's kernels and copies in turn from C++, waiting after each copy.
-
-    The Executable's steps must be one kernel and one copy to the host, again and again, with every copy done by the copy engine.
-
-    Raises
-    ------
-    Skipped
-        If there is no compiler, or the runtime has no C functions.
-    """
-    runtime, program = exe.runtime, exe._program
-    assert program is not None
-    by_name = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+    """Return what issues an Executable's kernels and copies, which take turns, from C++, and waits after each copy."""
+    runtime, by_name = exe.runtime, operations_of(exe)
     operations = [by_name[name] for name in exe.workflow.index]
     launches = [o for o in operations if isinstance(o, Launch)]
     copies = [o for o in operations if isinstance(o, Copy1D)]
     if len(launches) != len(copies) or len(launches) + len(copies) != len(operations):
         raise Skipped("the loop takes a kernel and a copy in turn")
     library, count = peer_library(), len(launches)
-    tasks = [Task("", o.function, o.grid, o.block, o.packer.unpack(o.packed), o.packer.signature, (), 0) for o in launches]
-    arguments = Arguments(tasks)
+    arguments = Arguments([Task.of(o) for o in launches])
     pointers = ctypes.c_void_p * count
     functions, tables = pointers(*(o.function for o in launches)), pointers(*arguments.tables)
     dst, src = pointers(*(o.dst for o in copies)), pointers(*(o.src for o in copies))
@@ -281,19 +262,7 @@ def run(
     repeats: int = 20,
     report: Callable[[str], None] = lambda what: None,
 ) -> Result:
-    """Measure all three workloads.
-
-    Parameters
-    ----------
-    steps, side : int
-        Of the wave.
-    batch_bytes : int
-        Bytes of each of the 8 batches.
-    size, count : int
-        Elements of the arrays of the iterations, and how many iterations.
-    large_bytes : int
-        Bytes of the copy that measures the link.
-    """
+    """Measure the link by one large copy, and all three workloads: the wave, 8 batches, and iterations over `size` elements."""
     result = Result("overlap", machine=machine(runtime))
     report("the link's limit")
     with without_gc():

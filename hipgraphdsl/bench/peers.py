@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..backends.operations import Launch
+from ..backends.operations import Launch, Operation
 from ..errors import HipError, RuntimeUnavailable
 from ..executable import Executable
 from ..kernels import ArgumentPacker, Signature
@@ -53,6 +53,12 @@ class Task:
     deps: tuple[int, ...]
     lane: int
 
+    @classmethod
+    def of(cls, launch: Launch, kernel: str = "", deps: tuple[int, ...] = (), lane: int = 0) -> Task:
+        """Return a launch of an Executable."""
+        packer = launch.packer
+        return cls(kernel, launch.function, launch.grid, launch.block, packer.unpack(launch.packed), packer.signature, deps, lane)
+
     def changed(self) -> Task:
         """Return the same launch with another last argument."""
         if not self.signature.parameters or self.signature.parameters[-1].pointer:
@@ -64,36 +70,29 @@ class Task:
         return tuple((pointer if p.pointer else number)(v) for v, p in zip(self.values, self.signature.parameters))
 
 
+def operations_of(exe: Executable) -> dict[str, Operation]:
+    """Return what each node of an Executable does, by name."""
+    program = exe._program
+    assert program is not None
+    return {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+
+
 @dataclass
 class Work:
-    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory.
-
-    Attributes
-    ----------
-    arrays : dict of int to int
-        Bytes of the arrays, by address.
-    """
+    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory."""
 
     runtime: Runtime
     source: str
     tasks: tuple[Task, ...]
     lanes: int
-    arrays: dict[int, int]
+    arrays: dict[int, int]  # bytes by address
     _streams: list[int] = field(default_factory=list)
     _bases: list[int] = field(default_factory=list)
 
     @staticmethod
     def of(exe: Executable) -> Work:
-        """Take an explicit Executable's operations in the declared shape.
-
-        Raises
-        ------
-        Skipped
-            If a node is no kernel launch, or the kernels are of several sources.
-        """
-        program = exe._program
-        assert program is not None
-        operations = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+        """Take an explicit Executable's operations in the declared shape; refuse all but kernels of one source."""
+        operations = operations_of(exe)
         declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
         sources, tasks = set(), []
         for step in declared.steps:
@@ -101,18 +100,7 @@ class Work:
             if not isinstance(operation, Launch) or not isinstance(step.node, KernelNode):
                 raise Skipped("peers run kernels only")
             sources.add(step.node.kernel.module.source)
-            tasks.append(
-                Task(
-                    step.node.kernel.name,
-                    operation.function,
-                    operation.grid,
-                    operation.block,
-                    operation.packer.unpack(operation.packed),
-                    operation.packer.signature,
-                    step.deps,
-                    step.lane,
-                )
-            )
+            tasks.append(Task.of(operation, step.node.kernel.name, step.deps, step.lane))
         if len(sources) != 1:
             raise Skipped("peers run the kernels of one source")
         arrays = {memory.pointer: memory.array.nbytes for memory in exe._own.memory.arrays.values()}
@@ -149,13 +137,7 @@ class Work:
 
 
 class Peer(ABC):
-    """A graph that another library built.
-
-    Attributes
-    ----------
-    lower_us, instantiate_us : float
-        Time of building the graph and of instantiating it, in microseconds.
-    """
+    """A graph that another library built, and the microseconds of building and of instantiating it."""
 
     name: str
     lower_us = 0.0
@@ -195,13 +177,7 @@ class Arguments:
 
 @functools.cache
 def peer_library() -> ctypes.CDLL:
-    """Return the C++ peer, built on first use.
-
-    Raises
-    ------
-    Skipped
-        If no compiler is there.
-    """
+    """Return the C++ peer, built on first use; Skipped without a compiler."""
     source = (Path(__file__).parent / "peer.cpp").read_text(encoding="utf-8")
     try:
         library = ctypes.CDLL(str(build(find_compiler(), source, ("-O2",), stem="peer", what="the C++ peer")))
@@ -582,13 +558,7 @@ PEERS: Final[tuple[type[Peer], ...]] = (Cpp, CudaBindings, Cupy, Torch, CudaCore
 
 
 def open_peer(kind: type[Peer], work: Work) -> Peer:
-    """Build a peer's graph and launch it once.
-
-    Raises
-    ------
-    Skipped
-        If the library is not installed, or fails in any way; says how.
-    """
+    """Build a peer's graph and launch it once; Skipped says how the library is missing or fails."""
     peer: Peer | None = None
     try:
         peer = kind(work)

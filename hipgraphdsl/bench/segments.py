@@ -76,13 +76,7 @@ def counting(passes: int, decide: Literal["device", "host"], check_every: int) -
 
 
 def beside(kernels: int, steps: int, eager: bool) -> Graph:
-    """Return chains of kernels side by side, with or without an empty eager step in the middle of the first.
-
-    Parameters
-    ----------
-    steps : int
-        Of the arithmetic of each kernel.
-    """
+    """Return chains of kernels side by side, with or without an empty eager step in the middle of the first."""
     g = Graph("beside")
     for lane in range(_LANES):
         x, y = (g.device_array(f"{name}{lane}", np.zeros(32, "float32")) for name in "xy")
@@ -168,15 +162,7 @@ def run(
     repeats: int = 200,
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure all four.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Numbers of segments, in ascending order.
-    passes : int
-        Of the loops, at most 4096.
-    """
+    """Measure all four, with these numbers of segments, in ascending order, and loops of at most 4096 passes."""
     sheet = Sheet("segments", _COLUMNS, machine=machine(runtime))
     with without_gc():
         for kernels in _KERNELS:
