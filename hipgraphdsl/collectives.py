@@ -129,6 +129,20 @@ class CollectiveNode(ChildGraphNode):
             targets = tuple(view for number, view in enumerate(targets) if number != self.root)
         return tuple(dict.fromkeys((*map(reads, self.sources if targets else ()), *map(writes, targets))))
 
+    @property
+    def part_bytes(self) -> int:
+        """Bytes that one participant gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
+        if self.does == "all_to_all":
+            return self.sources[0].nbytes // len(self.sources)
+        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
+
+    def views_of(self, participant: int) -> tuple[ArrayView | None, ArrayView | None]:
+        """Return what a participant writes and what it reads."""
+        one = participant == self.root
+        target = (self.targets[0] if one else None) if self.does == "reduce" else self.targets[participant]
+        source = (self.sources[0] if one else None) if self.does == "broadcast" else self.sources[participant]
+        return target, source
+
     def unfold(self, draft: Draft) -> None:
         """Add the nodes inside to a draft, on the arrays themselves."""
         _Recipe(draft, f"{self.name}: ", self).add(self.targets, self.sources)

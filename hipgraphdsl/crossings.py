@@ -89,8 +89,7 @@ def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> It
         address = memory(message.nbytes)
         yield send(address, message.nbytes, message.target) if sends else receive(address, message.nbytes, message.source)
         return
-    views = whole.of(ranks.rank)
-    target, source = (0 if view is None else memory(view.nbytes) for view in views)
+    target, source = (0 if view is None else memory(view.nbytes) for view in whole.views_of(ranks.rank))
     dtype = whole.targets[0].dtype
     how = whole.does, whole.op, whole.root, dtype_name(dtype)
     yield from collective(*how, target, source, whole.part_bytes, dtype.itemsize, ranks.size)

@@ -384,4 +384,4 @@ def _alike(message: Message) -> tuple[Any, ...]:
     whole = message.together
     views = (message.src, message.dst) if whole is None else (*whole.targets, *whole.sources)
     sides = ((view.root.name, view.selection) for view in views if view is not None)
-    return (*message[:4], *(whole[:3] if whole is not None else ()), *sides)
+    return (*message[:4], *((whole.does, whole.op, whole.root) if whole is not None else ()), *sides)

@@ -110,43 +110,6 @@ def device_counts(given: Any) -> tuple[int, ...]:
     return counts if all(count > 0 for count in counts) else ()
 
 
-class Together(NamedTuple):
-    """What all ranks do together by one call of a library, each with one device: a collective.
-
-    Attributes
-    ----------
-    does, op, root
-        As in `CollectiveNode`.
-    targets, sources : tuple of ArrayView
-        Those of rank k are at k; ``"reduce"`` has one target and ``"broadcast"`` one source, of rank `root`.
-    """
-
-    does: str
-    op: str
-    root: int
-    targets: tuple[ArrayView, ...]
-    sources: tuple[ArrayView, ...]
-
-    @classmethod
-    def of_node(cls, node: CollectiveNode) -> Together:
-        """Return what a node is where all ranks take part in it."""
-        return cls(node.does, node.op, node.root, node.targets, node.sources)
-
-    @property
-    def part_bytes(self) -> int:
-        """Bytes that one rank gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
-        if self.does == "all_to_all":
-            return self.sources[0].nbytes // len(self.sources)
-        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
-
-    def of(self, rank: int) -> tuple[ArrayView | None, ArrayView | None]:
-        """Return what a rank writes and what it reads."""
-        found = []
-        for views, one in ((self.targets, self.does == "reduce"), (self.sources, self.does == "broadcast")):
-            found.append((views[0] if rank == self.root else None) if one else views[rank])
-        return found[0], found[1]
-
-
 class Between(NamedTuple):
     """What carries messages between the devices of ranks without the host."""
 
@@ -169,7 +132,7 @@ class Message(NamedTuple):
         Ranks; `ALL` of a collective.
     src, dst : ArrayView or None
         What is sent, and where it goes; None for a message without bytes.
-    together : Together or None
+    together : CollectiveNode or None
         The collective.
     """
 
@@ -179,7 +142,7 @@ class Message(NamedTuple):
     target: int
     src: ArrayView | None = None
     dst: ArrayView | None = None
-    together: Together | None = None
+    together: CollectiveNode | None = None
 
     @property
     def moves(self) -> bool:
@@ -379,7 +342,7 @@ class Sharing:
                 self.stages[made[-1].number] = stage
                 stage += 1
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
-                made.append(Message(count + len(made), node.name, ALL, ALL, together=Together.of_node(node)))
+                made.append(Message(count + len(made), node.name, ALL, ALL, together=node))
                 self.stages[made[-1].number] = stage
                 stage += 1
             elif node.held:
@@ -505,10 +468,12 @@ def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Work
     for i, node in enumerate(workflow.nodes):
         if isinstance(node, CollectiveNode) and _crosses(node, layout):
             all_ranks = list(range(layout.size))
-            whole = Together.of_node(node)
             many = node.sources if node.does == "reduce" else node.targets
             fits = _ranks_in(many, layout, node) == all_ranks and all(
-                _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in whole.of(rank) if view is not None
+                _ranks_in([view], layout, node) == [rank]
+                for rank in all_ranks
+                for view in node.views_of(rank)
+                if view is not None
             )
             if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
                 which.add(i)
