@@ -332,25 +332,25 @@ class Sharing:
             for source, reason in zip(sources, workflow.reasons[i]):
                 for ends in () if reason.startswith(DATA) else self._signals(self.ranks[source], mine):
                     waits.setdefault(ends, workflow.nodes[source].name)
-            for (begin, end), name in waits.items():
-                made.append(Message(count + len(made), f"{name} -> {node.name}", begin, end))
-                self.stages[made[-1].number] = stage
+            for number, ((begin, end), name) in enumerate(waits.items(), count):
+                made.append(Message(number, f"{name} -> {node.name}", begin, end))
+                self.stages[number] = stage
             stage += bool(waits)
+            count += len(waits)
             if isinstance(mine, tuple):
                 assert isinstance(node, MemcpyNode)
-                made.append(Message(count + len(made), node.name, *mine, node.src, node.dst))
-                self.stages[made[-1].number] = stage
-                stage += 1
+                made.append(Message(count, node.name, *mine, node.src, node.dst))
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
-                made.append(Message(count + len(made), node.name, ALL, ALL, together=node))
-                self.stages[made[-1].number] = stage
-                stage += 1
+                made.append(Message(count, node.name, ALL, ALL, together=node))
             elif node.held:
                 self._own_inside(node, self._level, _last(mine))
+            if len(made) > len(waits):  # its own
+                self.stages[count] = stage
+                stage += 1
+                count += 1
             reached[i] = stage
             if made:
                 self.messages[i] = made
-                count += len(made)
             if mine == ALL and self._is_spread(node):
                 count = self._share_bodies(i, node, count)
 

@@ -299,6 +299,16 @@ def compiled(runtime: Runtime, ways: Mapping[str, tuple[Graph, Mapping[str, Any]
         }
 
 
+def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Return the microseconds of each call in each round; a slow spell of the machine then meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with without_gc():
+        for _ in range(rounds):
+            for name, call in calls.items():
+                times[name] += repeat_us(call, 1)
+    return times
+
+
 def race(runs: Mapping[str, Run], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
     """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
     rounds = min(_ROUNDS, repeats)

@@ -175,12 +175,17 @@ class Arguments:
 # -- C++ ---------------------------------------------------------------------------------------------------------------
 
 
+def cpp_library(source: str, stem: str, what: str, options: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
+    """Return a C++ program as a library, built on first use."""
+    return ctypes.CDLL(str(build(find_compiler(), source, options, stem=stem, what=what)))
+
+
 @functools.cache
 def peer_library() -> ctypes.CDLL:
     """Return the C++ peer, built on first use; Skipped without a compiler."""
     source = (Path(__file__).parent / "peer.cpp").read_text(encoding="utf-8")
     try:
-        library = ctypes.CDLL(str(build(find_compiler(), source, ("-O2",), stem="peer", what="the C++ peer")))
+        library = cpp_library(source, "peer", "the C++ peer")
     except (RuntimeUnavailable, BuildFailed, OSError) as error:
         raise Skipped(f"C++ needs a compiler: {error}") from None
     at, size = ctypes.c_void_p, ctypes.c_size_t
