@@ -21,6 +21,7 @@ class Exchange:
 
     waits: ClassVar[bool] = True
     """It is called when everything before has been done."""
+    __name__ = "exchange"  # shown where a function's own name would be
 
     ranks: Ranks = field(compare=False)
     messages: tuple[Message, ...]  # in the order of the arrays that it is called with; those without bytes take none
@@ -40,14 +41,12 @@ class Exchange:
             transfers.append(Transfer(message.name, other, sends, tag, address, message.nbytes, part))
         ranks.transport.exchange(transfers, ranks.timeout_s)
 
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return "exchange"
-
 
 @dataclass(frozen=True)
 class OnStream:
     """The function of a node that puts messages between devices, or a collective, on a stream; equal to those that do so."""
+
+    __name__ = "messages"  # shown where a function's own name would be
 
     link: Nccl = field(compare=False)
     ranks: Ranks = field(compare=False)
@@ -75,10 +74,6 @@ class OnStream:
     def _calls(self, addresses: Sequence[int]) -> list[Call]:
         given = iter(addresses)
         return [call for message in self.messages for call in calls_of(message, self.ranks, lambda _: next(given))]
-
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return "messages"
 
 
 def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> Iterator[Call]:

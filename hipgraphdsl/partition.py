@@ -27,24 +27,14 @@ from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank does: a workflow of its nodes, with an eager node for each group of messages that go together.
-
-    Attributes
-    ----------
-    messages : tuple of Message
-        Of all ranks, in order.
-    owners : mapping of str to int
-        For each array of the whole workflow the rank that has it; `ALL` where each has its own.
-    inlined : set of str
-        As in `Sharing`.
-    """
+    """What one rank does: a workflow of its nodes, with an eager node for each group of messages that go together."""
 
     workflow: Workflow
     rank: int
     layout: Layout
-    messages: tuple[Message, ...]
-    owners: Mapping[str, int]
-    inlined: Set[str] = frozenset()
+    messages: tuple[Message, ...]  # of all ranks, in order
+    owners: Mapping[str, int]  # as in `Sharing`
+    inlined: Set[str] = frozenset()  # likewise
 
     def inside(self, name: str) -> str:
         """Return the name that ``child/x`` has here: ``child: x``, where the child's nodes stand in its place."""

@@ -42,21 +42,11 @@ def _borders(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Layout(NamedTuple):
-    """Which rank each device belongs to.
+    """Which rank each device belongs to; devices are numbered through the ranks in order."""
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Devices of each rank; devices are numbered through the ranks in order.
-    first_local : int
-        The number that this rank's first device has in its own process.
-    imagined : bool
-        Whether there are no processes, so that devices keep their numbers.
-    """
-
-    counts: tuple[int, ...]
-    first_local: int = 0
-    imagined: bool = False
+    counts: tuple[int, ...]  # devices of each rank
+    first_local: int = 0  # the number that this rank's first device has in its own process
+    imagined: bool = False  # whether there are no processes, so that devices keep their numbers
 
     @property
     def size(self) -> int:
@@ -113,36 +103,20 @@ def device_counts(given: Any) -> tuple[int, ...]:
 class Between(NamedTuple):
     """What carries messages between the devices of ranks without the host."""
 
-    does: Callable[[str, str], bool]
-    """Tells of a collective's name and its dtype whether one call does it."""
-    captured: bool = False
-    """Whether messages are nodes of the graph; else the host puts them on streams between graphs."""
+    does: Callable[[str, str], bool]  # tells of a collective's name and its dtype whether one call does it
+    captured: bool = False  # whether messages are nodes of the graph; else the host puts them on streams between graphs
 
 
 class Message(NamedTuple):
-    """What crosses from one rank to another, or what all do together.
+    """What crosses from one rank to another, or what all do together."""
 
-    Attributes
-    ----------
-    number : int
-        Its place in the order that all ranks share.
-    name : str
-        The node's name; of a message for an edge, both nodes'.
-    source, target : int
-        Ranks; `ALL` of a collective.
-    src, dst : ArrayView or None
-        What is sent, and where it goes; None for a message without bytes.
-    together : CollectiveNode or None
-        The collective.
-    """
-
-    number: int
-    name: str
-    source: int
-    target: int
-    src: ArrayView | None = None
-    dst: ArrayView | None = None
-    together: CollectiveNode | None = None
+    number: int  # its place in the order that all ranks share
+    name: str  # the node's; of a message for an edge, both nodes'
+    source: int  # a rank; `ALL` of a collective
+    target: int  # likewise
+    src: ArrayView | None = None  # what is sent; None for a message without bytes
+    dst: ArrayView | None = None  # where it goes
+    together: CollectiveNode | None = None  # the collective
 
     @property
     def moves(self) -> bool:
@@ -164,27 +138,6 @@ class Message(NamedTuple):
 class Sharing:
     """Who does which node of a workflow, and what crosses between ranks.
 
-    Attributes
-    ----------
-    layout : Layout
-    between : Between or None
-        What carries messages whose bytes come from devices and go to devices.
-    ranks : list
-        For each node the rank that does it, `ALL`, or the ranks (sender, receiver) that a copy crosses between.
-    messages : dict of int to list of Message
-        By the node that they belong to: its own bytes last, and before them what it waits for.
-    stages : dict of int to int
-        For each message how many others must have been done before it; those of one stage do not depend on each other.
-    owners : dict of str to int
-        As in `Part`.
-    bodies : dict of int to tuple of Sharing
-        The bodies of each conditional node that all ranks take part in.
-    inlined : set of str
-        The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them.
-    workflow : Workflow
-        The same, with the nodes of collectives in the place of those that several ranks take part in by copies, with the nodes of
-        children, and with what tells ranks the conditions of nodes.
-
     Raises
     ------
     DeclarationError
@@ -197,16 +150,24 @@ class Sharing:
         self.layout = layout
         self.between = between
         self.inlined: set[str] = set()
+        """The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them."""
         self.owners: dict[str, int] = {}
+        """For each array the rank that has it; `ALL` where each has its own."""
         self.workflow = workflow
+        """The same, with nodes in the place of collectives that go by copies and of children that several ranks do, and with what
+        tells ranks the conditions of nodes."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
         self._open_up()
         self._find_owners(_across(self.workflow, layout, between))
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
+        """Who does each node."""
         self.messages: dict[int, list[Message]] = {}
+        """By the node that they belong to: its own bytes last, and before them what it waits for."""
         self.stages: dict[int, int] = {}
+        """For each message how many others must have been done before it; those of one stage do not depend on each other."""
         self.bodies: dict[int, tuple[Sharing, ...]] = {}
+        """The bodies of each conditional node that all ranks take part in."""
         self._reasons: dict[int, dict[int, str]] = {}
         self._share(first)
 

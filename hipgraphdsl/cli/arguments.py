@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from ..errors import HipGraphError
 from ..target import Target
 from .status import Misuse
@@ -15,6 +17,13 @@ from .workflows import WORKFLOW_HELP
 if TYPE_CHECKING:
     from ..planning import Lanes
     from ..sharing import Layout
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, with line breaks kept in descriptions and examples."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(110, max(60, Console(stderr=True).width)))
 
 
 def add_workflow(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
-from ..target import Target
 from ..workflow import Workflow
 from .arguments import add_ranks, add_target, add_workflow, layout
 from .files import put, require_place
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if shared is not None and (options.format != "text" or options.output):
         raise Misuse("--ranks prints a table: leave --format and --output out")
     graph = load_graph(options.workflow)
-    report = graph.check(Target.named(options.target) if options.target else None)
+    report = graph.check(options.target)
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:
