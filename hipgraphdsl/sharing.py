@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -35,13 +36,8 @@ DATA: Final = ("RAW ", "WAR ", "WAW ")
 """What the reasons of edges begin with that memory orders."""
 
 
-@lru_cache(maxsize=8)
-def _borders(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return for each rank the number of its first device, and the number of all devices."""
-    return (0, *accumulate(counts))
-
-
-class Layout(NamedTuple):
+@dataclass(frozen=True)
+class Layout:
     """Which rank each device belongs to; devices are numbered through the ranks in order."""
 
     counts: tuple[int, ...]  # devices of each rank
@@ -53,17 +49,16 @@ class Layout(NamedTuple):
         """Number of ranks."""
         return len(self.counts)
 
-    @property
+    @cached_property
     def firsts(self) -> tuple[int, ...]:
         """For each rank the number of its first device."""
-        return _borders(self.counts)[:-1]
+        return tuple(accumulate(self.counts[:-1], initial=0))
 
     def rank_of(self, device: int, what: str) -> int:
         """Return the rank that a device belongs to; refuse one that no rank has."""
-        borders = _borders(self.counts)
-        total = borders[-1]
+        total = self.firsts[-1] + self.counts[-1]
         if device < total:
-            return bisect_right(borders, device) - 1
+            return bisect_right(self.firsts, device) - 1
         raise DeclarationError(
             f"{what} is on device {device}, and the ranks have {total} device{'s' * (total != 1)} together; start more, or give"
             " each more devices: hg.ranks(devices_per_rank=...)"

@@ -248,7 +248,7 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
 
 def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
     """Return one digest of all that must be the same on all ranks."""
-    return _digest(_text([_said(options), _document(workflow)]))
+    return _digest(_text([_said(options), workflow.document(strict=False, values=False)]))
 
 
 def _digest(text: str) -> bytes:
@@ -259,15 +259,10 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in options.items()}
 
 
-def _document(workflow: Workflow) -> dict[str, Any]:
-    """Return a workflow as data, without the values of arrays."""
-    return workflow.document(strict=False, values=False)
-
-
 def _entries(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what must be the same, one by one, each with what it is called."""
     found = [(f"option {name}={value}", value) for name, value in _said(options).items()]
-    document = _document(workflow)
+    document = workflow.document(strict=False, values=False)
     for kind in ("modules", "workflows"):
         found += [(f"{kind[:-1]} {name!r}", _text(data)) for name, data in document.pop(kind, {}).items()]
     for kind in ("arrays", "parameters", "nodes"):

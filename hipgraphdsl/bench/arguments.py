@@ -18,9 +18,7 @@ def count_from(least: int) -> Callable[[str], int]:
     return parse
 
 
-def positive(text: str) -> int:
-    """Return an option's count of at least 1."""
-    return count_from(1)(text)
+positive = count_from(1)
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:

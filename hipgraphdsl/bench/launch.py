@@ -354,12 +354,10 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
                 (line,) = axis.plot(*zip(*points), color=colour, marker=mark, linestyle=stroke, markersize=5, linewidth=1.4)
                 known.setdefault(who, line)
         axis.set_title(shape.replace("_", " "), fontsize=11)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        axis.set(xscale="log", yscale="log")
         axis.grid(True, which="major", linewidth=0.5, alpha=0.5)
         axis.tick_params(labelsize=9)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        axis.spines[["top", "right"]].set_visible(False)
     for i, axis in enumerate(axes.flat):
         if i >= len(shapes):
             axis.set_visible(False)
