@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
 
+from ..executable import Executable
 from ..graph import Graph
 from ..planning import Lanes
 from ..runtimes import open_runtime
@@ -98,7 +99,7 @@ def _row(what: str, part: str, asked: str, nodes: int, lanes: int, built_us: flo
     return {"part": part, "group": what, "work": what, **made}
 
 
-def _race(runs: Mapping[str, Run], rows: _Rows, base: str, repeats: int) -> None:
+def _race(runs: Mapping[str, Run | Executable], rows: _Rows, base: str, repeats: int) -> None:
     """Let all launch in turns, and note the medians, also relative to one of them."""
     medians = {name: times.medians for name, times in race(runs, repeats).items()}
     for name, (submit_us, total_us) in medians.items():
@@ -128,7 +129,7 @@ def _compare(
         for name, exe in opened.items():
             added = sum(len(step.added) for step in exe.plan.steps)
             rows[name] = _row(what, part, name, nodes, len(exe.plan.lanes), exe.stats.build_us, added)
-        runs = {name: launches_of(exe) for name, exe in opened.items()}
+        runs: dict[str, Run | Executable] = {**opened}
         if native:
             try:
                 work = Work.of(next(iter(opened.values())))

@@ -309,8 +309,9 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, l
     return times
 
 
-def race(runs: Mapping[str, Run], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
+def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
     """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
+    runs = {name: launches_of(one) if isinstance(one, Executable) else one for name, one in contestants.items()}
     rounds = min(_ROUNDS, repeats)
     counts = {name: max(1, affordable(budget_s, min(run(2).total), repeats) // rounds) for name, run in runs.items()}
     times = {name: Times([], []) for name in runs}

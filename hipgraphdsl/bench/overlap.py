@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Result, Run, Times, compiled, finish, launches_of, machine, race, repeat_us, reporting, without_gc
+from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, reporting, without_gc
 from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
 from .shapes import KERNELS
 
@@ -175,9 +175,9 @@ def synchronous_loop(exe: Executable) -> Run:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _medians(runs: dict[str, Run], repeats: int) -> dict[str, float]:
+def _medians(contestants: Mapping[str, Run | Executable], repeats: int) -> dict[str, float]:
     """Let all run in turns; return the median microseconds of each until done."""
-    return {name: times.medians[1] for name, times in race(runs, repeats, math.inf).items()}
+    return {name: times.medians[1] for name, times in race(contestants, repeats, math.inf).items()}
 
 
 def _backends(graph: Graph) -> dict[str, tuple[Graph, dict[str, Any]]]:
@@ -195,7 +195,7 @@ def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side
     nbytes = steps * side * side * 4
     apart = "explicit, join=False"
     with compiled(runtime, {**_backends(graph), apart: (graph, {"join": False})}) as opened:
-        runs = {name: launches_of(exe) for name, exe in opened.items()}
+        runs: dict[str, Run | Executable] = {**opened}
         loop = "synchronous loop in C++"
         try:
             runs[loop] = synchronous_loop(opened[apart])
@@ -231,7 +231,7 @@ def _measure_batches(result: Result, runtime: Runtime, link: Link, count: int, n
                 exe.run()
                 if not np.all(exe.read("result") == 1.0):
                     raise HipGraphError(f"batches by {name} give wrong numbers")
-            medians = _medians({name: launches_of(exe) for name, exe in opened.items()}, repeats)
+            medians = _medians(opened, repeats)
         least = link.least_us(count * nbytes, count * nbytes)
         what = f"{count} batches of {nbytes / 1e6:.0f} MB, {buffers} buffers"
         _add_times(result, what, least, medians, "both directions at once")
@@ -243,7 +243,7 @@ def _measure_batches(result: Result, runtime: Runtime, link: Link, count: int, n
 
 def _measure_iterations(result: Result, runtime: Runtime, link: Link, count: int, n: int, repeats: int) -> None:
     with compiled(runtime, _backends(iterations(count, n))) as opened:
-        medians = _medians({name: launches_of(exe) for name, exe in opened.items()}, repeats)
+        medians = _medians(opened, repeats)
     what = f"{count} iterations over 2 x {n} float32"
     # Each array comes back before it goes in again, yet one can go in while the other comes out.
     _add_times(result, what, link.least_us(2 * count * n * 4, 2 * count * n * 4), medians)

@@ -12,12 +12,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ..executable import Executable
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .lanes import iterations_for
-from .measure import Column, Run, Sheet, compiled, finish, launches_of, machine, number, race, reporting, without_gc
+from .measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
 from .peers import CppLaunches, Skipped
 from .shapes import KERNELS
 
@@ -92,11 +93,6 @@ def beside(kernels: int, steps: int, eager: bool) -> Graph:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _medians(runs: dict[str, Run], repeats: int) -> dict[str, tuple[float, float]]:
-    """Let all launch in turns; return the medians of each until submitted and until done."""
-    return {name: times.medians for name, times in race(runs, repeats).items()}
-
-
 def _add(
     sheet: Sheet, what: str, us: float, against: str, base_us: float | None, limit: float | None, unit: str, **more: Any
 ) -> None:
@@ -112,14 +108,14 @@ def _measure_segments(sheet: Sheet, runtime: Runtime, counts: Sequence[int], ker
     size = {"kernels": kernels, "group": f"{kernels} kernels"}
     for count in counts:
         with in_turn(count, kernels).compile(runtime=runtime, check=False) as exe:
-            runs = {"ours": launches_of(exe)}
+            runs: dict[str, Run | Executable] = {"ours": exe}
             try:
                 runs["C++"] = CppLaunches(runtime, exe.handles, exe.stream).run
             except Skipped as error:
                 sheet.note(f"left out C++: {error}")
-            found = _medians(runs, repeats)
-        submit_us, total_us = found["ours"]
-        base_submit_us, base_total_us = found.get("C++", (None, None))
+            found = race(runs, repeats)
+        submit_us, total_us = found["ours"].medians
+        base_submit_us, base_total_us = found["C++"].medians if "C++" in found else (None, None)
         submits.append((count, submit_us, base_submit_us))
         against = "C++, one after another"
         _add(sheet, "launch until done", total_us, against, base_total_us, 1.2, "x", segments=count, **size)
@@ -139,8 +135,8 @@ def _measure_loops(sheet: Sheet, runtime: Runtime, passes: int, repeats: int) ->
             sheet.notes.append(f"left out the loop by the device: {runtime.target.name} has no conditional nodes")
             continue
         with compiled(runtime, {str(every): (counting(passes, decide, every), {}) for every in (1, passes)}) as opened:
-            found = _medians({every: launches_of(exe) for every, exe in opened.items()}, repeats)
-        each_us, once_us = (found[str(every)][1] / passes for every in (1, passes))
+            found = race(opened, repeats)
+        each_us, once_us = (found[str(every)].medians[1] / passes for every in (1, passes))
         what = f"a pass of a loop of {passes}, by the {decide}"
         _add(sheet, what, each_us, "a pass that nobody looks at", once_us, limit if limited else None, "us", group="loops")
 
@@ -149,10 +145,11 @@ def _measure_lanes(sheet: Sheet, runtime: Runtime, kernels: int, repeats: int) -
     (steps,) = iterations_for(runtime, (20.0,))
     ways = {name: (beside(kernels, steps, eager), {"lanes": None}) for name, eager in (("with", True), ("without", False))}
     with compiled(runtime, ways) as opened:
-        found = _medians({name: launches_of(exe) for name, exe in opened.items()}, repeats)
+        found = race(opened, repeats)
         segments = len(opened["with"].handles)
     what = f"{kernels} kernels in {_LANES} lanes, an eager step in one of them, until done"
-    _add(sheet, what, found["with"][1], "without the step", found["without"][1], 1.1, "x", segments=segments, group="lanes")
+    with_us, without_us = (found[name].medians[1] for name in ways)
+    _add(sheet, what, with_us, "without the step", without_us, 1.1, "x", segments=segments, group="lanes")
 
 
 def run(
