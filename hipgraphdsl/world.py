@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
 _DIGEST: Final = 16  # bytes
-_LABEL: Final = 200  # characters of a name that ranks tell each other
+_LABEL: Final = 200  # characters that an error says of what differs
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -231,12 +231,12 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
     if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
         return
-    mine = json.dumps([(label[:_LABEL], _digest(text).hex()) for label, text in _entries(workflow, options)]).encode()
+    mine = json.dumps([(label, _digest(text).hex()) for label, text in _entries(workflow, options)]).encode()
     most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
     lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
     there = next(found for found in zip_longest(*lists, fillvalue=["nothing more", ""]) if any(e != found[0] for e in found))
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])
-    label, of_first, of_other = (there[rank][0] for rank in (ranks.rank, 0, other))
+    label, of_first, of_other = there[ranks.rank][0], there[0][0][:_LABEL], there[other][0][:_LABEL]
     said = f"{of_first} of rank 0 is not that of rank {other}"
     if of_first != of_other:
         said = f"rank 0 has {of_first} where rank {other} has {of_other}"

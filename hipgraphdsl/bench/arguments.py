@@ -18,7 +18,9 @@ def count_from(least: int) -> Callable[[str], int]:
     return parse
 
 
-positive = count_from(1)
+def positive(text: str) -> int:
+    """Return an option's count of at least 1."""
+    return count_from(1)(text)
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
