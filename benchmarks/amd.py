@@ -13,21 +13,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, resident_bytes, without_gc
+from hipgraphdsl.bench.measure import Result, finish, in_turns, machine, percentile, repeat_us, reporting, resident_bytes
+from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.planning import make_plan
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime
-from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler
 from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
 
 __all__ = ["add_arguments", "main", "run"]
@@ -75,9 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with Progress(console=Console(), transient=True) as progress:
-        task = progress.add_task("bench amd", total=None)
-        result = run(quick=args.quick, report=lambda what: progress.update(task, description=what))
+    with reporting("amd") as report:
+        result = run(quick=args.quick, report=report)
     finish(result, args)
     return 0
 
@@ -108,16 +105,6 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) 
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def _in_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Return the microseconds of each run in each round; a slow spell of the machine then meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    with without_gc():
-        for _ in range(rounds):
-            for name, call in runs.items():
-                times[name] += repeat_us(call, 1)
-    return times
-
-
 def _beyond(times: dict[str, list[float]], ours: str, bare: str, calls: int) -> tuple[float, str]:
     """Return what a call costs beyond the bare one, and a note with both; the fastest fifth, which nothing else has disturbed."""
     a, b = (percentile(times[name], 20) / calls for name in (ours, bare))
@@ -125,7 +112,7 @@ def _beyond(times: dict[str, list[float]], ours: str, bare: str, calls: int) -> 
 
 
 def _bare_calls() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(build(find_compiler(), _BARE, ("-O2",), stem="bench_amd", what="the bare calls")))
+    library = cpp_library(_BARE, "bench_amd", "the bare calls")
     library.add_chain.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
     library.set_many.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
     library.no_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
@@ -164,7 +151,7 @@ def _launching(result: Result, runtime: AmdRuntime, rounds: int) -> None:
             exe.synchronize()
             runtime.stream_synchronize(stream)  # bare launches, of which the Executable knows nothing
 
-        times = _in_turns({"ours": ours, "wait": wait, "bare": theirs, "wait again": wait}, rounds)
+        times = in_turns({"ours": ours, "wait": wait, "bare": theirs, "wait again": wait}, rounds)
         value, note = _beyond(times, "ours", "bare", calls)
         without = "; hipGraphLaunch itself left out of both" if compiled else "; no compiled call path here"
         result.add("Executable.launch() beyond ctypes' hipGraphLaunch", value, "us", 0.3, note + without)
@@ -217,7 +204,7 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
             made.clear()
 
         runs = {"lowered": lowered, "away": away, "packed": packed, "away again": away, "bare": bare, "away at last": away}
-        times = _in_turns(runs, max(10, rounds // 2))
+        times = in_turns(runs, max(10, rounds // 2))
         value, note = _beyond(times, "lowered", "bare", count)
         result.add("adding a kernel node, its names resolved, beyond the call in C", value, "us", 1.5, note)
         value, note = _beyond(times, "packed", "bare", count)
@@ -240,7 +227,7 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
                 runtime.graph_exec_kernel_node_set_params(handle, node, function, grid, block, 0, packer.place(arguments))
 
         # Each update keeps memory until the executable is gone, so there are not many.
-        times = _in_turns({"ours": set_ours, "bare": lambda: _good(set_many(set_, handle, node, params, calls))}, rounds)
+        times = in_turns({"ours": set_ours, "bare": lambda: _good(set_many(set_, handle, node, params, calls))}, rounds)
         value, note = _beyond(times, "ours", "bare", calls)
         result.add("setting a kernel node's parameters by the runtime's method, beyond the call in C", value, "us", None, note)
     _by_launch(result, runtime, library, set_, rounds)
@@ -272,7 +259,7 @@ def _by_launch(result: Result, runtime: AmdRuntime, library: ctypes.CDLL, set_: 
             for _ in range(calls):
                 launch(a=next(given))
 
-        times = _in_turns({"ours": ours, "bare": lambda: _good(library.set_many(set_, handle, node, params, calls))}, rounds)
+        times = in_turns({"ours": ours, "bare": lambda: _good(library.set_many(set_, handle, node, params, calls))}, rounds)
         value, note = _beyond(times, "ours", "bare", calls)
         result.add(
             "setting a parameter by Executable.launch(a=...), beyond the call in C",

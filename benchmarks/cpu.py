@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.bench.measure import Result, finish, in_turns, launches_of, machine, percentile, reporting, without_gc
+from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.bench.shapes import chain, layers
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
@@ -149,9 +148,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with Progress(console=Console(), transient=True) as progress:
-        task = progress.add_task("bench cpu", total=None)
-        result = run(quick=args.quick, report=lambda what: progress.update(task, description=what))
+    with reporting("cpu") as report:
+        result = run(quick=args.quick, report=report)
     finish(result, args)
     return 0
 
@@ -183,14 +181,7 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) 
 def _relaunch(result: Result, repeats: int) -> None:
     with chain(1000).compile(runtime="cpu", check=False) as exe:
         exe.run()
-        submits, totals = [], []
-        for _ in range(repeats):
-            started = time.perf_counter_ns()
-            exe.launch()
-            submitted = time.perf_counter_ns()
-            exe.synchronize()
-            totals.append((time.perf_counter_ns() - started) / 1e3)
-            submits.append((submitted - started) / 1e3)
+        submits, totals = launches_of(exe)(repeats)
         result.add(
             "relaunch a chain of 1000 empty kernels, until done",
             percentile(totals, 50) / 1000,
@@ -202,11 +193,10 @@ def _relaunch(result: Result, repeats: int) -> None:
 
 
 def _by_hand(source: str, name: str) -> Any:
-    from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler
 
     # The options that kernels are compiled with; a barrier-free loop nest needs no others.
     options = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-    return getattr(ctypes.CDLL(str(build(find_compiler(), source, options, stem=name, what=name))), name)
+    return getattr(cpp_library(source, name, name, options), name)
 
 
 def _kernels(result: Result, repeats: int) -> None:
@@ -274,8 +264,8 @@ def _against(result: Result, what: str, g: Graph, hand: Callable[[], Any], repea
     with g.compile(runtime="cpu", backend="explicit") as exe:
         exe.run()
         blocks = _Blocks(exe, node)
-        pairs = [(repeat_us(blocks, 1)[0], repeat_us(hand, 1)[0]) for _ in range(repeats)]
-    ours, theirs = percentile([p[0] for p in pairs], 20), percentile([p[1] for p in pairs], 20)
+        times = in_turns({"blocks": blocks, "hand": hand}, repeats)
+    ours, theirs = percentile(times["blocks"], 20), percentile(times["hand"], 20)
     result.add(
         f"{what}: kernel against the same loops by hand, one thread",
         ours / theirs,

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with reporting("bench sanitizer") as report:
+    with reporting("sanitizer") as report:
         result = run(args.example or [], report)
     finish(result, args)
     return 0

@@ -7,9 +7,9 @@ every device, on every runtime and however the devices are shared among processe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
 from .nodes.fields import Choice, Count, Flag, Views
 from .source import is_bfloat16
-from .workflow import KINDS, AnyNode, ChildGraphNode, Workflow, is_node
+from .workflow import KINDS, ChildGraphNode, Workflow
 
 Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
 Fold = Literal["sum", "prod", "max", "min"]
@@ -118,7 +118,7 @@ class CollectiveNode(ChildGraphNode):
             for name, view in self.bind.items()
         }
         targets, sources = (tuple(inner[_place(view)].as_view() for view in views) for views in (self.targets, self.sources))
-        _Recipe(draft, "").add(self.does, targets, sources, self.op, self.root)
+        _Recipe(draft, "", self).add(targets, sources)
         return Workflow.of(draft)
 
     @lazy
@@ -129,11 +129,23 @@ class CollectiveNode(ChildGraphNode):
             targets = tuple(view for number, view in enumerate(targets) if number != self.root)
         return tuple(dict.fromkeys((*map(reads, self.sources if targets else ()), *map(writes, targets))))
 
-    def unfold(self, draft: Draft) -> list[int]:
-        """Add the nodes inside to a draft, on the arrays themselves, and return their places in it."""
-        first = len(draft.nodes)
-        _Recipe(draft, f"{self.name}: ").add(self.does, self.targets, self.sources, self.op, self.root)
-        return list(range(first, len(draft.nodes)))
+    @property
+    def part_bytes(self) -> int:
+        """Bytes that one participant gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
+        if self.does == "all_to_all":
+            return self.sources[0].nbytes // len(self.sources)
+        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
+
+    def views_of(self, participant: int) -> tuple[ArrayView | None, ArrayView | None]:
+        """Return what a participant writes and what it reads."""
+        one = participant == self.root
+        target = (self.targets[0] if one else None) if self.does == "reduce" else self.targets[participant]
+        source = (self.sources[0] if one else None) if self.does == "broadcast" else self.sources[participant]
+        return target, source
+
+    def unfold(self, draft: Draft) -> None:
+        """Add the nodes inside to a draft, on the arrays themselves."""
+        _Recipe(draft, f"{self.name}: ", self).add(self.targets, self.sources)
 
     def describe(self) -> str:
         return f"{self.details[0]}: {', '.join(view.name for view in self.targets)}"
@@ -199,59 +211,53 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return "bfloat16" if is_bfloat16(dtype) else str(dtype)
 
 
-class _Part(NamedTuple):
-    """A part of every array: what one participant folds."""
-
-    owner: int
-    rows: slice | None
-
-    def of(self, view: ArrayView) -> ArrayView:
-        """Return the part of one array."""
-        return view if self.rows is None else view[self.rows]
-
-
 class _Recipe:
     """Adds the copies and kernels of a collective to a draft; node and array names begin with a prefix."""
 
-    def __init__(self, draft: Draft, prefix: str) -> None:
+    def __init__(self, draft: Draft, prefix: str, node: CollectiveNode) -> None:
         self._draft = draft
         self._prefix = prefix
+        self._does = node.does
+        self._op = node.op
+        self._root = node.root
 
-    def add(self, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], op: str, root: int) -> None:
+    def add(self, targets: Sequence[ArrayView], sources: Sequence[ArrayView]) -> None:
         """Add all nodes."""
-        if does == "broadcast":
+        if self._does == "all_reduce":
+            self._all_reduce(targets)
+        elif self._does == "reduce":
+            self._folded(f"{self._root}", targets[0], self._gather(f"{self._root}", targets[0], sources))
+        elif self._does == "reduce_scatter":
             for d, target in enumerate(targets):
-                if d != root:
+                shares = [_share(source, d, len(targets)) for source in sources]
+                self._folded(f"{d}", target, self._gather(f"{d}", target, shares))
+        elif self._does == "broadcast":
+            for d, target in enumerate(targets):
+                if d != self._root:
                     self._copy(f"copy_{d}", target, sources[0])
-            return
-        if does in ("all_gather", "all_to_all"):
+        else:
             for d, target in enumerate(targets):
                 for s, source in enumerate(sources):
-                    taken = source if does == "all_gather" else _share(source, d, len(targets))
+                    taken = source if self._does == "all_gather" else _share(source, d, len(targets))
                     self._copy(f"copy_{s}_{d}", _share(target, s, len(sources)), taken)
-            return
-        if does == "reduce":
-            self._fold(f"{root}", targets[0], list(sources), op)
-        elif does == "reduce_scatter":
-            for d, target in enumerate(targets):
-                self._fold(f"{d}", target, [_share(source, d, len(targets)) for source in sources], op)
-        else:
-            self._all_reduce(targets, op)
 
-    def _all_reduce(self, arrays: Sequence[ArrayView], op: str) -> None:
-        parts = list(_parts(arrays))
-        gathered = [self._gather(f"{p.owner}", arrays[p.owner], [p.of(array) for array in arrays]) for p in parts]
-        for part, held in zip(parts, gathered):
-            self._folded(f"{part.owner}", part.of(arrays[part.owner]), held, op)
-        for part in parts:
+    def _all_reduce(self, arrays: Sequence[ArrayView]) -> None:
+        """Let each fold its own rows of large arrays and hand them to the others, and fold everything of small ones."""
+        count, first = len(arrays), arrays[0]
+        shared = first.nbytes > _SMALL and bool(first.shape) and first.shape[0] >= count
+
+        def part(array: ArrayView, owner: int) -> ArrayView:
+            return _share(array, owner, count) if shared else array
+
+        gathered = [self._gather(f"{owner}", near, [part(array, owner) for array in arrays]) for owner, near in enumerate(arrays)]
+        for owner, held in enumerate(gathered):
+            self._folded(f"{owner}", part(arrays[owner], owner), held)
+        for owner, folded in enumerate(arrays if shared else ()):
             for d, array in enumerate(arrays):
-                if part.rows is not None and d != part.owner:
-                    self._copy(f"hand_{part.owner}_{d}", part.of(array), part.of(arrays[part.owner]))
+                if d != owner:
+                    self._copy(f"hand_{owner}_{d}", part(array, owner), part(folded, owner))
 
-    def _fold(self, label: str, target: ArrayView, sources: list[ArrayView], op: str) -> None:
-        self._folded(label, target, self._gather(label, target, sources), op)
-
-    def _gather(self, label: str, near: ArrayView, sources: list[ArrayView]) -> AllocNode:
+    def _gather(self, label: str, near: ArrayView, sources: Sequence[ArrayView]) -> AllocNode:
         """Bring parts together in memory on the device of `near`."""
         shape = (len(sources), sources[0].size)
         array = AllocArray(f"{self._prefix}parts_{label}", shape, sources[0].dtype, device=near.root.device)
@@ -261,10 +267,10 @@ class _Recipe:
             self._copy(f"copy_{s}_{label}", array[s], source)
         return held
 
-    def _folded(self, label: str, target: ArrayView, held: AllocNode, op: str) -> None:
+    def _folded(self, label: str, target: ArrayView, held: AllocNode) -> None:
         parts = held.array
         count = target.size
-        kernel = _kernel(dtype_name(target.dtype), op)
+        kernel = _kernel(dtype_name(target.dtype), self._op)
         args = (writes(target), reads(parts), count, parts.shape[0])
         grid = -(-count // _BLOCK)
         self._draft.add(KernelNode(name=f"{self._prefix}fold_{label}", kernel=kernel, grid=grid, block=_BLOCK, args=args))
@@ -274,34 +280,13 @@ class _Recipe:
         self._draft.add(MemcpyNode(name=f"{self._prefix}{label}", dst=dst, src=src))
 
 
-def _parts(arrays: Sequence[ArrayView]) -> Iterator[_Part]:
-    """Yield who folds what: each its own rows of large arrays, and everything of small ones."""
-    count, first = len(arrays), arrays[0]
-    if first.nbytes <= _SMALL or not first.shape or first.shape[0] < count:
-        yield from (_Part(d, None) for d in range(count))
-        return
-    rows = first.shape[0]
-    cuts = [rows * d // count for d in range(count + 1)]
-    yield from (_Part(d, slice(cuts[d], cuts[d + 1])) for d in range(count))
-
-
 def _share(view: ArrayView, number: int, count: int) -> ArrayView:
-    """Return one of equal parts along the first axis."""
-    rows = view.shape[0] // count
-    return view[number * rows : (number + 1) * rows]
+    """Return one of so many parts along the first axis, as equal as they can be."""
+    rows = view.shape[0]
+    return view[rows * number // count : rows * (number + 1) // count]
 
 
-def unfolded(workflow: Workflow, which: set[int]) -> Workflow:
-    """Return a workflow with the nodes of some collectives in their place."""
-
-    def unfold(node: AnyNode, draft: Draft) -> None:
-        assert isinstance(node, CollectiveNode)
-        node.unfold(draft)
-
-    return replaced(workflow, which, unfold)
-
-
-def replaced(workflow: Workflow, which: set[int], put: Callable[[AnyNode, Draft], object]) -> Workflow:
+def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:
     """Return a workflow with several nodes in the place of some; what touches one of these touches all of those.
 
     Parameters
@@ -309,31 +294,25 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[AnyNode, Draft]
     put : callable
         Takes a node that is replaced, and adds what replaces it to a draft that has all arrays.
     """
-    draft = Draft(workflow.name, workflow.infer)
-    draft.arrays.update(workflow.arrays)
-    draft.parameters.update(workflow.parameters)
-    made: dict[int, list[int]] = {}
+    arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
+    nodes: list[Any] = []
+    made: dict[int, range] = {}
     edges: list[dict[int, str]] = []
     for i in workflow.order:
-        node = workflow.nodes[i]
+        first = len(nodes)
         before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}
-        if i not in which:
-            made[i] = [len(draft.nodes)]
-            draft.nodes.append(node)
+        if i in which:
+            draft = Draft(workflow.name)
+            draft.arrays, draft.parameters = arrays, parameters
+            put(workflow.nodes[i], draft)
+            nodes += draft.nodes
+            for sources, reasons in zip(draft.predecessors, draft.reasons):
+                edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
+        else:
+            nodes.append(workflow.nodes[i])
             edges.append(before)
-            continue
-        alone = Draft(workflow.name)
-        alone.arrays.update(draft.arrays)
-        alone.parameters.update(draft.parameters)
-        put(node, alone)
-        first = len(draft.nodes)
-        for inner, sources, reasons in zip(alone.nodes, alone.predecessors, alone.reasons):
-            edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
-            draft.nodes.append(inner)
-        draft.arrays.update(alone.arrays)
-        draft.parameters.update(alone.parameters)
-        made[i] = list(range(first, len(draft.nodes)))
+        made[i] = range(first, len(nodes))
     return Workflow(
-        workflow.name, draft.arrays, draft.parameters, tuple(node for node in draft.nodes if is_node(node)),
+        workflow.name, arrays, parameters, tuple(nodes),
         tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
     )  # fmt: skip

@@ -17,30 +17,18 @@ from .world import Ranks
 
 @dataclass(frozen=True)
 class Exchange:
-    """The function of an eager node that sends and receives; equal to others that do the same.
-
-    Attributes
-    ----------
-    ranks : Ranks
-    messages : tuple of Message
-        In the order of the arrays that it is called with; those without bytes take none.
-    first_tag : int
-    """
+    """The function of an eager node that sends and receives; equal to others that do the same."""
 
     waits: ClassVar[bool] = True
     """It is called when everything before has been done."""
+    __name__ = "exchange"  # shown where a function's own name would be
 
     ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # in the order of the arrays that it is called with; those without bytes take none
     first_tag: int
 
     def __call__(self, stream: Any, *parts: Any) -> None:
-        """Send and receive; everything before has been done.
-
-        Raises
-        ------
-        RankError
-        """
+        """Send and receive."""
         ranks = self.ranks
         given = iter(parts)
         transfers = []
@@ -53,36 +41,21 @@ class Exchange:
             transfers.append(Transfer(message.name, other, sends, tag, address, message.nbytes, part))
         ranks.transport.exchange(transfers, ranks.timeout_s)
 
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return "exchange"
-
 
 @dataclass(frozen=True)
 class OnStream:
-    """The function of a node that puts messages between devices, or a collective, on a stream; equal to others that do the same.
+    """The function of a node that puts messages between devices, or a collective, on a stream; equal to those that do so."""
 
-    Attributes
-    ----------
-    link : Nccl
-    ranks : Ranks
-    messages : tuple of Message
-        In the order of the arrays that it is called with.
-    """
+    __name__ = "messages"  # shown where a function's own name would be
 
     link: Nccl = field(compare=False)
     ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # in the order of the arrays that it is called with
     _last: list[Any] = field(default_factory=list, compare=False, repr=False)
     """Addresses, and what was issued for them."""
 
     def __call__(self, stream: Any, *parts: Any) -> None:
-        """Put the work on the stream, and wait for nothing.
-
-        Raises
-        ------
-        RankError
-        """
+        """Put the work on the stream, and wait for nothing."""
         addresses = [part.ptr for part in parts]
         if not self._last or self._last[0] != addresses:
             calls = self._calls(addresses)
@@ -102,39 +75,19 @@ class OnStream:
         given = iter(addresses)
         return [call for message in self.messages for call in calls_of(message, self.ranks, lambda _: next(given))]
 
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return "messages"
-
 
 def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> Iterator[Call]:
-    """Yield what this rank calls for a message.
-
-    Parameters
-    ----------
-    memory : callable
-        Returns the address of the next array, of which the number of bytes is given.
-    """
+    """Yield what this rank calls for a message; `memory` takes the bytes of the next array and returns its address."""
     whole = message.together
     if whole is None:
         sends = message.source == ranks.rank
         address = memory(message.nbytes)
         yield send(address, message.nbytes, message.target) if sends else receive(address, message.nbytes, message.source)
         return
-    views = whole.of(ranks.rank)
-    target, source = (0 if view is None else memory(view.nbytes) for view in views)
-    some = next(view for view in (*whole.targets, *whole.sources))
-    yield from collective(
-        whole.does,
-        whole.op,
-        whole.root,
-        dtype_name(some.dtype),
-        target,
-        source,
-        whole.part_bytes,
-        some.dtype.itemsize,
-        ranks.size,
-    )
+    target, source = (0 if view is None else memory(view.nbytes) for view in whole.views_of(ranks.rank))
+    dtype = whole.targets[0].dtype
+    how = whole.does, whole.op, whole.root, dtype_name(dtype)
+    yield from collective(*how, target, source, whole.part_bytes, dtype.itemsize, ranks.size)
 
 
 def _keys(messages: Sequence[Message]) -> frozenset[Any]:
@@ -148,28 +101,23 @@ def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runt
 
     The library connects ranks in the first group that needs it, in the directions of that group alone, and goes wrong where the
     two ask for different ones: the messages that one of them may put into a group together the other may not. So each pair is
-    connected in both directions, in one group on every rank. Every rank calls it with the same messages.
-
-    Parameters
-    ----------
-    captured : bool
-        Whether to do the like of collectives too, because what connects ranks can not be captured.
-
-    Raises
-    ------
-    RankError
+    connected in both directions, in one group on every rank. Every rank calls it with the same messages. Where they are captured,
+    the like of each collective is done too, because what connects ranks can not be captured.
     """
     me = ranks.rank
     ends = [(m.source, m.target) for m in messages if m.on_devices and m.together is None]
     others = link.unconnected({source + target - me for source, target in ends if me in (source, target)})
-    first = {_keys([m]): m for m in reversed(messages) if captured and m.together is not None}
-    wholes = [[m] for m in messages if m.together is not None and first.get(_keys([m])) is m and link.unconnected(_keys([m]))]
+    first: dict[frozenset[Any], Message] = {}
+    for message in messages:
+        if captured and message.together is not None:
+            first.setdefault(_keys([message]), message)
+    wholes = [message for keys, message in first.items() if link.unconnected(keys)]
     if not others and not wholes:
         return
     with runtime.using_device(device), link.watched("compile"):
         stream = runtime.stream_create()
         try:
-            for group in ([None] if others else []) + wholes:
+            for whole in ([None] if others else []) + wholes:
                 made: list[int] = []
 
                 def memory(nbytes: int, made: list[int] = made) -> int:
@@ -177,11 +125,11 @@ def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runt
                     return made[-1]
 
                 try:
-                    if group is None:
+                    if whole is None:
                         calls = [call(memory(1), 1, other) for other in sorted(others) for call in (send, receive)]
                     else:
-                        calls = [call for message in group for call in calls_of(message, ranks, memory)]
-                    keys = others if group is None else _keys(group)
+                        calls = list(calls_of(whole, ranks, memory))
+                    keys = others if whole is None else _keys([whole])
                     link.issue(link.prepared(calls), stream, keys, "the first messages")
                     while not runtime.stream_wait(stream, 0.05):
                         pass

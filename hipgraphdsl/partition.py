@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray
+from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, reads, writes
 from .collectives import CollectiveNode
 from .nodes import CapturedNode, EagerNode, MemcpyNode
 from .nodes.values import unused
@@ -27,28 +27,14 @@ from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank does.
-
-    Attributes
-    ----------
-    workflow : Workflow
-        Its nodes; an eager node for each group of messages that it sends or receives together.
-    rank : int
-    layout : Layout
-    messages : tuple of Message
-        Of all ranks, in order.
-    owners : mapping of str to int
-        For each array of the whole workflow the rank that has it; `ALL` where each has its own.
-    inlined : set of str
-        As in `Sharing`.
-    """
+    """What one rank does: a workflow of its nodes, with an eager node for each group of messages that go together."""
 
     workflow: Workflow
     rank: int
     layout: Layout
-    messages: tuple[Message, ...]
-    owners: Mapping[str, int]
-    inlined: Set[str] = frozenset()
+    messages: tuple[Message, ...]  # of all ranks, in order
+    owners: Mapping[str, int]  # as in `Sharing`
+    inlined: Set[str] = frozenset()  # likewise
 
     def inside(self, name: str) -> str:
         """Return the name that ``child/x`` has here: ``child: x``, where the child's nodes stand in its place."""
@@ -64,68 +50,8 @@ bytes the array that it sends or receives, for a collective the arrays that it w
 
 
 def partition(sharing: Sharing, rank: int, exchange: Exchange, *, through_host: bool = False) -> Part:
-    """Return what a rank does.
-
-    Parameters
-    ----------
-    sharing : Sharing
-    rank : int
-    exchange : callable
-        Makes the functions that send and receive.
-    through_host : bool
-        Send from page-locked host memory and receive into it, for transports that reach no other.
-    """
+    """Return what a rank does; with `through_host` it sends from page-locked host memory and receives into it."""
     return _Builder(sharing, rank, exchange, through_host).part()
-
-
-class _Numbers:
-    """Devices by the numbers that they have in the process of their rank."""
-
-    def __init__(self, layout: Layout, rank: int) -> None:
-        self._layout = layout
-        self._rank = rank
-        first = layout.firsts[rank]
-        self._mine = range(first, first + layout.counts[rank])
-        self._made: dict[Workflow, Workflow] = {}
-
-    def array(self, array: Array) -> Array:
-        """Return an array with its device in this process."""
-        if array.on_host or isinstance(array, ExternalArray):
-            return array
-        access = tuple(self._layout.local(device, self._rank) for device in array.access if device in self._mine)
-        device = array.device or 0
-        device = self._layout.local(device if device in self._mine else self._mine.start, self._rank)  # else it is bound
-        if device == array.device and access == array.access:
-            return array
-        return replace(array, device=device, access=access)
-
-    def node(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
-        """Return a node with these arrays, on its device in this process; who waits for whom is told by edges alone.
-
-        Parameters
-        ----------
-        arrays : mapping, optional
-            None where all are those that it has.
-        """
-        made: Any = node if arrays is None else node.translated(arrays, parameters)
-        fields: dict[str, Any] = {"after": ()} if node.after else {}
-        device = getattr(node, "device", None)
-        if device is not None and self._layout.local(device, self._rank) != device:
-            fields["device"] = self._layout.local(device, self._rank)
-        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # whose inside follows from its arrays
-            fields["workflow"] = self._workflow(node.workflow)
-        elif isinstance(node, ConditionalNode):
-            fields["bodies"] = tuple(map(self._workflow, node.bodies))
-        return made.changed(**fields) if fields else made  # type: ignore[no-any-return]
-
-    def _workflow(self, workflow: Workflow) -> Workflow:
-        made = self._made.get(workflow)
-        if made is None:
-            arrays = {name: self.array(array) for name, array in workflow.arrays.items()}
-            others = arrays if any(array is not workflow.arrays[name] for name, array in arrays.items()) else None
-            nodes = tuple(self.node(node, others, workflow.parameters) for node in workflow.nodes)
-            made = self._made[workflow] = replace(workflow, arrays=arrays, nodes=nodes)
-        return made
 
 
 class _Builder:
@@ -139,11 +65,15 @@ class _Builder:
         self._exchange = exchange
         self._through_host = through_host
         self._between = sharing.between
-        self._numbers = _Numbers(sharing.layout, rank)
-        self._arrays = {array.name: self._numbers.array(array) for array in sharing.arrays_of(rank)}
+        first = sharing.layout.firsts[rank]
+        self._mine = range(first, first + sharing.layout.counts[rank])
+        """The devices of this rank, by the numbers that the whole workflow has for them."""
+        self._arrays = {array.name: self._here(array) for array in sharing.arrays_of(rank)}
         same = all(array is workflow.arrays[name] for name, array in self._arrays.items())
         self._others = None if same else dict(self._arrays)
         """The arrays, where some are not those of the whole workflow."""
+        self._held: dict[Workflow, Workflow] = {}
+        """What nodes hold, with this rank's arrays."""
         self._names: set[str] = set()
         """Those that are not of the whole workflow."""
         self._nodes: list[Any] = []
@@ -179,7 +109,7 @@ class _Builder:
                     before = {**dict.fromkeys(self._last, "message"), **before}
                     self._ends[i] = self._last = (self._add(self._conditional(i), before),)
                 else:
-                    node = self._numbers.node(workflow.nodes[i], self._others, workflow.parameters)
+                    node = self._node_here(workflow.nodes[i], self._others, workflow.parameters)
                     self._ends[i] = (self._add(node, before),)
         self._close()
         size = self._layout.size
@@ -195,6 +125,44 @@ class _Builder:
             workflow.infer,
         )
         return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined)
+
+    # -- devices by the numbers that they have in this process
+
+    def _local(self, device: int) -> int:
+        return self._layout.local(device, self._rank)
+
+    def _here(self, array: Array) -> Array:
+        """Return an array with its device in this process."""
+        if array.on_host or isinstance(array, ExternalArray):
+            return array
+        access = tuple(self._local(device) for device in array.access if device in self._mine)
+        device = array.device or 0
+        device = self._local(device if device in self._mine else self._mine.start)  # else it is bound
+        if device == array.device and access == array.access:
+            return array
+        return replace(array, device=device, access=access)
+
+    def _node_here(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
+        """Return a node with these arrays (None: its own), on its device in this process; edges alone tell who waits for whom."""
+        made: Any = node if arrays is None else node.translated(arrays, parameters)
+        fields: dict[str, Any] = {"after": ()} if node.after else {}
+        device = getattr(node, "device", None)
+        if device is not None and self._local(device) != device:
+            fields["device"] = self._local(device)
+        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # whose inside follows from its arrays
+            fields["workflow"] = self._held_here(node.workflow)
+        elif isinstance(node, ConditionalNode):
+            fields["bodies"] = tuple(map(self._held_here, node.bodies))
+        return made.changed(**fields) if fields else made  # type: ignore[no-any-return]
+
+    def _held_here(self, workflow: Workflow) -> Workflow:
+        made = self._held.get(workflow)
+        if made is None:
+            arrays = {name: self._here(array) for name, array in workflow.arrays.items()}
+            others = arrays if any(array is not workflow.arrays[name] for name, array in arrays.items()) else None
+            nodes = tuple(self._node_here(node, others, workflow.parameters) for node in workflow.nodes)
+            made = self._held[workflow] = replace(workflow, arrays=arrays, nodes=nodes)
+        return made
 
     # -- nodes
 
@@ -260,22 +228,27 @@ class _Builder:
         if not together:
             return
         before: dict[int, str] = dict.fromkeys(self._last, "message")
-        views: list[tuple[ArrayView, bool]] = []
+        accesses: list[Access] = []
         behind: list[tuple[ArrayView, ArrayView, str]] = []
         direct = self._direct(together[0][0])
+        hosted = self._through_host and not direct
         for message, waits, _ in together:
-            if message.together is not None:
-                target, source = message.together.of(self._rank)
-                views += [(self._view(view), sends) for view, sends in ((target, False), (source, True)) if view is not None]
-                before.update(waits)
-                continue
             sends = message.source == self._rank
-            view = message.src if sends else message.dst
-            if view is not None:
+            if message.together is not None:
+                target, source = message.together.views_of(self._rank)
+                accesses += [writes(self._view(target))] if target is not None else []
+                accesses += [reads(self._view(source))] if source is not None else []
+            elif (view := message.src if sends else message.dst) is not None:
                 view = self._view(view)
-                if not view.contiguous or (self._through_host and not direct and not view.root.on_host):
-                    view = self._staged(view, message.name, sends, waits, behind, on_host=self._through_host and not direct)
-                views.append((view, sends))
+                if not view.contiguous or (hosted and not view.root.on_host):
+                    packed = self._packed(view, message.name, hosted)
+                    if sends:
+                        copy = MemcpyNode(name=self._name(f"{message.name} (pack)"), dst=packed, src=view)
+                        waits[self._add(copy, waits)] = f"RAW {packed.root.name}"
+                    else:
+                        behind.append((view, packed, message.name))
+                    view = packed
+                accesses.append(reads(view) if sends else writes(view))
             before.update(waits)
         messages = tuple(message for message, _, _ in together)
         first, more = messages[0], len(messages) - 1
@@ -284,45 +257,29 @@ class _Builder:
         node = kind(
             name=wanted if first.moves and not more else self._name(wanted),
             fn=self._exchange(messages, direct),
-            args=tuple(view for view, _ in views),
-            access=tuple(Access(view, "read" if sends else "write") for view, sends in views),
-            device=self._layout.local(self._layout.firsts[self._rank], self._rank),
+            args=tuple(access.view for access in accesses),
+            access=tuple(accesses),
+            device=self._local(self._mine.start),
         )
         at = self._add(node, before)
         self._last = (at,)
         ends = {}
-        for view, staging, name in behind:
-            copy = MemcpyNode(name=self._name(f"{name} (unpack)"), dst=view, src=staging)
-            ends[name] = (self._add(copy, {at: f"RAW {staging.name}"}),)
+        for view, packed, name in behind:
+            copy = MemcpyNode(name=self._name(f"{name} (unpack)"), dst=view, src=packed)
+            ends[name] = (self._add(copy, {at: f"RAW {packed.name}"}),)
         for message, _, index in together:
             if message.moves:
                 self._ends[index] = ends.get(message.name, (at,))
 
-    def _staged(
-        self,
-        view: ArrayView,
-        name: str,
-        sends: bool,
-        before: dict[int, str],
-        behind: list[tuple[ArrayView, ArrayView, str]],
-        *,
-        on_host: bool,
-    ) -> ArrayView:
-        """Return contiguous memory to send from or to receive into, with a copy from it or into it."""
+    def _packed(self, view: ArrayView, name: str, on_host: bool) -> ArrayView:
+        """Return contiguous memory to send from or to receive into."""
         named = self._name(f"{name} (packed)")
         if on_host or view.root.on_host:
             array: Array = HostArray(named, view.shape, view.dtype)
         else:
             array = DeviceArray(named, view.shape, view.dtype, device=view.root.device)
         self._arrays[array.name] = array
-        staging = array.as_view()
-        if sends:
-            copy = MemcpyNode(name=self._name(f"{name} (pack)"), dst=staging, src=view)
-            at = self._add(copy, before)
-            before[at] = f"RAW {array.name}"
-        else:
-            behind.append((view, staging, name))
-        return staging
+        return array.as_view()
 
     def _view(self, view: ArrayView) -> ArrayView:
         root = self._arrays.get(view.root.name, view.root)

@@ -272,31 +272,22 @@ class RankExecutable(Executable):
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
         """Give a node other fields, on the rank that does it; as `Executable.set`."""
-        name = self._done_here(node, "set")
-        if name:
+        if name := self._done_here(node, "set"):
             arrays, parameters = self.workflow.arrays, self.workflow.parameters
             super().set(name, **{key: translated(value, arrays, parameters, name) for key, value in fields.items()})
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, on the rank that does it."""
-        name = self._done_here(node, "enable")
-        if name:
+        if name := self._done_here(node, "enable"):
             super().enable(name)
 
     def disable(self, node: str | AnyNode) -> None:
         """Let a node do nothing, on the rank that does it."""
-        name = self._done_here(node, "disable")
-        if name:
+        if name := self._done_here(node, "disable"):
             super().disable(name)
 
     def _done_here(self, node: str | AnyNode, action: str) -> str:
-        """Return the name of a node if this rank does it.
-
-        Raises
-        ------
-        UpdateError
-            If it is a copy between ranks, which is fixed.
-        """
+        """Return the name of a node if this rank does it; refuse a copy between ranks, which is fixed."""
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
         if name in self.part.inlined:
@@ -384,4 +375,4 @@ def _alike(message: Message) -> tuple[Any, ...]:
     whole = message.together
     views = (message.src, message.dst) if whole is None else (*whole.targets, *whole.sources)
     sides = ((view.root.name, view.selection) for view in views if view is not None)
-    return (*message[:4], *(whole[:3] if whole is not None else ()), *sides)
+    return (*message[:4], *((whole.does, whole.op, whole.root) if whole is not None else ()), *sides)

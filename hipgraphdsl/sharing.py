@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
-from .collectives import CollectiveNode, dtype_name, replaced, unfolded
+from .collectives import CollectiveNode, dtype_name, replaced
 from .draft import Draft
 from .errors import DeclarationError
 from .kernels import Symbol
@@ -35,45 +36,29 @@ DATA: Final = ("RAW ", "WAR ", "WAW ")
 """What the reasons of edges begin with that memory orders."""
 
 
-@lru_cache(maxsize=8)
-def _borders(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return for each rank the number of its first device, and the number of all devices."""
-    return (0, *accumulate(counts))
+@dataclass(frozen=True)
+class Layout:
+    """Which rank each device belongs to; devices are numbered through the ranks in order."""
 
-
-class Layout(NamedTuple):
-    """Which rank each device belongs to.
-
-    Attributes
-    ----------
-    counts : tuple of int
-        Devices of each rank; devices are numbered through the ranks in order.
-    first_local : int
-        The number that this rank's first device has in its own process.
-    imagined : bool
-        Whether there are no processes, so that devices keep their numbers.
-    """
-
-    counts: tuple[int, ...]
-    first_local: int = 0
-    imagined: bool = False
+    counts: tuple[int, ...]  # devices of each rank
+    first_local: int = 0  # the number that this rank's first device has in its own process
+    imagined: bool = False  # whether there are no processes, so that devices keep their numbers
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return len(self.counts)
 
-    @property
+    @cached_property
     def firsts(self) -> tuple[int, ...]:
         """For each rank the number of its first device."""
-        return _borders(self.counts)[:-1]
+        return tuple(accumulate(self.counts[:-1], initial=0))
 
     def rank_of(self, device: int, what: str) -> int:
         """Return the rank that a device belongs to; refuse one that no rank has."""
-        borders = _borders(self.counts)
-        total = borders[-1]
+        total = self.firsts[-1] + self.counts[-1]
         if device < total:
-            return bisect_right(borders, device) - 1
+            return bisect_right(self.firsts, device) - 1
         raise DeclarationError(
             f"{what} is on device {device}, and the ranks have {total} device{'s' * (total != 1)} together; start more, or give"
             " each more devices: hg.ranks(devices_per_rank=...)"
@@ -90,102 +75,43 @@ class Layout(NamedTuple):
 
 
 def as_layout(ranks: Any) -> Layout:
-    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`.
-
-    Raises
-    ------
-    DeclarationError
-        If it is none of these.
-    """
+    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`."""
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
-        given = [1] * number if 0 < number <= _MOST_RANKS else []
-    counts = [as_int(entry) for entry in given] if isinstance(given, (list, tuple)) else []
-    if not counts or any(count is None or count < 1 for count in counts):
+        given = [1] * number if number <= _MOST_RANKS else []
+    counts = device_counts(given)
+    if not counts:
         raise DeclarationError(
             f"ranks is how many processes there are, with a device each, from 1 to {_MOST_RANKS}, or a list of how many devices"
             f" each has, from 1 (got {ranks!r})"
         )
-    return Layout(tuple(count for count in counts if count is not None), imagined=True)
+    return Layout(counts, imagined=True)
 
 
-class Together(NamedTuple):
-    """What all ranks do together by one call of a library, each with one device: a collective.
-
-    Attributes
-    ----------
-    does, op, root
-        As in `CollectiveNode`.
-    targets, sources : tuple of ArrayView
-        Those of rank k are at k; ``"reduce"`` has one target and ``"broadcast"`` one source, of rank `root`.
-    """
-
-    does: str
-    op: str
-    root: int
-    targets: tuple[ArrayView, ...]
-    sources: tuple[ArrayView, ...]
-
-    @classmethod
-    def of_node(cls, node: CollectiveNode) -> Together:
-        """Return what a node is where all ranks take part in it."""
-        return cls(node.does, node.op, node.root, node.targets, node.sources)
-
-    @property
-    def part_bytes(self) -> int:
-        """Bytes that one rank gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
-        if self.does == "all_to_all":
-            return self.sources[0].nbytes // len(self.sources)
-        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
-
-    def of(self, rank: int) -> tuple[ArrayView | None, ArrayView | None]:
-        """Return what a rank writes and what it reads."""
-        found = []
-        for views, one in ((self.targets, self.does == "reduce"), (self.sources, self.does == "broadcast")):
-            found.append((views[0] if rank == self.root else None) if one else views[rank])
-        return found[0], found[1]
+def device_counts(given: Any) -> tuple[int, ...]:
+    """Return how many devices each rank has; nothing if a list of such numbers was not given."""
+    counts = tuple(as_int(entry) or 0 for entry in given) if isinstance(given, (list, tuple)) else ()
+    return counts if all(count > 0 for count in counts) else ()
 
 
 class Between(NamedTuple):
-    """What carries messages between the devices of ranks without the host.
+    """What carries messages between the devices of ranks without the host."""
 
-    Attributes
-    ----------
-    does : callable
-        Tells of a collective's name and its dtype whether one call does it.
-    captured : bool
-        Whether messages are nodes of the graph; else the host puts them on streams between graphs.
-    """
-
-    does: Callable[[str, str], bool]
-    captured: bool = False
+    does: Callable[[str, str], bool]  # tells of a collective's name and its dtype whether one call does it
+    captured: bool = False  # whether messages are nodes of the graph; else the host puts them on streams between graphs
 
 
 class Message(NamedTuple):
-    """What crosses from one rank to another, or what all do together.
+    """What crosses from one rank to another, or what all do together."""
 
-    Attributes
-    ----------
-    number : int
-        Its place in the order that all ranks share.
-    name : str
-        The node's name; of a message for an edge, both nodes'.
-    source, target : int
-        Ranks; `ALL` of a collective.
-    src, dst : ArrayView or None
-        What is sent, and where it goes; None for a message without bytes.
-    together : Together or None
-        The collective.
-    """
-
-    number: int
-    name: str
-    source: int
-    target: int
-    src: ArrayView | None = None
-    dst: ArrayView | None = None
-    together: Together | None = None
+    number: int  # its place in the order that all ranks share
+    name: str  # the node's; of a message for an edge, both nodes'
+    source: int  # a rank; `ALL` of a collective
+    target: int  # likewise
+    src: ArrayView | None = None  # what is sent; None for a message without bytes
+    dst: ArrayView | None = None  # where it goes
+    together: CollectiveNode | None = None  # the collective
 
     @property
     def moves(self) -> bool:
@@ -207,33 +133,6 @@ class Message(NamedTuple):
 class Sharing:
     """Who does which node of a workflow, and what crosses between ranks.
 
-    Parameters
-    ----------
-    workflow : Workflow
-    layout : Layout
-    between : Between, optional
-        What carries messages whose bytes come from devices and go to devices.
-
-    Attributes
-    ----------
-    layout : Layout
-    between : Between or None
-    ranks : list
-        For each node the rank that does it, `ALL`, or the ranks (sender, receiver) that a copy crosses between.
-    messages : dict of int to list of Message
-        By the node that they belong to: its own bytes last, and before them what it waits for.
-    stages : dict of int to int
-        For each message how many others must have been done before it; those of one stage do not depend on each other.
-    owners : dict of str to int
-        As in `Part`.
-    bodies : dict of int to tuple of Sharing
-        The bodies of each conditional node that all ranks take part in.
-    inlined : set of str
-        The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them.
-    workflow : Workflow
-        The same, with the nodes of collectives in the place of those that several ranks take part in by copies, with the nodes of
-        children, and with what tells ranks the conditions of nodes.
-
     Raises
     ------
     DeclarationError
@@ -246,16 +145,24 @@ class Sharing:
         self.layout = layout
         self.between = between
         self.inlined: set[str] = set()
+        """The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them."""
         self.owners: dict[str, int] = {}
+        """For each array the rank that has it; `ALL` where each has its own."""
         self.workflow = workflow
+        """The same, with nodes in the place of collectives that go by copies and of children that several ranks do, and with what
+        tells ranks the conditions of nodes."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
         self._open_up()
         self._find_owners(_across(self.workflow, layout, between))
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
+        """Who does each node."""
         self.messages: dict[int, list[Message]] = {}
+        """By the node that they belong to: its own bytes last, and before them what it waits for."""
         self.stages: dict[int, int] = {}
+        """For each message how many others must have been done before it; those of one stage do not depend on each other."""
         self.bodies: dict[int, tuple[Sharing, ...]] = {}
+        """The bodies of each conditional node that all ranks take part in."""
         self._reasons: dict[int, dict[int, str]] = {}
         self._share(first)
 
@@ -381,25 +288,25 @@ class Sharing:
             for source, reason in zip(sources, workflow.reasons[i]):
                 for ends in () if reason.startswith(DATA) else self._signals(self.ranks[source], mine):
                     waits.setdefault(ends, workflow.nodes[source].name)
-            for (begin, end), name in waits.items():
-                made.append(Message(count + len(made), f"{name} -> {node.name}", begin, end))
-                self.stages[made[-1].number] = stage
+            for number, ((begin, end), name) in enumerate(waits.items(), count):
+                made.append(Message(number, f"{name} -> {node.name}", begin, end))
+                self.stages[number] = stage
             stage += bool(waits)
+            count += len(waits)
             if isinstance(mine, tuple):
                 assert isinstance(node, MemcpyNode)
-                made.append(Message(count + len(made), node.name, *mine, node.src, node.dst))
-                self.stages[made[-1].number] = stage
-                stage += 1
+                made.append(Message(count, node.name, *mine, node.src, node.dst))
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
-                made.append(Message(count + len(made), node.name, ALL, ALL, together=Together.of_node(node)))
-                self.stages[made[-1].number] = stage
-                stage += 1
+                made.append(Message(count, node.name, ALL, ALL, together=node))
             elif node.held:
                 self._own_inside(node, self._level, _last(mine))
+            if len(made) > len(waits):  # its own
+                self.stages[count] = stage
+                stage += 1
+                count += 1
             reached[i] = stage
             if made:
                 self.messages[i] = made
-                count += len(made)
             if mine == ALL and self._is_spread(node):
                 count = self._share_bodies(i, node, count)
 
@@ -517,14 +424,16 @@ def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Work
     for i, node in enumerate(workflow.nodes):
         if isinstance(node, CollectiveNode) and _crosses(node, layout):
             all_ranks = list(range(layout.size))
-            whole = Together.of_node(node)
             many = node.sources if node.does == "reduce" else node.targets
             fits = _ranks_in(many, layout, node) == all_ranks and all(
-                _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in whole.of(rank) if view is not None
+                _ranks_in([view], layout, node) == [rank]
+                for rank in all_ranks
+                for view in node.views_of(rank)
+                if view is not None
             )
             if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
                 which.add(i)
-    return unfolded(workflow, which) if which else workflow
+    return replaced(workflow, which, CollectiveNode.unfold) if which else workflow
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:

@@ -25,15 +25,9 @@ def word_name(node: str, rank: int) -> str:
 
 
 def put_child(level: Level, draft: Draft) -> None:
-    """Add the nodes that a child graph node holds to a draft, on the arrays outside.
+    """Add the nodes that a child graph node holds to a draft, ``child: x`` for ``child/x``, on the arrays outside.
 
-    Parameters
-    ----------
-    level : Level
-        What the node holds.
-    draft : Draft
-        Gets a node ``child: x`` for each node ``child/x``, and an array for each that is not bound alike; parameters that are not
-        bound have their full names.
+    Arrays that are not bound are named alike; parameters that are not bound have their full names.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():
@@ -60,21 +54,9 @@ def put_child(level: Level, draft: Draft) -> None:
 
 
 def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
-    """Add a conditional node that all ranks take part in, and what tells them the condition, to a draft.
+    """Add a conditional node that all ranks take part in, and what tells them the owner's condition, to a draft.
 
-    Parameters
-    ----------
-    level : Level
-        That the node stands in.
-    owner : int
-        The rank whose the condition is.
-    firsts : sequence of int
-        For each rank the number of its first device.
-
-    Raises
-    ------
-    DeclarationError
-        If the device is to decide.
+    `level` is where the node stands; `firsts` are the numbers of the ranks' first devices.
     """
     if node.decide == "device":
         raise DeclarationError(

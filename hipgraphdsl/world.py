@@ -8,12 +8,13 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
 from .arrays import as_int
 from .errors import DeclarationError, RuntimeUnavailable
 from .runtimes.base import Runtime
-from .sharing import Layout
+from .sharing import Layout, device_counts
 from .transports import SingleTransport, Transport
 from .transports.mpi import MpiTransport
 from .transports.nccl import LIBRARY, Nccl, found_by_all
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
 _DIGEST: Final = 16  # bytes
-_LABEL: Final = 200  # bytes of a name that ranks tell each other
+_LABEL: Final = 200  # characters that an error says of what differs
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -209,49 +210,36 @@ def _number(text: str | None) -> int | None:
 
 
 def _counts(given: Any, size: int) -> tuple[int, ...]:
-    entries = list(given) if isinstance(given, (list, tuple)) else [given] * size
-    counts = [as_int(entry) for entry in entries]
-    if len(counts) != size or any(count is None or count < 1 for count in counts):
+    counts = device_counts(given if isinstance(given, (list, tuple)) else [given] * size)
+    if len(counts) != size:
         raise DeclarationError(
             f"ranks: devices_per_rank is how many devices each rank has, from 1, or a list of {size} such numbers (got {given!r})"
         )
-    return tuple(count for count in counts if count is not None)
+    return counts
 
 
 # -- what ranks agree on
 
 
 def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
-    """Compare a workflow, and the options that matter, with those of all ranks.
+    """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
 
     Values of arrays are not compared: those of a host array are taken by the rank that has it.
-
-    Raises
-    ------
-    DeclarationError
-        On every rank, if they differ; names the first node, array or option that does.
-    RankError
     """
     if ranks.size == 1:
         return
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
     if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
         return
-    entries = _entries(workflow, options)
-    mine = b"".join(_digest(text) for _, text in entries)
-    most = max(
-        int.from_bytes(count, "little") for count in transport.all_gather(len(entries).to_bytes(8, "little"), what, timeout_s)
-    )
-    lists = transport.all_gather(mine.ljust(most * _DIGEST, b"\0"), what, timeout_s)
-    at = next(at for at in range(most) if len({entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists}) > 1)
-    label = entries[at][0] if at < len(entries) else "nothing more"
-    labels = [text.rstrip(b"\0").decode(errors="replace") for text in
-              transport.all_gather(label.encode()[:_LABEL].ljust(_LABEL, b"\0"), what, timeout_s)]  # fmt: skip
-    there = [entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists]
-    other = next(rank for rank in range(ranks.size) if there[rank] != there[0])
-    said = f"{labels[0]} of rank 0 is not that of rank {other}"
-    if labels[0] != labels[other]:
-        said = f"rank 0 has {labels[0]} where rank {other} has {labels[other]}"
+    mine = json.dumps([(label, _digest(text).hex()) for label, text in _entries(workflow, options)]).encode()
+    most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
+    lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
+    there = next(found for found in zip_longest(*lists, fillvalue=["nothing more", ""]) if any(e != found[0] for e in found))
+    other = next(rank for rank, entry in enumerate(there) if entry != there[0])
+    label, of_first, of_other = there[ranks.rank][0], there[0][0][:_LABEL], there[other][0][:_LABEL]
+    said = f"{of_first} of rank 0 is not that of rank {other}"
+    if of_first != of_other:
+        said = f"rank 0 has {of_first} where rank {other} has {of_other}"
     raise DeclarationError(
         f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
         node=label.split("'")[1] if label.startswith("node ") else None,
@@ -260,7 +248,7 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
 
 def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
     """Return one digest of all that must be the same on all ranks."""
-    return _digest(_text([_said(options), _document(workflow)]))
+    return _digest(_text([_said(options), workflow.document(strict=False, values=False)]))
 
 
 def _digest(text: str) -> bytes:
@@ -271,15 +259,10 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in options.items()}
 
 
-def _document(workflow: Workflow) -> dict[str, Any]:
-    """Return a workflow as data, without the values of arrays."""
-    return workflow.document(strict=False, values=False)
-
-
 def _entries(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what must be the same, one by one, each with what it is called."""
     found = [(f"option {name}={value}", value) for name, value in _said(options).items()]
-    document = _document(workflow)
+    document = workflow.document(strict=False, values=False)
     for kind in ("modules", "workflows"):
         found += [(f"{kind[:-1]} {name!r}", _text(data)) for name, data in document.pop(kind, {}).items()]
     for kind in ("arrays", "parameters", "nodes"):

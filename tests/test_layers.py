@@ -138,7 +138,6 @@ ORDER = (
     "bench",
     "__init__",
     "cli.status",
-    "cli.help",
     "cli.tables",
     "cli.files",
     "cli.workflows",

@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Column, Sheet, finish, launch_times_us, machine, number, percentile, reporting, without_gc
+from .measure import Column, Sheet, affordable, finish, launches_of, machine, number, reporting, without_gc
 from .shapes import decode
 
 _EAGER: Final = ("serial", "streams")
@@ -43,14 +43,9 @@ def _measured(graph: Graph, runtime: Runtime, backend: Any, repeats: int, lanes:
         started = time.perf_counter()
         exe.run()
         first_us = (time.perf_counter() - started) * 1e6
-        count = max(3, min(repeats, int(_BUDGET_S * 1e6 / max(first_us, 1.0))))
-        submit, total = launch_times_us(exe.launch, exe.synchronize, count)
-        return {
-            "build_us": exe.stats.plan_us + exe.stats.build_us,
-            "first_us": first_us,
-            "submit_us": percentile(submit, 50),
-            "total_us": percentile(total, 50),
-        }
+        submit_us, total_us = launches_of(exe)(max(3, affordable(_BUDGET_S, first_us, repeats))).medians
+        build_us = exe.stats.plan_us + exe.stats.build_us
+        return {"build_us": build_us, "first_us": first_us, "submit_us": submit_us, "total_us": total_us}
 
 
 def run(

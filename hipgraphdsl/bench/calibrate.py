@@ -14,9 +14,9 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, reporting, without_gc
+from .measure import Result, finish, launches_of, machine, reporting, without_gc
 from .overlap import link_limit
-from .shapes import chain, kernel, parallel
+from .shapes import KERNELS, chain, parallel
 
 _CHAIN, _BRANCHES, _COPIES, _BATCHED = 1000, 64, 128, 1024
 _COPY_BYTES = 256 << 10
@@ -27,8 +27,7 @@ def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> t
     """Return the median microseconds of a repeated launch, until submitted and until done."""
     with graph.compile(runtime=runtime, check=False, **options) as exe:
         exe.run()
-        submit, total = launch_times_us(exe.launch, exe.synchronize, repeats, clock_us())
-    return percentile(submit, 50), percentile(total, 50)
+        return launches_of(exe)(repeats).medians
 
 
 def _copies(count: int) -> Graph:
@@ -43,7 +42,7 @@ def _copies(count: int) -> Graph:
 
 def _entry_us(runtime: Runtime) -> float:
     """Return the microseconds of compiling an entry point of batches that no cache holds."""
-    how = batching(kernel())
+    how = batching(KERNELS["empty"])
     assert isinstance(how, Batching)
     source = f"{how.source([_BATCHED])}// {time.time_ns()}\n"
     started = time.perf_counter()

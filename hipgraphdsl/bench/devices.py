@@ -105,17 +105,7 @@ def run(
     rounds: int = _ROUNDS,
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure each grid with each number of devices and each backend.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        How many devices share the grid; 1 must be among them.
-    grids : sequence of (int, int)
-        Rows, which are shared out, and columns.
-    rounds : int
-        Launches that are timed, each of all steps.
-    """
+    """Measure each grid of rows and columns with each number of devices, 1 among them, and each backend."""
     sheet = Sheet("devices", _COLUMNS, section="grid", machine=machine(runtime))
     for rows, columns in grids:
         alone_us: dict[str, float] = {}

@@ -8,7 +8,7 @@ graph as so many launches, and as one launch of the graph that repeats it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
@@ -19,8 +19,8 @@ from ..planning import Lanes
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, reporting, without_gc
-from .peers import Cpp, Peer, Skipped, Work, open_peer
+from .measure import Column, Run, Sheet, compiled, finish, launches_of, machine, race, repeat_us, reporting, without_gc
+from .peers import Cpp, Skipped, Work, open_peer
 from .shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
 
 _THREADS: Final = 64
@@ -28,8 +28,6 @@ _Asked = Lanes | Literal["lanes", "batch"]
 _WAYS: Final[dict[_Asked, dict[str, Any]]] = {"lanes": {"batch": False}, "auto": {}, "batch": {"batch": True}}
 """What compile is given: lanes as the plan chooses and no batches, batches too where the plan chooses, all batches."""
 _LANES: Final[tuple[_Asked, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, *_WAYS)
-_ROUNDS: Final = 10
-_BUDGET_S: Final = 1.0  # time that the launches of one choice may take
 _WORST: Final = 1.03
 _PASSES: Final = 100
 
@@ -93,35 +91,19 @@ def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]
     return [max(1, round(us / step_us)) for us in microseconds]
 
 
-_Choice = Executable | Peer
-_Run = Callable[[int], tuple[list[float], list[float]]]
-"""Launches and waits so many times; returns the microseconds to submit and until done."""
+_Rows = dict[str, dict[str, Any]]
 
 
-def _run_of(choice: _Choice, launches: int = 1) -> _Run:
-    """Return what lets a choice launch, so many launches for each wait."""
-    if isinstance(choice, Peer):
-        return choice.run
-    exe, costs_us = choice, clock_us()
-
-    def launch() -> None:
-        for _ in range(launches):
-            exe.launch()
-
-    once = exe.launch if launches == 1 else launch
-    return lambda count: launch_times_us(once, exe.synchronize, count, costs_us)
+def _row(what: str, part: str, asked: str, nodes: int, lanes: int, built_us: float, added: int = 0) -> dict[str, Any]:
+    made = {"nodes": nodes, "asked": asked, "lanes": lanes, "added": added, "instantiate_us": built_us / nodes}
+    return {"part": part, "group": what, "work": what, **made}
 
 
-def _race(runs: dict[str, _Run], repeats: int) -> dict[str, tuple[float, float]]:
-    """Let all launch in turns; return medians until submitted and until done."""
-    rounds = min(_ROUNDS, repeats)
-    counts = {name: max(1, min(repeats, int(_BUDGET_S * 1e6 / max(1.0, min(run(2)[1])))) // rounds) for name, run in runs.items()}
-    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            for kept, found in zip(times[name], run(counts[name])):
-                kept += found
-    return {name: (percentile(submit, 50), percentile(total, 50)) for name, (submit, total) in times.items()}
+def _race(runs: Mapping[str, Run | Executable], rows: _Rows, base: str, repeats: int) -> None:
+    """Let all launch in turns, and note the medians, also relative to one of them."""
+    medians = {name: times.medians for name, times in race(runs, repeats).items()}
+    for name, (submit_us, total_us) in medians.items():
+        rows[name] |= {"submit_us": submit_us, "total_us": total_us, "ratio": total_us / medians[base][1]}
 
 
 def _compare(
@@ -137,73 +119,51 @@ def _compare(
     part: str = "",
 ) -> None:
     """Measure one graph with every choice, and as declared from C++."""
-    nodes = len(graph)
-    limited = runtime.target.platform == "nvidia"
-    with ExitStack() as returned, without_gc():
-        opened: dict[str, _Choice] = {}
-        rows: dict[str, dict[str, Any]] = {}
-        for lanes in choices:
-            how = _WAYS.get(lanes, {"lanes": lanes})
-            exe = returned.enter_context(graph.compile(runtime=runtime, backend=backend, check=False, **how))  # type: ignore[arg-type]
-            name = "as declared" if lanes is None else str(lanes)
-            opened[name] = exe
+    nodes, part = len(graph), part or what
+    rows: _Rows = {}
+    ways = {
+        "as declared" if lanes is None else str(lanes): (graph, {"backend": backend, **_WAYS.get(lanes, {"lanes": lanes})})
+        for lanes in choices
+    }
+    with without_gc(), compiled(runtime, ways) as opened, ExitStack() as returned:
+        for name, exe in opened.items():
             added = sum(len(step.added) for step in exe.plan.steps)
-            rows[name] = {
-                "work": what,
-                "nodes": nodes,
-                "asked": name,
-                "lanes": len(exe.plan.lanes),
-                "added": added,
-                "instantiate_us": exe.stats.build_us / nodes,
-            }
+            rows[name] = _row(what, part, name, nodes, len(exe.plan.lanes), exe.stats.build_us, added)
+        runs: dict[str, Run | Executable] = {**opened}
         if native:
             try:
-                work = Work.of(next(exe for exe in opened.values() if isinstance(exe, Executable)))
+                work = Work.of(next(iter(opened.values())))
                 returned.callback(work.close)
                 peer = open_peer(Cpp, work)
-                returned.callback(peer.close)
             except Skipped as error:
-                note = f"left out C++: {error}"
-                sheet.notes += [note] if note not in sheet.notes else []
+                sheet.note(f"left out C++: {error}")
             else:
-                opened["C++"] = peer
-                rows["C++"] = {
-                    "work": what,
-                    "nodes": nodes,
-                    "asked": "C++, as declared",
-                    "lanes": work.lanes,
-                    "added": 0,
-                    "instantiate_us": (peer.lower_us + peer.instantiate_us) / nodes,
-                }
-        for name, (submit_us, total_us) in _race({name: _run_of(choice) for name, choice in opened.items()}, repeats).items():
-            rows[name]["submit_us"], rows[name]["total_us"] = submit_us, total_us
-    for name, row in rows.items():
-        row["part"], row["group"] = part or what, what
-        row["ratio"] = row["total_us"] / rows["as declared"]["total_us"]
-        if "C++" in rows:
+                returned.callback(peer.close)
+                runs["C++"] = peer.run
+                rows["C++"] = _row(what, part, "C++, as declared", nodes, work.lanes, peer.lower_us + peer.instantiate_us)
+        _race(runs, rows, "as declared", repeats)
+    if "C++" in rows:
+        for row in rows.values():
             row["native_ratio"] = row["total_us"] / rows["C++"]["total_us"]
-        if name == "auto":
-            compared = row["native_ratio"] if aim < 1 and "C++" in rows else row["ratio"]
-            if aim >= 1 or limited:
-                row["aim"] = f"<= {aim:g}"
-                row["reached"] = "ok" if compared <= aim else "missed"
+    if "auto" in rows and (aim >= 1 or runtime.target.platform == "nvidia"):
+        row = rows["auto"]
+        compared = row["native_ratio"] if aim < 1 and "C++" in rows else row["ratio"]
+        row |= {"aim": f"<= {aim:g}", "reached": "ok" if compared <= aim else "missed"}
     sheet.rows.extend(rows.values())
 
 
 def _compare_passes(sheet: Sheet, runtime: Runtime, what: str, graph: Graph, repeats: int, backend: str) -> None:
     """Measure `_PASSES` launches of a graph against one of the graph that repeats it."""
-    with ExitStack() as returned, without_gc():
-        runs: dict[str, _Run] = {}
-        rows: dict[str, dict[str, Any]] = {}
-        for name, one, launches in ((f"{_PASSES} launches", graph, _PASSES), (f"repeat({_PASSES})", graph.repeat(_PASSES), 1)):
-            exe = returned.enter_context(one.compile(runtime=runtime, backend=backend, check=False))  # type: ignore[arg-type]
-            runs[name] = _run_of(exe, launches)
-            made = {"lanes": len(exe.plan.lanes), "added": 0, "instantiate_us": exe.stats.build_us / len(one)}
-            rows[name] = {"part": "passes", "group": what, "work": what, "nodes": len(one), "asked": name, **made}
-        times = _race(runs, repeats)
-    first = next(iter(times.values()))
-    for name, (submit_us, total_us) in times.items():
-        sheet.rows.append({**rows[name], "submit_us": submit_us, "total_us": total_us, "ratio": total_us / first[1]})
+    many = f"{_PASSES} launches"
+    graphs = {many: graph, f"repeat({_PASSES})": graph.repeat(_PASSES)}
+    with without_gc(), compiled(runtime, {name: (one, {"backend": backend}) for name, one in graphs.items()}) as opened:
+        rows = {
+            name: _row(what, "passes", name, len(graphs[name]), len(exe.plan.lanes), exe.stats.build_us)
+            for name, exe in opened.items()
+        }
+        runs = {name: launches_of(exe, _PASSES if name == many else 1) for name, exe in opened.items()}
+        _race(runs, rows, many, repeats)
+    sheet.rows.extend(rows.values())
 
 
 def run(
@@ -216,15 +176,7 @@ def run(
     shapes: bool = True,
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice.
-
-    Parameters
-    ----------
-    nodes : int
-        Independent kernels; a quarter of them where each fills the device.
-    native : bool
-        Also launch the declared shape from C++.
-    """
+    """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice."""
     sheet = Sheet("lanes", _COLUMNS, section="part", machine=machine(runtime))
     short, medium, long = iterations_for(runtime, (1.0, 10.0, 100.0))
     full = max(8, runtime.target.multiprocessors)

@@ -12,7 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
 from typing import Any, Final
 
 from ..errors import HipGraphError
@@ -23,40 +25,44 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, reporting, resident_bytes, without_gc
+from .measure import (
+    Column,
+    Run,
+    Sheet,
+    finish,
+    launch_times_us,
+    launches_of,
+    machine,
+    percentile,
+    race,
+    reporting,
+    resident_bytes,
+    without_gc,
+)
 from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
 from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 
 BACKENDS: Final = ("serial", "streams", "capture", "explicit")
 _SIZES: Final = (1, 10, 100, 1000, 8192)
 _QUICK_SIZES: Final = (1, 100, 1000)
-_BUDGET_S: Final = 1.0  # time that the launches of one contestant may take, for each shape and size
 _UPDATE_BUDGET_S: Final = 0.5
-_ROUNDS: Final = 10
 _MOST_BRANCHES_OF_STREAMS: Final = 512  # the eager backend opens a stream for each lane
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A builder, and whether it takes a size."""
-
-    build: Callable[..., Graph]
-    sized: bool = True
-
-
-LAUNCH_SHAPES: Final[dict[str, _Shape]] = {
-    "single": _Shape(lambda: chain(1), sized=False),
-    "chain": _Shape(chain),
-    "fan_out": _Shape(fan_out),
-    "fan_in": _Shape(fan_in),
-    "diamonds": _Shape(diamonds),
-    "chains_8": _Shape(lambda nodes: parallel(nodes, width=8)),
-    "parallel": _Shape(parallel),
-    "random": _Shape(random_layers),
-    "wave2d": _Shape(wave, sized=False),
-    "decode": _Shape(decode, sized=False),
+LAUNCH_SHAPES: Final[dict[str, Callable[..., Graph]]] = {
+    "single": lambda: chain(1),
+    "chain": chain,
+    "fan_out": fan_out,
+    "fan_in": fan_in,
+    "diamonds": diamonds,
+    "chains_8": lambda nodes: parallel(nodes, width=8),
+    "parallel": parallel,
+    "random": random_layers,
+    "wave2d": wave,
+    "decode": decode,
 }
-"""Shapes by name; those without a size run once."""
+_UNSIZED: Final = frozenset({"single", "wave2d", "decode"})
+"""Shapes that take no number of nodes and run once."""
 
 _COLUMNS: Final = (
     Column("shape", "shape"),
@@ -100,36 +106,29 @@ def with_parameters(graph: Graph) -> Graph:
 class _Ours:
     """One backend of hipgraphdsl, with what building it cost."""
 
-    def __init__(self, graph: Graph, runtime: Runtime, backend: str, lanes: Any, clock_costs_us: float) -> None:
-        self.name = backend
-        self._clock_costs_us = clock_costs_us
+    def __init__(self, graph: Graph, runtime: Runtime, backend: str, lanes: Any) -> None:
         with _instantiation_timed(runtime) as spent_us:
             self.exe: Executable = graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False)  # type: ignore[arg-type]
         stats = self.exe.stats
         self.plan_us, self.instantiate_us = stats.plan_us, sum(spent_us)
         self.lower_us = stats.build_us - self.instantiate_us
         self.lanes = stats.lanes
-        self._value = int(graph.parameters["one"].default)
+        self.run = launches_of(self.exe)
+        value = int(graph.parameters["one"].default)
+        self._values = cycle((value - 1, value))
 
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
-        """Launch and wait so many times; return the microseconds to submit and until done."""
-        return launch_times_us(self.exe.launch, self.exe.synchronize, repeats, self._clock_costs_us)
-
-    def update(self, count: int, repeats: int) -> list[float] | None:
-        """Give one or all nodes another argument and launch, so many times; return the microseconds to submit."""
-        launch, value = self.exe.launch, self._value
+    def updating(self, chosen: range) -> Run:
+        """Return what gives one or all nodes another argument and launches."""
+        launch, values = self.exe.launch, self._values
 
         def set_one() -> None:
-            nonlocal value
-            value = self._value if value != self._value else self._value - 1
-            launch(one=value)
+            launch(one=next(values))
 
         def set_all() -> None:
-            nonlocal value
-            value = self._value if value != self._value else self._value - 1
+            value = next(values)
             launch(one=value, rest=value)
 
-        return launch_times_us(set_one if count == 1 else set_all, self.exe.synchronize, repeats, self._clock_costs_us)[0]
+        return partial(launch_times_us, set_one if len(chosen) == 1 else set_all, self.exe.synchronize)
 
     def close(self) -> None:
         """Return everything."""
@@ -158,17 +157,6 @@ def _instantiation_timed(runtime: Runtime) -> Iterator[list[float]]:
         del runtime.graph_instantiate
 
 
-def _measured(build: Callable[[], _Contestant], runtime: Runtime) -> tuple[_Contestant, dict[str, Any]]:
-    """Build a contestant and note how memory grew."""
-    gc.collect()
-    resident, free = resident_bytes(), runtime.mem_get_info()[0]
-    contestant = build()
-    return contestant, {
-        "resident_mb": max(0, resident_bytes() - resident) / 1e6,
-        "device_mb": max(0, free - runtime.mem_get_info()[0]) / 1e6,
-    }
-
-
 def run(
     runtime: Runtime,
     shapes: Sequence[str] = tuple(LAUNCH_SHAPES),
@@ -179,25 +167,12 @@ def run(
     lanes: Any = "auto",
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure every shape and size.
-
-    Parameters
-    ----------
-    repeats : int
-        Launches of each contestant; fewer where they take long.
-    report : callable
-        Told what is measured, once for each shape and size.
-
-    Returns
-    -------
-    Sheet
-        A row for each shape, size and contestant.
-    """
+    """Measure every shape and size, a row for each contestant; those that take long launch less often than `repeats`."""
     sheet = Sheet("launch", _COLUMNS, section="shape", machine=machine(runtime))
     skipped: dict[str, list[str]] = {}
     cells = 0
     for shape in shapes:
-        for size in sizes if LAUNCH_SHAPES[shape].sized else (None,):
+        for size in (None,) if shape in _UNSIZED else sizes:
             what = shape if size is None else f"{shape} of {size}"
             report(what)
             cells += 1
@@ -223,9 +198,8 @@ def _compete(
     lanes: Any,
 ) -> list[str]:
     """Measure all contestants on one graph; return who was left out and why."""
-    build = LAUNCH_SHAPES[shape].build
+    build = LAUNCH_SHAPES[shape]
     args = () if size is None else (size,)
-    clock_costs_us = clock_us()
     build(*args).compile(runtime=runtime, check=False).close()  # kernels are compiled and cached
     started = time.perf_counter()
     graph = build(*args)
@@ -234,26 +208,37 @@ def _compete(
     graph = with_parameters(build(*args))
     nodes = len(graph)
     rows: dict[str, dict[str, Any]] = {}
+    contestants: dict[str, _Contestant] = {}
     skipped: list[str] = []
     with ExitStack() as returned:
-        contestants: list[_Contestant] = []
         width = len(graph.plan(target=runtime.target, lanes=lanes).lanes)
 
         def enter(name: str, make: Callable[[], _Contestant]) -> None:
+            """Build a contestant, and note what that cost and how memory grew."""
+            gc.collect()
+            resident, free = resident_bytes(), runtime.mem_get_info()[0]
             try:
-                contestant, row = _measured(make, runtime)
+                made = contestants[name] = make()
             except (Skipped, HipGraphError) as error:
                 skipped.append(f"{name}: {error}")
                 return
-            returned.callback(contestant.close)
-            contestants.append(contestant)
-            rows[name] = {"group": f"{shape} {size}", "shape": shape, "nodes": nodes, "who": name, **row}
+            returned.callback(made.close)
+            rows[name] = {
+                "group": f"{shape} {size}",
+                "shape": shape,
+                "nodes": nodes,
+                "who": name,
+                "resident_mb": max(0, resident_bytes() - resident) / 1e6,
+                "device_mb": max(0, free - runtime.mem_get_info()[0]) / 1e6,
+                "lower_us": made.lower_us / nodes,
+                "instantiate_us": made.instantiate_us / nodes if made.instantiate_us else None,
+            }
 
         for backend in backends:
             if backend == "streams" and width > _MOST_BRANCHES_OF_STREAMS:
                 skipped.append(f"streams: more than {_MOST_BRANCHES_OF_STREAMS} lanes would each need a stream")
                 continue
-            enter(backend, lambda backend=backend: _Ours(graph, runtime, backend, lanes, clock_costs_us))  # type: ignore[misc]
+            enter(backend, partial(_Ours, graph, runtime, backend, lanes))
         if peers:
             try:
                 declared = returned.enter_context(graph.compile(runtime=runtime, lanes=None, join=False, check=False))
@@ -263,54 +248,30 @@ def _compete(
             else:
                 returned.callback(work.close)
                 for kind in PEERS:
-                    enter(kind.name, lambda kind=kind: open_peer(kind, work))  # type: ignore[misc]
-        for contestant in contestants:
-            row = rows[contestant.name]
+                    enter(kind.name, partial(open_peer, kind, work))
+        for name, contestant in contestants.items():
             if isinstance(contestant, _Ours):
-                row["lanes"], row["declare_us"], row["plan_us"] = contestant.lanes, declare_us / nodes, contestant.plan_us / nodes
-                row["first_us"] = contestant.run(1)[1][0]
+                made = {"declare_us": declare_us / nodes, "plan_us": contestant.plan_us / nodes}
+                rows[name] |= {**made, "lanes": contestant.lanes, "first_us": contestant.run(1).total[0]}
             else:
-                row["lanes"] = work.lanes
-            row["lower_us"] = contestant.lower_us / nodes
-            row["instantiate_us"] = contestant.instantiate_us / nodes if contestant.instantiate_us else None
+                rows[name]["lanes"] = work.lanes
         _race(contestants, rows, nodes, repeats)
     _compare(rows)
     sheet.rows.extend(rows.values())
     return skipped
 
 
-def _race(contestants: Sequence[_Contestant], rows: dict[str, dict[str, Any]], nodes: int, repeats: int) -> None:
+def _race(contestants: dict[str, _Contestant], rows: dict[str, dict[str, Any]], nodes: int, repeats: int) -> None:
     """Let the contestants launch in turns, then update in turns, and note medians and 99th percentiles."""
-    counts = {}
-    for contestant in contestants:
-        warm_us = min(contestant.run(3)[1])
-        counts[contestant.name] = max(1, min(repeats, int(_BUDGET_S * 1e6 / max(warm_us, 1.0))) // min(_ROUNDS, repeats))
-    submit: dict[str, list[float]] = {c.name: [] for c in contestants}
-    total: dict[str, list[float]] = {c.name: [] for c in contestants}
-    for _ in range(min(_ROUNDS, repeats)):
-        for contestant in contestants:
-            some_submit, some_total = contestant.run(counts[contestant.name])
-            submit[contestant.name] += some_submit
-            total[contestant.name] += some_total
-    for name, row in rows.items():
-        row["launches"] = len(submit[name])
-        row["submit_us"], row["submit_p99_us"] = percentile(submit[name], 50), percentile(submit[name], 99)
-        row["total_us"], row["total_p99_us"] = percentile(total[name], 50), percentile(total[name], 99)
-    for key, count in (("update_one_us", 1), ("update_all_us", nodes)):
-        times: dict[str, list[float]] = {}
-        turns: dict[str, int] = {}
-        for contestant in contestants:
-            started = time.perf_counter()
-            if contestant.update(count, 2) is not None:
-                spent_s = (time.perf_counter() - started) / 2
-                turns[contestant.name] = max(2, min(repeats, int(_UPDATE_BUDGET_S / spent_s)) // _ROUNDS)
-                times[contestant.name] = []
-        for _ in range(min(_ROUNDS, repeats)):
-            for contestant in contestants:
-                if contestant.name in turns and sum(times[contestant.name]) < _UPDATE_BUDGET_S * 1e6:
-                    times[contestant.name] += contestant.update(count, turns[contestant.name]) or ()
-        for name, row in rows.items():
-            row[key] = percentile(times[name], 50) if times.get(name) else None
+    for name, times in race({name: contestant.run for name, contestant in contestants.items()}, repeats).items():
+        row = rows[name]
+        row["launches"] = len(times.submit)
+        for key, some in (("submit", times.submit), ("total", times.total)):
+            row[f"{key}_us"], row[f"{key}_p99_us"] = percentile(some, 50), percentile(some, 99)
+    for key, chosen in (("update_one_us", range(nodes // 2, nodes // 2 + 1)), ("update_all_us", range(nodes))):
+        updating = {name: run for name, contestant in contestants.items() if (run := contestant.updating(chosen)) is not None}
+        for name, times in race(updating, repeats, _UPDATE_BUDGET_S).items():
+            rows[name][key] = percentile(times.submit, 50)
 
 
 def _compare(rows: dict[str, dict[str, Any]]) -> None:
@@ -369,25 +330,12 @@ _STYLES: Final = {
 
 
 def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
-    """Draw the launch time of a node over the number of nodes, a panel for each shape, both axes logarithmic.
-
-    Parameters
-    ----------
-    path : str
-        PNG or SVG, as the extension says.
-    key : {"total_us", "submit_us"}
-        Until done, or until the call returns.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib.
-    """
+    """Draw the launch time of a node over the number of nodes, a panel for each shape, as PNG or SVG; needs matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shapes = [shape for shape in dict.fromkeys(row["shape"] for row in sheet.rows) if LAUNCH_SHAPES[shape].sized]
-    shapes = shapes or list(dict.fromkeys(row["shape"] for row in sheet.rows))
+    measured = list(dict.fromkeys(row["shape"] for row in sheet.rows))
+    shapes = [shape for shape in measured if shape not in _UNSIZED] or measured
     columns = min(4, len(shapes))
     lines = -(-len(shapes) // columns)
     figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 1.1), layout="constrained")
@@ -406,12 +354,10 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
                 (line,) = axis.plot(*zip(*points), color=colour, marker=mark, linestyle=stroke, markersize=5, linewidth=1.4)
                 known.setdefault(who, line)
         axis.set_title(shape.replace("_", " "), fontsize=11)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        axis.set(xscale="log", yscale="log")
         axis.grid(True, which="major", linewidth=0.5, alpha=0.5)
         axis.tick_params(labelsize=9)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        axis.spines[["top", "right"]].set_visible(False)
     for i, axis in enumerate(axes.flat):
         if i >= len(shapes):
             axis.set_visible(False)
@@ -458,7 +404,7 @@ def main(args: argparse.Namespace) -> int:
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
     repeats = min(args.repeats, 50) if args.quick else args.repeats
     lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
-    with reporting("launch", sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes)) as report:
+    with reporting("launch", sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
         sheet = run(
             runtime,
             shapes,

@@ -9,22 +9,27 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..executable import Executable
+from ..graph import Graph
 from ..runtimes.base import Runtime
 
-_WIDTH_WITHOUT_TERMINAL = 260
+_WIDTH_WITHOUT_TERMINAL: Final = 260
+_ROUNDS: Final = 10  # turns of those that race
 
 
 Row = Mapping[str, Any]
@@ -51,30 +56,23 @@ class Column:
 
 @dataclass
 class Sheet:
-    """Sheet with several columns: each row is a mapping, and a value that is missing was not measured.
+    """Figures of a benchmark: each row is a mapping, and a value that is missing was not measured.
 
-    Attributes
-    ----------
-    name : str
-        Of the benchmark.
-    columns : sequence of Column
-        Those that are printed; CSV and JSON hold every key of the rows.
-    notes : list of str
-        What was left out, and why.
-    section : str
-        Key of a column; Markdown gets a table for each of its values.
+    The columns are printed; CSV and JSON hold every key of the rows. Notes say what was left out, and why.
     """
 
     name: str
     columns: Sequence[Column]
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    section: str = ""
+    section: str = ""  # key of a column; Markdown gets a table for each of its values
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
-    def print(self, console: Console | None = None) -> None:
+    def print(self) -> None:
         """Print a table and the notes."""
-        console = console or wide_console()
+        console = Console()
+        if not console.is_terminal:  # where nobody folds it into 80 columns
+            console = Console(width=_WIDTH_WITHOUT_TERMINAL)
         table = Table(
             title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
         )
@@ -91,6 +89,11 @@ class Sheet:
         console.print(table)
         for note in self.notes:
             console.print(note, markup=False, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _shown(self) -> list[Column]:
         return [column for column in self.columns if any(row.get(column.key) is not None for row in self.rows)]
@@ -116,11 +119,12 @@ class Sheet:
     def to_markdown(self) -> str:
         """Return the notes as a list, then the rows as tables: one, or one that folds for each section."""
         shown = [column for column in self._shown() if column.key != self.section]
-        heads = [(column.title.replace("\n", " "), self._is_numeric(column)) for column in shown]
+        heads = [column.title.replace("\n", " ") for column in shown]
+        rules = ["---:" if self._is_numeric(column) else "---" for column in shown]
         text = "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
         for name in dict.fromkeys(row.get(self.section) for row in self.rows):
-            rows = [row for row in self.rows if row.get(self.section) == name]
-            table = markdown_table(heads, [[column.of(row) for column in shown] for row in rows])
+            cells = [[column.of(row) for column in shown] for row in self.rows if row.get(self.section) == name]
+            table = "".join(map(_markdown_row, (heads, rules, *cells)))
             text += f"<details><summary>{name}</summary>\n\n{table}\n</details>\n\n" if name else f"{table}\n"
         return text
 
@@ -153,20 +157,14 @@ class Result(Sheet):
         self.rows.append({"what": what, "value": value, "unit": unit, "limit": limit, "note": note})
 
 
-def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; each head is its text and whether the column holds numbers."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |\n"
-
-    return line([head for head, _ in heads]) + line(["---:" if right else "---" for _, right in heads]) + "".join(map(line, rows))
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |\n"
 
 
 def put_section(path: str, figures: Sheet) -> None:
     """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
 
-    A table stands between two comments that name benchmark and device, so that the text around it can be written by hand. A new
-    one goes to the end of the section whose heading is the benchmark's name; without such a heading one is added.
+    It stands between two comments that name both; a new one goes to the end of the section that is named as the benchmark.
     """
     device = figures.machine.get("device") or figures.machine["cpu"]
     key = f"bench {figures.name}: {device}"
@@ -180,30 +178,20 @@ def put_section(path: str, figures: Sheet) -> None:
         file.write_text(before + body + rest.partition(last)[2], encoding="utf-8")
         return
     heading = f"## {figures.name.partition(' ')[0]}\n"
-    at = 0 if text.startswith(heading) else text.find("\n" + heading) + 1
-    if not at and not text.startswith(heading):
-        head = text.rstrip("\n") + "\n\n" * bool(text) + heading
-        tail = ""
-    else:
-        end = text.find("\n## ", at + len(heading) - 1)
-        end = len(text) if end < 0 else end + 1
-        head, tail = text[:end].rstrip("\n") + "\n", text[end:]
-    file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    if not any(section.startswith(heading) for section in sections):
+        sections.append(heading)
+    made = (f"{section.rstrip()}\n\n{body}" if section.startswith(heading) else section for section in sections if section)
+    file.write_text("\n\n".join(section.rstrip("\n") for section in made) + "\n", encoding="utf-8")
 
 
-def finish(figures: Sheet, args: argparse.Namespace, console: Console | None = None) -> None:
+def finish(figures: Sheet, args: argparse.Namespace) -> None:
     """Print figures and write them where the options of `add_output_arguments` say."""
-    figures.print(console or wide_console())
+    figures.print()
     if args.output:
         figures.write(args.output)
     if args.markdown:
         put_section(args.markdown, figures)
-
-
-def wide_console() -> Console:
-    """Return a console that does not fold tables into 80 columns where there is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
 
 
 def number(value: float) -> str:
@@ -252,28 +240,33 @@ def repeat_us(run: Callable[[], Any], repeats: int) -> list[float]:
     return times
 
 
+class Times(NamedTuple):
+    """Microseconds of launches, each from its beginning: until the call returned, and until the device had finished."""
+
+    submit: list[float]
+    total: list[float]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """The median of each."""
+        return percentile(self.submit, 50), percentile(self.total, 50)
+
+
+Run = Callable[[int], Times]
+"""Launches and waits so many times."""
+
+
+@cache
 def clock_us() -> float:
     """Return what reading the clock costs, which is a part of every time that lies between two readings."""
     clock = time.perf_counter_ns
     return percentile([(-clock() + clock()) / 1e3 for _ in range(2001)], 50)
 
 
-def launch_times_us(
-    launch: Callable[[], Any], wait: Callable[[], Any], repeats: int, clock_costs_us: float = 0.0
-) -> tuple[list[float], list[float]]:
-    """Launch, then wait, again and again.
-
-    Parameters
-    ----------
-    clock_costs_us : float
-        Subtracted from each time; see `clock_us`.
-
-    Returns
-    -------
-    submit, total : lists of float
-        For each repeat, the microseconds until `launch` returned and until `wait` did.
-    """
+def launch_times_us(launch: Callable[[], Any], wait: Callable[[], Any], repeats: int) -> Times:
+    """Launch, then wait, again and again; the times are without what reading the clock costs."""
     clock = time.perf_counter_ns
+    clock_costs_us = clock_us()
     submit, total = [], []
     for _ in range(repeats):
         started = clock()
@@ -283,7 +276,55 @@ def launch_times_us(
         done = clock()
         submit.append(max(0.0, (returned - started) / 1e3 - clock_costs_us))
         total.append(max(0.0, (done - started) / 1e3 - clock_costs_us))
-    return submit, total
+    return Times(submit, total)
+
+
+def launches_of(exe: Executable, launches: int = 1) -> Run:
+    """Return what launches an Executable, so many times for each wait."""
+
+    def several() -> None:
+        for _ in range(launches):
+            exe.launch()
+
+    return partial(launch_times_us, exe.launch if launches == 1 else several, exe.synchronize)
+
+
+@contextmanager
+def compiled(runtime: Runtime, ways: Mapping[str, tuple[Graph, Mapping[str, Any]]]) -> Iterator[dict[str, Executable]]:
+    """Compile each graph with its options, unchecked; all are closed at the end."""
+    with ExitStack() as returned:
+        yield {
+            name: returned.enter_context(graph.compile(runtime=runtime, check=False, **options))
+            for name, (graph, options) in ways.items()
+        }
+
+
+def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Return the microseconds of each call in each round; a slow spell of the machine then meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with without_gc():
+        for _ in range(rounds):
+            for name, call in calls.items():
+                times[name] += repeat_us(call, 1)
+    return times
+
+
+def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
+    """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
+    runs = {name: launches_of(one) if isinstance(one, Executable) else one for name, one in contestants.items()}
+    rounds = min(_ROUNDS, repeats)
+    counts = {name: max(1, affordable(budget_s, min(run(2).total), repeats) // rounds) for name, run in runs.items()}
+    times = {name: Times([], []) for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            for kept, found in zip(times[name], run(counts[name])):
+                kept += found
+    return times
+
+
+def affordable(budget_s: float, each_us: float, most: int) -> int:
+    """Return how often something may be done in the time that it may take, at most so many times."""
+    return int(min(most, budget_s * 1e6 / max(each_us, 1.0)))
 
 
 def percentile(times: Sequence[float], p: float) -> float:
@@ -302,16 +343,16 @@ def reporting(name: str, total: int | None = None) -> Iterator[Callable[[str], N
         yield lambda what: progress.update(task, description=what, completed=next(told))
 
 
-class without_gc:  # noqa: N801  # reads like a statement
+@contextmanager
+def without_gc() -> Iterator[None]:
     """Hold the garbage collector off, so that a timing does not contain the sweep of what others left."""
-
-    def __enter__(self) -> None:
-        self._was = gc.isenabled()
-        gc.collect()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._was:
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
             gc.enable()
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
 from .arguments import add_device_arguments, add_output_arguments, positive
-from .measure import Result, finish, machine, percentile, repeat_us, reporting, without_gc
-from .peers import Arguments, Skipped, Task, address_of, peer_library
+from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, reporting, without_gc
+from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
 from .shapes import KERNELS
 
 # -- workloads ---------------------------------------------------------------------------------------------------------
@@ -55,15 +55,7 @@ def wave_to_host(steps: int = 640, side: int = 256) -> Graph:
 
 
 def batches(count: int = 8, nbytes: int = 64 << 20, buffers: int = 0) -> Graph:
-    """Return batches that are copied in, computed and copied out.
-
-    Parameters
-    ----------
-    count, nbytes : int
-        Batches, and bytes of each.
-    buffers : int
-        Batches that have device memory at the same time; 0 for all of them.
-    """
+    """Return batches that are copied in, computed and copied out, `buffers` of them (or all) at the same time."""
     n = nbytes // 4
     buffers = buffers or count
     g = Graph("batches")
@@ -146,27 +138,16 @@ def link_limit(runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
             runtime.host_free(pointer)
 
 
-def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
-    """Return a function that issues an explicit Executable's kernels and copies in turn from C++, waiting after each copy.
-
-    The Executable's steps must be one kernel and one copy to the host, again and again, with every copy done by the copy engine.
-
-    Raises
-    ------
-    Skipped
-        If there is no compiler, or the runtime has no C functions.
-    """
-    runtime, program = exe.runtime, exe._program
-    assert program is not None
-    by_name = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+def synchronous_loop(exe: Executable) -> Run:
+    """Return what issues an Executable's kernels and copies, which take turns, from C++, and waits after each copy."""
+    runtime, by_name = exe.runtime, operations_of(exe)
     operations = [by_name[name] for name in exe.workflow.index]
     launches = [o for o in operations if isinstance(o, Launch)]
     copies = [o for o in operations if isinstance(o, Copy1D)]
     if len(launches) != len(copies) or len(launches) + len(copies) != len(operations):
         raise Skipped("the loop takes a kernel and a copy in turn")
     library, count = peer_library(), len(launches)
-    tasks = [Task("", o.function, o.grid, o.block, o.packer.unpack(o.packed), o.packer.signature, (), 0) for o in launches]
-    arguments = Arguments(tasks)
+    arguments = Arguments([Task.of(o) for o in launches])
     pointers = ctypes.c_void_p * count
     functions, tables = pointers(*(o.function for o in launches)), pointers(*arguments.tables)
     dst, src = pointers(*(o.dst for o in copies)), pointers(*(o.src for o in copies))
@@ -175,76 +156,49 @@ def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
     is_hip = runtime.target.platform != "nvidia"
     copy = address_of(runtime, "hipMemcpyAsync" if is_hip else "cuMemcpyAsync")
     launch, wait = address_of(runtime, "hipModuleLaunchKernel"), address_of(runtime, "hipStreamSynchronize")
-    stream = exe.stream
+    calls = launch, copy, int(is_hip), wait, exe.stream
+    work = count, functions, shapes.ctypes.data, tables, dst, src, nbytes.ctypes.data
 
     def once() -> float:
         total = ctypes.c_double()
-        code = library.peer_synchronous_loop(
-            launch,
-            copy,
-            int(is_hip),
-            wait,
-            ctypes.c_void_p(stream),
-            ctypes.c_size_t(count),
-            functions,
-            shapes.ctypes.data_as(ctypes.c_void_p),
-            tables,
-            dst,
-            src,
-            nbytes.ctypes.data_as(ctypes.c_void_p),
-            ctypes.byref(total),
-        )
-        if code:
-            raise HipGraphError(f"the synchronous loop ended with error {code}")
+        require_good(library.peer_synchronous_loop(*calls, *work, ctypes.byref(total)))
         return total.value
 
-    once.arguments = arguments  # type: ignore[attr-defined]  # the tables live as long as the function
-    return once
+    def run(repeats: int) -> Times:
+        times = [once() for _ in range(repeats)]
+        return Times(times, times)
+
+    run.kept = arguments, shapes, nbytes  # type: ignore[attr-defined]  # they live as long as the function
+    return run
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _run_us(exe: Executable) -> float:
-    return repeat_us(exe.run, 1)[0]
+def _medians(contestants: Mapping[str, Run | Executable], repeats: int) -> dict[str, float]:
+    """Let all run in turns; return the median microseconds of each until done."""
+    return {name: times.medians[1] for name, times in race(contestants, repeats, math.inf).items()}
 
 
-def _race(contestants: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """Let the contestants run in turns; return the median microseconds of each."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for contestant in contestants.values():
-        contestant()  # warm
-    for _ in range(repeats):
-        for name, contestant in contestants.items():
-            times[name].append(contestant())
-    return {name: percentile(found, 50) for name, found in times.items()}
+def _backends(graph: Graph) -> dict[str, tuple[Graph, dict[str, Any]]]:
+    return {name: (graph, {"backend": name}) for name in ("serial", "streams", "capture", "explicit")}
 
 
-def _ways(graph: Graph, runtime: Runtime, ways: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Executable]:
-    opened: dict[str, Executable] = {}
-    try:
-        for name, backend, options in ways:
-            opened[name] = graph.compile(runtime=runtime, backend=backend, check=False, **options)  # type: ignore[arg-type]
-    except BaseException:
-        for exe in opened.values():
-            exe.close()
-        raise
-    return opened
-
-
-_BACKENDS: Final = tuple((name, name, dict[str, Any]()) for name in ("serial", "streams", "capture", "explicit"))
+def _add_times(result: Result, what: str, limit_us: float, medians: dict[str, float], note: str = "") -> None:
+    result.add(f"{what}: the link's limit", limit_us / 1e3, "ms", None, note)
+    for name, us in medians.items():
+        result.add(f"{what}: {name}", us / 1e3, "ms")
 
 
 def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side: int, repeats: int) -> None:
     graph = wave_to_host(steps, side)
     nbytes = steps * side * side * 4
-    ways = (*_BACKENDS, ("explicit, join=False", "explicit", {"join": False}))
-    opened = _ways(graph, runtime, ways)
-    try:
-        contestants: dict[str, Callable[[], float]] = {name: functools.partial(_run_us, exe) for name, exe in opened.items()}
+    apart = "explicit, join=False"
+    with compiled(runtime, {**_backends(graph), apart: (graph, {"join": False})}) as opened:
+        runs: dict[str, Run | Executable] = {**opened}
         loop = "synchronous loop in C++"
         try:
-            contestants[loop] = synchronous_loop_us(opened["explicit, join=False"])
+            runs[loop] = synchronous_loop(opened[apart])
         except Skipped as error:
             result.add(f"wave2d: {loop} left out, the backend serial stands for it", 0.0, "ms", None, str(error))
             loop = "serial"
@@ -252,17 +206,12 @@ def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side
         for name, exe in opened.items():
             if not np.array_equal(expected, _final(exe)):
                 raise HipGraphError(f"wave2d by {name} gives other numbers than serial")
-        medians = _race(contestants, repeats)
-    finally:
-        for exe in opened.values():
-            exe.close()
+        medians = _medians(runs, repeats)
     aimed = runtime.target.platform == "nvidia"
     what, least = f"wave2d {side} x {side}, {steps} steps", link.least_us(0, nbytes)
-    result.add(f"{what}: the link's limit", least / 1e3, "ms", None, f"{nbytes / 1e6:.1f} MB to the host")
-    for name, us in medians.items():
-        result.add(f"{what}: {name}", us / 1e3, "ms")
-    for name in medians:
-        if name in opened and name != "serial":
+    _add_times(result, what, least, medians, f"{nbytes / 1e6:.1f} MB to the host")
+    for name in opened:
+        if name != "serial":
             is_default = name == "explicit" and aimed
             result.add(f"{what}: {name} / the link's limit", medians[name] / least, "x", 1.15 if is_default else None)
             result.add(f"{what}: {name} / {loop}", medians[name] / medians[loop], "x", 0.26 if is_default else None)
@@ -277,21 +226,15 @@ def _final(exe: Executable) -> np.ndarray[Any, Any]:
 
 def _measure_batches(result: Result, runtime: Runtime, link: Link, count: int, nbytes: int, repeats: int) -> None:
     for buffers in (count, 3):
-        opened = _ways(batches(count, nbytes, buffers), runtime, _BACKENDS)
-        try:
+        with compiled(runtime, _backends(batches(count, nbytes, buffers))) as opened:
             for name, exe in opened.items():
                 exe.run()
                 if not np.all(exe.read("result") == 1.0):
                     raise HipGraphError(f"batches by {name} give wrong numbers")
-            medians = _race({name: functools.partial(_run_us, exe) for name, exe in opened.items()}, repeats)
-        finally:
-            for exe in opened.values():
-                exe.close()
+            medians = _medians(opened, repeats)
         least = link.least_us(count * nbytes, count * nbytes)
         what = f"{count} batches of {nbytes / 1e6:.0f} MB, {buffers} buffers"
-        result.add(f"{what}: the link's limit", least / 1e3, "ms", None, "both directions at once")
-        for name, us in medians.items():
-            result.add(f"{what}: {name}", us / 1e3, "ms")
+        _add_times(result, what, least, medians, "both directions at once")
         for name in ("streams", "capture", "explicit"):
             limit = 0.62 if name == "explicit" and buffers == count and runtime.target.platform == "nvidia" else None
             result.add(f"{what}: {name} / serial", medians[name] / medians["serial"], "x", limit)
@@ -299,17 +242,11 @@ def _measure_batches(result: Result, runtime: Runtime, link: Link, count: int, n
 
 
 def _measure_iterations(result: Result, runtime: Runtime, link: Link, count: int, n: int, repeats: int) -> None:
-    opened = _ways(iterations(count, n), runtime, _BACKENDS)
-    try:
-        medians = _race({name: functools.partial(_run_us, exe) for name, exe in opened.items()}, repeats)
-    finally:
-        for exe in opened.values():
-            exe.close()
+    with compiled(runtime, _backends(iterations(count, n))) as opened:
+        medians = _medians(opened, repeats)
     what = f"{count} iterations over 2 x {n} float32"
     # Each array comes back before it goes in again, yet one can go in while the other comes out.
-    result.add(f"{what}: the link's limit", link.least_us(2 * count * n * 4, 2 * count * n * 4) / 1e3, "ms")
-    for name, us in medians.items():
-        result.add(f"{what}: {name}", us / 1e3, "ms")
+    _add_times(result, what, link.least_us(2 * count * n * 4, 2 * count * n * 4), medians)
     for name in ("streams", "capture", "explicit"):
         result.add(f"{what}: {name} / serial", medians[name] / medians["serial"], "x")
 
@@ -325,19 +262,7 @@ def run(
     repeats: int = 20,
     report: Callable[[str], None] = lambda what: None,
 ) -> Result:
-    """Measure all three workloads.
-
-    Parameters
-    ----------
-    steps, side : int
-        Of the wave.
-    batch_bytes : int
-        Bytes of each of the 8 batches.
-    size, count : int
-        Elements of the arrays of the iterations, and how many iterations.
-    large_bytes : int
-        Bytes of the copy that measures the link.
-    """
+    """Measure the link by one large copy, and all three workloads: the wave, 8 batches, and iterations over `size` elements."""
     result = Result("overlap", machine=machine(runtime))
     report("the link's limit")
     with without_gc():

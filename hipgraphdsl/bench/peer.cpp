@@ -57,29 +57,16 @@ EXPORT int peer_build(Create create, AddKernel add, Instantiate instantiate, siz
   return 0;
 }
 
-/// Launch and wait `repeats` times; `set` of the nodes from `begin` to `end` get their other parameters before each launch.
-EXPORT int peer_launch(Launch launch, Wait wait, SetKernel set, void* exec, void* stream, void* const* nodes, size_t begin,
-                       size_t end, const char* params, const char* others, size_t stride, size_t repeats, double* submit_us,
-                       double* total_us) {
+/// Launch `count` graphs one after another, then wait, `repeats` times; nodes `begin` to `end` of the first graph get their other
+/// parameters before each launch.
+EXPORT int peer_launch(Launch launch, Wait wait, SetKernel set, void* const* execs, size_t count, void* stream,
+                       void* const* nodes, size_t begin, size_t end, const char* params, const char* others, size_t stride,
+                       size_t repeats, double* submit_us, double* total_us) {
   for (size_t k = 0; k < repeats; ++k) {
     const char* from = k % 2 ? params : others;
     double start = now_us();
     for (size_t i = begin; i < end; ++i)
-      if (int code = set(exec, nodes[i], from + i * stride)) return code;
-    if (int code = launch(exec, stream)) return code;
-    double returned = now_us();
-    if (int code = wait(stream)) return code;
-    submit_us[k] = returned - start;
-    total_us[k] = now_us() - start;
-  }
-  return 0;
-}
-
-/// Launch `count` graphs one after another, then wait, `repeats` times.
-EXPORT int peer_launch_all(Launch launch, Wait wait, void* const* execs, size_t count, void* stream, size_t repeats,
-                           double* submit_us, double* total_us) {
-  for (size_t k = 0; k < repeats; ++k) {
-    double start = now_us();
+      if (int code = set(execs[0], nodes[i], from + i * stride)) return code;
     for (size_t i = 0; i < count; ++i)
       if (int code = launch(execs[i], stream)) return code;
     double returned = now_us();

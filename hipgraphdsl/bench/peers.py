@@ -10,6 +10,7 @@ import bisect
 import contextlib
 import ctypes
 import functools
+import itertools
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..backends.operations import Launch
+from ..backends.operations import Launch, Operation
 from ..errors import HipError, RuntimeUnavailable
 from ..executable import Executable
 from ..kernels import ArgumentPacker, Signature
@@ -30,7 +31,7 @@ from ..planning import make_plan
 from ..runtimes.base import Runtime
 from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
 from ..runtimes.data import Dim3
-from .measure import clock_us, launch_times_us
+from .measure import Run, Times, launch_times_us
 
 _MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others
 
@@ -52,44 +53,46 @@ class Task:
     deps: tuple[int, ...]
     lane: int
 
+    @classmethod
+    def of(cls, launch: Launch, kernel: str = "", deps: tuple[int, ...] = (), lane: int = 0) -> Task:
+        """Return a launch of an Executable."""
+        packer = launch.packer
+        return cls(kernel, launch.function, launch.grid, launch.block, packer.unpack(launch.packed), packer.signature, deps, lane)
+
     def changed(self) -> Task:
         """Return the same launch with another last argument."""
         if not self.signature.parameters or self.signature.parameters[-1].pointer:
             return self
         return replace(self, values=(*self.values[:-1], self.values[-1] - 1))
 
+    def converted(self, pointer: Callable[[int], Any], number: Callable[[int], Any]) -> tuple[Any, ...]:
+        """Return the arguments as another library takes them."""
+        return tuple((pointer if p.pointer else number)(v) for v, p in zip(self.values, self.signature.parameters))
+
+
+def operations_of(exe: Executable) -> dict[str, Operation]:
+    """Return what each node of an Executable does, by name."""
+    program = exe._program
+    assert program is not None
+    return {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+
 
 @dataclass
 class Work:
-    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory.
-
-    Attributes
-    ----------
-    arrays : dict of int to int
-        Bytes of the arrays, by address.
-    """
+    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory."""
 
     runtime: Runtime
     source: str
     tasks: tuple[Task, ...]
     lanes: int
-    arrays: dict[int, int]
-    clock_costs_us: float = field(default_factory=clock_us)
+    arrays: dict[int, int]  # bytes by address
     _streams: list[int] = field(default_factory=list)
     _bases: list[int] = field(default_factory=list)
 
     @staticmethod
     def of(exe: Executable) -> Work:
-        """Take an explicit Executable's operations in the declared shape.
-
-        Raises
-        ------
-        Skipped
-            If a node is no kernel launch, or the kernels are of several sources.
-        """
-        program = exe._program
-        assert program is not None
-        operations = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
+        """Take an explicit Executable's operations in the declared shape; refuse all but kernels of one source."""
+        operations = operations_of(exe)
         declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
         sources, tasks = set(), []
         for step in declared.steps:
@@ -97,18 +100,7 @@ class Work:
             if not isinstance(operation, Launch) or not isinstance(step.node, KernelNode):
                 raise Skipped("peers run kernels only")
             sources.add(step.node.kernel.module.source)
-            tasks.append(
-                Task(
-                    step.node.kernel.name,
-                    operation.function,
-                    operation.grid,
-                    operation.block,
-                    operation.packer.unpack(operation.packed),
-                    operation.packer.signature,
-                    step.deps,
-                    step.lane,
-                )
-            )
+            tasks.append(Task.of(operation, step.node.kernel.name, step.deps, step.lane))
         if len(sources) != 1:
             raise Skipped("peers run the kernels of one source")
         arrays = {memory.pointer: memory.array.nbytes for memory in exe._own.memory.arrays.values()}
@@ -145,13 +137,7 @@ class Work:
 
 
 class Peer(ABC):
-    """A graph that another library built.
-
-    Attributes
-    ----------
-    lower_us, instantiate_us : float
-        Time of building the graph and of instantiating it, in microseconds.
-    """
+    """A graph that another library built, and the microseconds of building and of instantiating it."""
 
     name: str
     lower_us = 0.0
@@ -161,11 +147,11 @@ class Peer(ABC):
     def __init__(self, work: Work) -> None: ...
 
     @abstractmethod
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
-        """Launch and wait so many times; return the microseconds to submit and until done."""
+    def run(self, repeats: int) -> Times:
+        """Launch and wait so many times."""
 
-    def update(self, count: int, repeats: int) -> list[float] | None:
-        """Give `count` nodes another argument and launch, so many times; return the microseconds to submit, None if it cannot."""
+    def updating(self, chosen: range) -> Run | None:
+        """Return what gives some nodes another argument and launches; None if it cannot."""
         return None
 
     @abstractmethod
@@ -177,41 +163,74 @@ class Arguments:
     """Tables of pointers to the arguments of every task, which live as long as this object."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self._packers = []
-        self.tables = []
-        for task in tasks:
-            packer = ArgumentPacker(task.signature)
-            self._packers.append(packer)
-            self.tables.append(packer.place(packer.pack(task.values)))
+        self._packers = [ArgumentPacker(task.signature) for task in tasks]
+        self.tables = [packer.place(packer.pack(task.values)) for packer, task in zip(self._packers, tasks)]
+
+    @classmethod
+    def of(cls, work: Work) -> tuple[Arguments, Arguments]:
+        """Return the arguments of all tasks, and the others that they change to."""
+        return cls(work.tasks), cls([task.changed() for task in work.tasks])
 
 
 # -- C++ ---------------------------------------------------------------------------------------------------------------
 
 
+def cpp_library(source: str, stem: str, what: str, options: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
+    """Return a C++ program as a library, built on first use."""
+    return ctypes.CDLL(str(build(find_compiler(), source, options, stem=stem, what=what)))
+
+
 @functools.cache
 def peer_library() -> ctypes.CDLL:
-    """Return the C++ peer, built on first use.
-
-    Raises
-    ------
-    Skipped
-        If no compiler is there.
-    """
+    """Return the C++ peer, built on first use; Skipped without a compiler."""
     source = (Path(__file__).parent / "peer.cpp").read_text(encoding="utf-8")
     try:
-        library = ctypes.CDLL(str(build(find_compiler(), source, ("-O2",), stem="peer", what="the C++ peer")))
+        library = cpp_library(source, "peer", "the C++ peer")
     except (RuntimeUnavailable, BuildFailed, OSError) as error:
         raise Skipped(f"C++ needs a compiler: {error}") from None
+    at, size = ctypes.c_void_p, ctypes.c_size_t
     library.peer_clock_us.restype = ctypes.c_double
+    library.peer_build.argtypes = [at, at, at, size, at, size, *[at] * 8]
+    library.peer_launch.argtypes = [at, at, at, at, size, at, at, size, size, at, at, size, size, at, at]
+    library.peer_synchronous_loop.argtypes = [at, at, ctypes.c_int, at, at, size, *[at] * 7]
     return library
 
 
-def address_of(runtime: Runtime, api: str) -> ctypes.c_void_p:
+def address_of(runtime: Runtime, api: str) -> int:
     """Return the address of a C function of the runtime's library, by HIP's name or the platform's."""
     library = getattr(runtime, "_hip", None)
     if library is None:
         raise Skipped(f"runtime {runtime.name!r} has no C functions")
-    return ctypes.cast(getattr(library, api), ctypes.c_void_p)
+    return ctypes.cast(getattr(library, api), ctypes.c_void_p).value or 0
+
+
+def require_good(code: int) -> None:
+    """Raise what a function of the C++ peer returned, if it is no success."""
+    if code:
+        raise HipError("the C++ peer", code, f"error {code}")
+
+
+class CppLaunches:
+    """Launches graphs one after another from C++, and takes the times there."""
+
+    def __init__(self, runtime: Runtime, graphs: Sequence[int], stream: int) -> None:
+        self._library = peer_library()
+        apis = ("hipGraphLaunch", "hipStreamSynchronize", "hipGraphExecKernelNodeSetParams")
+        self._calls = [address_of(runtime, api) for api in apis]
+        self._graphs = (ctypes.c_void_p * len(graphs))(*graphs)
+        self._stream = stream
+        self._clock_costs_us = self._library.peer_clock_us()
+
+    def run(
+        self, repeats: int, nodes: Any = None, chosen: range = range(0), params: tuple[bytes, bytes] = (b"", b""), stride: int = 0
+    ) -> Times:
+        """Launch and wait so many times; chosen nodes of the first graph get one and the other of `params` in turns before."""
+        submit, total = np.zeros(repeats), np.zeros(repeats)
+        graphs = self._graphs, len(self._graphs), self._stream
+        changes = nodes, chosen.start, chosen.stop, *params, stride
+        times = submit.ctypes.data, total.ctypes.data
+        require_good(self._library.peer_launch(*self._calls, *graphs, *changes, repeats, *times))
+        return Times(*(np.maximum(0.0, found - self._clock_costs_us).tolist() for found in (submit, total)))
 
 
 class Cpp(Peer):
@@ -220,92 +239,40 @@ class Cpp(Peer):
     name = "C++"
 
     def __init__(self, work: Work) -> None:
-        self._library, self._runtime, self._tasks = peer_library(), work.runtime, work.tasks
-        self._calls = {
-            api: address_of(work.runtime, api)
-            for api in (
-                "hipGraphCreate",
-                "hipGraphAddKernelNode",
-                "hipGraphInstantiateWithFlags",
-                "hipGraphLaunch",
-                "hipStreamSynchronize",
-                "hipGraphExecKernelNodeSetParams",
-            )
-        }
-        self._arguments = Arguments(work.tasks), Arguments([task.changed() for task in work.tasks])
-        self._params, self._others = (
-            [work.runtime.kernel_params(t.function, t.grid, t.block, 0, table) for t, table in zip(work.tasks, arguments.tables)]
+        library, runtime, count = peer_library(), work.runtime, len(work.tasks)
+        calls = [address_of(runtime, f"hipGraph{what}") for what in ("Create", "AddKernelNode", "InstantiateWithFlags")]
+        self._runtime = runtime
+        self._arguments = Arguments.of(work)
+        params, others = (
+            [runtime.kernel_params(t.function, t.grid, t.block, 0, table) for t, table in zip(work.tasks, arguments.tables)]
             for arguments in self._arguments
         )
-        if not self._params[0]:
-            raise Skipped(f"runtime {work.runtime.name!r} does not say how it lays out a kernel's parameters")
-        self._stride = len(self._params[0])
-        self._packed, self._packed_others = b"".join(self._params), b"".join(self._others)
-        (self._stream,) = work.streams(1)
-        self._clock_costs_us = self._library.peer_clock_us()
+        if not params[0]:
+            raise Skipped(f"runtime {runtime.name!r} does not say how it lays out a kernel's parameters")
+        self._stride = len(params[0])
+        self._params = b"".join(params), b"".join(others)
         counts = [len(task.deps) for task in work.tasks]
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uintp)
         deps = np.array([d for task in work.tasks for d in task.deps] or [0], dtype=np.uintp)
-        count = len(work.tasks)
         self._nodes = (ctypes.c_void_p * count)()
         scratch = (ctypes.c_void_p * (max(counts) + 1))()
         graph, handle, add_us, instantiate_us = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_double(), ctypes.c_double()
-        code = self._library.peer_build(
-            self._calls["hipGraphCreate"],
-            self._calls["hipGraphAddKernelNode"],
-            self._calls["hipGraphInstantiateWithFlags"],
-            ctypes.c_size_t(count),
-            self._packed,
-            ctypes.c_size_t(self._stride),
-            first.ctypes.data_as(ctypes.c_void_p),
-            deps.ctypes.data_as(ctypes.c_void_p),
-            ctypes.byref(graph),
-            ctypes.byref(handle),
-            self._nodes,
-            scratch,
-            ctypes.byref(add_us),
-            ctypes.byref(instantiate_us),
-        )
-        self._check(code)
-        self._graph, self._exec = graph, handle
+        given = count, self._params[0], self._stride, first.ctypes.data, deps.ctypes.data
+        graphs, times = map(ctypes.byref, (graph, handle)), map(ctypes.byref, (add_us, instantiate_us))
+        require_good(library.peer_build(*calls, *given, *graphs, self._nodes, scratch, *times))
+        self._graph, self._exec = graph.value or 0, handle.value or 0
         self.lower_us, self.instantiate_us = add_us.value, instantiate_us.value
+        self._launches = CppLaunches(runtime, [self._exec], *work.streams(1))
 
-    def _check(self, code: int) -> None:
-        if code:
-            raise HipError("the C++ peer", code, f"error {code}")
+    def run(self, repeats: int) -> Times:
+        return self._launches.run(repeats)
 
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
-        return self._run(0, 0, repeats)
-
-    def _run(self, begin: int, end: int, repeats: int) -> tuple[list[float], list[float]]:
-        submit, total = np.zeros(repeats), np.zeros(repeats)
-        code = self._library.peer_launch(
-            self._calls["hipGraphLaunch"],
-            self._calls["hipStreamSynchronize"],
-            self._calls["hipGraphExecKernelNodeSetParams"],
-            self._exec,
-            ctypes.c_void_p(self._stream),
-            self._nodes,
-            ctypes.c_size_t(begin),
-            ctypes.c_size_t(end),
-            self._packed,
-            self._packed_others,
-            ctypes.c_size_t(self._stride),
-            ctypes.c_size_t(repeats),
-            submit.ctypes.data_as(ctypes.c_void_p),
-            total.ctypes.data_as(ctypes.c_void_p),
-        )
-        self._check(code)
-        times: list[list[float]] = [np.maximum(0.0, t - self._clock_costs_us).tolist() for t in (submit, total)]
-        return times[0], times[1]
-
-    def update(self, count: int, repeats: int) -> list[float] | None:
-        begin = len(self._tasks) // 2 if count == 1 else 0
-        return self._run(begin, begin + count, repeats)[0]
+    def updating(self, chosen: range) -> Run:
+        return functools.partial(self._launches.run, nodes=self._nodes, chosen=chosen, params=self._params, stride=self._stride)
 
     def close(self) -> None:
-        self._runtime.graph_exec_destroy(self._exec.value or 0)
-        self._runtime.graph_destroy(self._graph.value or 0)
+        self._runtime.graph_exec_destroy(self._exec)
+        self._runtime.graph_destroy(self._graph)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -327,8 +294,8 @@ class PythonPeer(Peer):
     def build(self, work: Work) -> None:
         """Build the graph, and note `lower_us`, `instantiate_us` and `launch`."""
 
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
-        return launch_times_us(self.launch, self._wait, repeats, self._work.clock_costs_us)
+    def run(self, repeats: int) -> Times:
+        return launch_times_us(self.launch, self._wait, repeats)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[Callable[[], None]]:
@@ -349,7 +316,7 @@ class CudaBindings(PythonPeer):
         from cuda.bindings import driver
 
         self._driver = driver
-        self._arguments = Arguments(work.tasks), Arguments([task.changed() for task in work.tasks])
+        self._arguments = Arguments.of(work)
         self._nodes: list[Any] = []
         with self.timed() as built:
             self._graph = self._ok(driver.cuGraphCreate(0))
@@ -374,22 +341,20 @@ class CudaBindings(PythonPeer):
             raise HipError("cuda-bindings", int(returned[0]), str(returned[0]))
         return returned[1] if len(returned) > 1 else None
 
-    def update(self, count: int, repeats: int) -> list[float] | None:
-        begin = len(self._nodes) // 2 if count == 1 else 0
-        chosen = range(begin, begin + count)
-        sets = [
+    def updating(self, chosen: range) -> Run:
+        given, others = (
             [(self._nodes[i], self._params(self._work.tasks[i], arguments.tables[i])) for i in chosen]
             for arguments in self._arguments
-        ]
-        turn = iter(range(repeats))
+        )
+        turns = itertools.cycle((others, given))
         set_params, handle = self._driver.cuGraphExecKernelNodeSetParams, self._exec
 
         def launch() -> None:
-            for node, params in sets[(next(turn) + 1) % 2]:
+            for node, params in next(turns):
                 set_params(handle, node, params)
             self.launch()
 
-        return launch_times_us(launch, self._wait, repeats, self._work.clock_costs_us)[0]
+        return functools.partial(launch_times_us, launch, self._wait)
 
     def close(self) -> None:
         self._ok(self._driver.cuGraphExecDestroy(self._exec))
@@ -399,26 +364,35 @@ class CudaBindings(PythonPeer):
 class CapturingPeer(PythonPeer):
     """A peer that captures what it issues on one stream for each chain, with events between them."""
 
-    def capture(self, launch: Callable[[int, int], None], record: Callable[[int], Any], wait: Callable[[int, Any], None]) -> None:
-        """Issue every task: `launch(task, lane)`, `record(lane)` returns an event, `wait(lane, event)`."""
-        tasks = self._work.tasks
+    streams: list[Any]
+    new_event: Callable[[], Any]
+
+    def record(self, lane: int) -> Any:
+        """Return an event behind what a lane has been given."""
+        event = self.new_event()
+        event.record(self.streams[lane])
+        return event
+
+    def capture(self, launch: Callable[[int, int], None]) -> None:
+        """Issue every task by `launch(task, lane)`."""
+        tasks, streams = self._work.tasks, self.streams
         crossing = {d for task in tasks for d in task.deps if tasks[d].lane != task.lane}
         events: dict[int, Any] = {}
         begun = {0}
-        fork = record(0) if self._work.lanes > 1 else None
+        fork = self.record(0) if self._work.lanes > 1 else None
         for i, task in enumerate(tasks):
             lane = task.lane
             if lane not in begun:
                 begun.add(lane)
-                wait(lane, fork)
+                streams[lane].wait_event(fork)
             for d in task.deps:
                 if tasks[d].lane != lane:
-                    wait(lane, events[d])
+                    streams[lane].wait_event(events[d])
             launch(i, lane)
             if i in crossing:
-                events[i] = record(lane)
+                events[i] = self.record(lane)
         for lane in sorted(begun - {0}):
-            wait(0, record(lane))
+            streams[0].wait_event(self.record(lane))
 
 
 class Cupy(CapturingPeer):
@@ -433,13 +407,11 @@ class Cupy(CapturingPeer):
         module = cupy.RawModule(code=work.source)
         functions = {name: module.get_function(name) for name in work.kernels}
         calls = [
-            (
-                functools.partial(functions[task.kernel], task.grid, task.block),
-                tuple(np.uint64(v) if p.pointer else np.int32(v) for v, p in zip(task.values, task.signature.parameters)),
-            )
+            (functools.partial(functions[task.kernel], task.grid, task.block), task.converted(np.uint64, np.int32))
             for task in work.tasks
         ]
-        streams = [cupy.cuda.ExternalStream(handle) for handle in work.streams(work.lanes)]
+        streams = self.streams = [cupy.cuda.ExternalStream(handle) for handle in work.streams(work.lanes)]
+        self.new_event = functools.partial(cupy.cuda.Event, disable_timing=True)
         several = work.lanes > 1
 
         def launch(i: int, lane: int) -> None:
@@ -447,14 +419,6 @@ class Cupy(CapturingPeer):
                 streams[lane].use()
             call, args = calls[i]
             call(args)
-
-        def record(lane: int) -> Any:
-            event = cupy.cuda.Event(disable_timing=True)
-            event.record(streams[lane])
-            return event
-
-        def wait(lane: int, event: Any) -> None:
-            streams[lane].wait_event(event)
 
         before = cupy.cuda.get_current_stream()
         streams[0].use()
@@ -465,17 +429,18 @@ class Cupy(CapturingPeer):
             with self.timed() as built:
                 streams[0].begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
                 try:
-                    self.capture(launch, record, wait)
+                    self.capture(launch)
                     built()
                 finally:
                     self._graph = streams[0].end_capture()
         finally:
             before.use()
         self.launch = functools.partial(self._graph.launch, streams[0])
-        self._keep = (module, streams, calls)
+        self._keep = (module, calls)
 
     def close(self) -> None:
-        del self.launch, self._graph, self._keep  # modules go while their context is there, not when the process ends
+        # Modules go while their context is there, not when the process ends.
+        del self.launch, self._graph, self._keep, self.streams
 
 
 class Torch(CapturingPeer):
@@ -499,29 +464,14 @@ class Torch(CapturingPeer):
             base, offset = work.array_at(address)
             return tensors[base][offset // 4 :]
 
-        calls = [
-            (
-                kernels[task.kernel],
-                task.grid,
-                task.block,
-                [tensor_at(v) if p.pointer else v for v, p in zip(task.values, task.signature.parameters)],
-            )
-            for task in work.tasks
-        ]
-        streams = [torch.cuda.ExternalStream(handle, device=device) for handle in work.streams(work.lanes)]
+        calls = [(kernels[task.kernel], task.grid, task.block, list(task.converted(tensor_at, int))) for task in work.tasks]
+        streams = self.streams = [torch.cuda.ExternalStream(handle, device=device) for handle in work.streams(work.lanes)]
+        self.new_event = torch.cuda.Event
         torch.cuda.synchronize(device)
 
         def launch(i: int, lane: int) -> None:
             kernel, grid, block, args = calls[i]
             kernel(grid, block, args, 0, streams[lane])
-
-        def record(lane: int) -> Any:
-            event = torch.cuda.Event()
-            event.record(streams[lane])
-            return event
-
-        def wait(lane: int, event: Any) -> None:
-            streams[lane].wait_event(event)
 
         for i in work.first_uses:
             launch(i, 0)
@@ -530,18 +480,17 @@ class Torch(CapturingPeer):
         with torch.cuda.stream(streams[0]), self.timed() as built:
             self._graph.capture_begin(capture_error_mode="relaxed")
             try:
-                self.capture(launch, record, wait)
+                self.capture(launch)
                 built()
             finally:
                 self._graph.capture_end()
         self._before = torch.cuda.current_stream(device)
         self._set_stream = torch.cuda.set_stream
-        self._stream = streams[0]
         self.launch = self._graph.replay
-        self._keep = (kernels, tensors, calls, streams)
+        self._keep = (kernels, tensors, calls)
 
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
-        self._set_stream(self._stream)  # a replay goes to torch's current stream
+    def run(self, repeats: int) -> Times:
+        self._set_stream(self.streams[0])  # a replay goes to torch's current stream
         try:
             return super().run(repeats)
         finally:
@@ -550,7 +499,7 @@ class Torch(CapturingPeer):
     def close(self) -> None:
         del self.launch
         self._graph.reset()
-        del self._graph, self._stream, self._before, self._set_stream, self._keep
+        del self._graph, self._before, self._set_stream, self._keep, self.streams
 
 
 class CudaCore(PythonPeer):
@@ -567,16 +516,13 @@ class CudaCore(PythonPeer):
         module = ObjectCode.from_cubin(code.image)
         kernels = {name: module.get_kernel(code.lowered.get(name, name)) for name in work.kernels}
         calls = [
-            (
-                LaunchConfig(grid=task.grid, block=task.block),
-                kernels[task.kernel],
-                tuple(int(v) if p.pointer else np.int32(v) for v, p in zip(task.values, task.signature.parameters)),
-            )
+            (LaunchConfig(grid=task.grid, block=task.block), kernels[task.kernel], task.converted(int, np.int32))
             for task in work.tasks
         ]
         stream = Stream.from_handle(work.streams(1)[0])
         for i in work.first_uses:
-            launch(stream, calls[i][0], calls[i][1], *calls[i][2])
+            config, kernel, args = calls[i]
+            launch(stream, config, kernel, *args)
         stream.sync()
         if work.lanes == 1:
             with self.timed() as built:
@@ -617,13 +563,7 @@ PEERS: Final[tuple[type[Peer], ...]] = (Cpp, CudaBindings, Cupy, Torch, CudaCore
 
 
 def open_peer(kind: type[Peer], work: Work) -> Peer:
-    """Build a peer's graph and launch it once.
-
-    Raises
-    ------
-    Skipped
-        If the library is not installed, or fails in any way; says how.
-    """
+    """Build a peer's graph and launch it once; Skipped says how the library is missing or fails."""
     peer: Peer | None = None
     try:
         peer = kind(work)

@@ -7,32 +7,24 @@ the host and the device, and whether an eager step in one lane holds up the othe
 from __future__ import annotations
 
 import argparse
-import ctypes
-import functools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .lanes import iterations_for
-from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, number, percentile, reporting, without_gc
-from .peers import Skipped, address_of, peer_library
+from .measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
+from .peers import CppLaunches, Skipped
 from .shapes import KERNELS
 
 _SEGMENTS: Final = (1, 2, 4, 8, 16)
 _KERNELS: Final = (1, 20)
-_ROUNDS: Final = 10
 _LANES: Final = 4
-
-Launches = Callable[[int], tuple[list[float], list[float]]]
-"""Launches and waits so many times; returns the microseconds to submit and until done."""
 
 _COLUMNS: Final = (
     Column("what", "what"),
@@ -85,13 +77,7 @@ def counting(passes: int, decide: Literal["device", "host"], check_every: int) -
 
 
 def beside(kernels: int, steps: int, eager: bool) -> Graph:
-    """Return chains of kernels side by side, with or without an empty eager step in the middle of the first.
-
-    Parameters
-    ----------
-    steps : int
-        Of the arithmetic of each kernel.
-    """
+    """Return chains of kernels side by side, with or without an empty eager step in the middle of the first."""
     g = Graph("beside")
     for lane in range(_LANES):
         x, y = (g.device_array(f"{name}{lane}", np.zeros(32, "float32")) for name in "xy")
@@ -107,56 +93,6 @@ def beside(kernels: int, steps: int, eager: bool) -> Graph:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _ours(exe: Executable) -> Launches:
-    return functools.partial(launch_times_us, exe.launch, exe.synchronize, clock_costs_us=clock_us())
-
-
-def _native(exe: Executable) -> Launches:
-    """Return what launches an Executable's graphs one after another from C++.
-
-    Raises
-    ------
-    Skipped
-        If there is no compiler, or the runtime has no C functions.
-    """
-    library, handles = peer_library(), exe.handles
-    launch, wait = address_of(exe.runtime, "hipGraphLaunch"), address_of(exe.runtime, "hipStreamSynchronize")
-    graphs = (ctypes.c_void_p * len(handles))(*handles)
-    clock_costs_us = library.peer_clock_us()
-
-    def run(repeats: int) -> tuple[list[float], list[float]]:
-        submit, total = np.zeros(repeats), np.zeros(repeats)
-        code = library.peer_launch_all(
-            launch,
-            wait,
-            graphs,
-            ctypes.c_size_t(len(handles)),
-            ctypes.c_void_p(exe.stream),
-            ctypes.c_size_t(repeats),
-            submit.ctypes.data_as(ctypes.c_void_p),
-            total.ctypes.data_as(ctypes.c_void_p),
-        )
-        if code:
-            raise HipGraphError(f"launching graphs from C++ ended with error {code}")
-        times: list[list[float]] = [np.maximum(0.0, t - clock_costs_us).tolist() for t in (submit, total)]
-        return times[0], times[1]
-
-    return run
-
-
-def _race(contestants: Sequence[Launches], repeats: int) -> list[tuple[float, float]]:
-    """Let the contestants launch in turns; return the medians of each until submitted and until done."""
-    for run in contestants:
-        run(3)
-    times: list[tuple[list[float], list[float]]] = [([], []) for _ in contestants]
-    rounds = min(_ROUNDS, repeats)
-    for _ in range(rounds):
-        for kept, run in zip(times, contestants):
-            for all_of, some in zip(kept, run(repeats // rounds)):
-                all_of += some
-    return [(percentile(submit, 50), percentile(total, 50)) for submit, total in times]
-
-
 def _add(
     sheet: Sheet, what: str, us: float, against: str, base_us: float | None, limit: float | None, unit: str, **more: Any
 ) -> None:
@@ -169,25 +105,25 @@ def _add(
 
 def _measure_segments(sheet: Sheet, runtime: Runtime, counts: Sequence[int], kernels: int, repeats: int) -> None:
     submits: list[tuple[int, float, float | None]] = []
+    size = {"kernels": kernels, "group": f"{kernels} kernels"}
     for count in counts:
         with in_turn(count, kernels).compile(runtime=runtime, check=False) as exe:
-            contestants = [_ours(exe)]
+            runs: dict[str, Run | Executable] = {"ours": exe}
             try:
-                contestants.append(_native(exe))
+                runs["C++"] = CppLaunches(runtime, exe.handles, exe.stream).run
             except Skipped as error:
-                note = f"left out C++: {error}"
-                sheet.notes += [note] if note not in sheet.notes else []
-            (submit_us, total_us), *native = _race(contestants, repeats)
-        base = native[0] if native else (None, None)
-        submits.append((count, submit_us, base[0]))
-        size = {"segments": count, "kernels": kernels, "group": f"{kernels} kernels"}
-        _add(sheet, "launch until done", total_us, "C++, one after another", base[1], 1.2, "x", **size)
-        _add(sheet, "launch until it returns", submit_us, "C++, one after another", base[0], None, "x", **size)
+                sheet.note(f"left out C++: {error}")
+            found = race(runs, repeats)
+        submit_us, total_us = found["ours"].medians
+        base_submit_us, base_total_us = found["C++"].medians if "C++" in found else (None, None)
+        submits.append((count, submit_us, base_submit_us))
+        against = "C++, one after another"
+        _add(sheet, "launch until done", total_us, against, base_total_us, 1.2, "x", segments=count, **size)
+        _add(sheet, "launch until it returns", submit_us, against, base_submit_us, None, "x", segments=count, **size)
     (few, first_us, first_base), (many, last_us, last_base) = submits[0], submits[-1]
     if many > few:
         base_us = None if first_base is None or last_base is None else (last_base - first_base) / (many - few)
         what, against = "each further segment, with an empty eager step before it", "each further segment in C++"
-        size = {"kernels": kernels, "group": f"{kernels} kernels"}
         _add(sheet, what, (last_us - first_us) / (many - few), against, base_us, 3.0, "us", **size)
 
 
@@ -198,27 +134,21 @@ def _measure_loops(sheet: Sheet, runtime: Runtime, passes: int, repeats: int) ->
         if decide == "device" and not runtime.target.conditional_nodes:
             sheet.notes.append(f"left out the loop by the device: {runtime.target.name} has no conditional nodes")
             continue
-        with ExitStack() as returned:
-            opened = [
-                returned.enter_context(counting(passes, decide, every).compile(runtime=runtime, check=False))
-                for every in (1, passes)
-            ]
-            (_, each_us), (_, once_us) = _race([_ours(exe) for exe in opened], repeats)
+        with compiled(runtime, {str(every): (counting(passes, decide, every), {}) for every in (1, passes)}) as opened:
+            found = race(opened, repeats)
+        each_us, once_us = (found[str(every)].medians[1] / passes for every in (1, passes))
         what = f"a pass of a loop of {passes}, by the {decide}"
-        aim = limit if limited else None
-        _add(sheet, what, each_us / passes, "a pass that nobody looks at", once_us / passes, aim, "us", group="loops")
+        _add(sheet, what, each_us, "a pass that nobody looks at", once_us, limit if limited else None, "us", group="loops")
 
 
 def _measure_lanes(sheet: Sheet, runtime: Runtime, kernels: int, repeats: int) -> None:
     (steps,) = iterations_for(runtime, (20.0,))
-    with ExitStack() as returned:
-        opened = [
-            returned.enter_context(beside(kernels, steps, eager).compile(runtime=runtime, lanes=None, check=False))
-            for eager in (True, False)
-        ]
-        (_, with_us), (_, without_us) = _race([_ours(exe) for exe in opened], repeats)
-        segments = len(opened[0].handles)
+    ways = {name: (beside(kernels, steps, eager), {"lanes": None}) for name, eager in (("with", True), ("without", False))}
+    with compiled(runtime, ways) as opened:
+        found = race(opened, repeats)
+        segments = len(opened["with"].handles)
     what = f"{kernels} kernels in {_LANES} lanes, an eager step in one of them, until done"
+    with_us, without_us = (found[name].medians[1] for name in ways)
     _add(sheet, what, with_us, "without the step", without_us, 1.1, "x", segments=segments, group="lanes")
 
 
@@ -229,15 +159,7 @@ def run(
     repeats: int = 200,
     report: Callable[[str], None] = lambda what: None,
 ) -> Sheet:
-    """Measure all four.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Numbers of segments, in ascending order.
-    passes : int
-        Of the loops, at most 4096.
-    """
+    """Measure all four, with these numbers of segments, in ascending order, and loops of at most 4096 passes."""
     sheet = Sheet("segments", _COLUMNS, machine=machine(runtime))
     with without_gc():
         for kernels in _KERNELS:

@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from ..arrays import DeviceArray
 from ..graph import Graph
-from ..kernels import Kernel, Module
+from ..kernels import Module
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
 """The kernels of all benchmarks."""
 
 
-def kernel(name: str = "empty") -> Kernel:
-    """Return ``"empty"`` or ``"axpy"``."""
-    return KERNELS[name]
+def _array(g: Graph, name: str, n: int = 256) -> DeviceArray:
+    return g.device_array(name, shape=n, dtype="float32")
 
 
-def _arrays(g: Graph, count: int, n: int) -> list[Any]:
-    return [g.device_array(f"a{i}", shape=n, dtype="float32") for i in range(count)]
+def _kernel(g: Graph, what: str, x: DeviceArray, y: DeviceArray, **options: Any) -> None:
+    """Add ``"empty"`` or ``"axpy"``, which reads x and writes y."""
+    n = x.shape[0]
+    g.kernel(KERNELS[what], -(-n // 256), 256, (x, y, n), **options)
 
 
-def chain(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+def chain(nodes: int, what: str = "empty") -> Graph:
     """Return a chain: each node reads what the one before it wrote."""
     g = Graph(f"chain_{nodes}")
-    x, y = _arrays(g, 2, n)
-    k = kernel(what)
+    x, y = _array(g, "a0"), _array(g, "a1")
     for _ in range(nodes):
-        g.kernel(k, -(-n // 256), 256, (x, y, n))
+        _kernel(g, what, x, y)
         x, y = y, x
     return g
 
 
-def layers(nodes: int, width: int = 8, what: str = "empty", n: int = 256) -> Graph:
+def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
     """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
     g = Graph(f"layers_{nodes}")
-    here, there = _arrays(g, 2 * width, n)[:width], None
-    there = [g.arrays[f"a{i}"] for i in range(width, 2 * width)]
-    k = kernel(what)
+    arrays = [_array(g, f"a{i}") for i in range(2 * width)]
+    here, there = arrays[:width], arrays[width:]
     for i in range(nodes):
         j = i % width
-        g.kernel(k, -(-n // 256), 256, (here[j], there[(j + 1) % width], n))
+        _kernel(g, what, here[j], there[(j + 1) % width])
         if j == width - 1:
             here, there = there, here
     return g
@@ -53,62 +54,53 @@ def layers(nodes: int, width: int = 8, what: str = "empty", n: int = 256) -> Gra
 def parallel(nodes: int, width: int = 1 << 30, what: str = "empty", n: int = 256) -> Graph:
     """Return `width` chains side by side; as many as nodes by default, so that all are independent."""
     g = Graph(f"parallel_{nodes}")
-    width = min(width, nodes)
-    sources, targets = _arrays(g, 1, n), [g.device_array(f"y{i}", shape=n, dtype="float32") for i in range(width)]
-    k = kernel(what)
-    for i in range(nodes):
-        g.kernel(k, -(-n // 256), 256, (sources[0], targets[i % width], n))
+    source = _array(g, "a0", n)
+    targets = [_array(g, f"y{i}", n) for i in range(min(width, nodes))]
+    for _, target in zip(range(nodes), cycle(targets)):
+        _kernel(g, what, source, target)
     return g
 
 
-def fan_out(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+def fan_out(nodes: int, what: str = "empty") -> Graph:
     """Return one node whose result all others read."""
     g = Graph(f"fan_out_{nodes}")
-    x = g.device_array("x", shape=n, dtype="float32")
-    k = kernel(what)
-    root = g.device_array("root", shape=n, dtype="float32")
-    g.kernel(k, -(-n // 256), 256, (root, x, n))
+    x = _array(g, "x")
+    _kernel(g, what, _array(g, "root"), x)
     for i in range(nodes - 1):
-        g.kernel(k, -(-n // 256), 256, (x, g.device_array(f"y{i}", shape=n, dtype="float32"), n))
+        _kernel(g, what, x, _array(g, f"y{i}"))
     return g
 
 
-def fan_in(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+def fan_in(nodes: int, what: str = "empty") -> Graph:
     """Return independent nodes and one that follows all of them."""
-    g = parallel(nodes - 1, what=what, n=n) if nodes > 1 else Graph("fan_in_1")
+    g = parallel(nodes - 1, what=what)
     g.name = f"fan_in_{nodes}"
-    out = g.device_array("out", shape=n, dtype="float32")
-    x = g.device_array("x", shape=n, dtype="float32")
-    g.kernel(kernel(what), -(-n // 256), 256, (x, out, n), after=list(g.dag))
+    out, x = _array(g, "out"), _array(g, "x")
+    _kernel(g, what, x, out, after=list(g.dag))
     return g
 
 
-def diamonds(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+def diamonds(nodes: int, what: str = "empty") -> Graph:
     """Return a stack of diamonds: one node, two beside each other, one, two, ..."""
     g = Graph(f"diamonds_{nodes}")
-    a, b, c = _arrays(g, 3, n)
-    k = kernel(what)
-    for i in range(nodes):
-        x, y = ((a, b), (a, c))[i % 3 - 1] if i % 3 else (b, a)
-        g.kernel(k, -(-n // 256), 256, (x, y, n))
+    a, b, c = (_array(g, f"a{i}") for i in range(3))
+    for _, (x, y) in zip(range(nodes), cycle(((b, a), (a, b), (a, c)))):
+        _kernel(g, what, x, y)
     return g
 
 
-def random_layers(nodes: int, what: str = "empty", n: int = 256, seed: int = 0) -> Graph:
+def random_layers(nodes: int, what: str = "empty") -> Graph:
     """Return layers of random width whose nodes read random arrays of the layer before."""
     g = Graph(f"random_{nodes}")
-    rng = random.Random(seed)
-    k = kernel(what)
-    before = [g.device_array("x", shape=n, dtype="float32")]
+    rng = random.Random(0)
+    before = [_array(g, "x")]
     made = 0
     while made < nodes:
         width = min(rng.randint(1, 16), nodes - made)
-        layer = []
-        for _ in range(width):
-            y = g.device_array(f"y{made}", shape=n, dtype="float32")
-            g.kernel(k, -(-n // 256), 256, (rng.choice(before), y, n))
-            layer.append(y)
-            made += 1
+        layer = [_array(g, f"y{i}") for i in range(made, made + width)]
+        for y in layer:
+            _kernel(g, what, rng.choice(before), y)
+        made += width
         before = layer
     return g
 

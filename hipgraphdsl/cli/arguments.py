@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from ..errors import HipGraphError
 from ..target import Target
 from .status import Misuse
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
     from ..planning import Lanes
     from ..sharing import Layout
 
-RUNTIMES = ("auto", "amd", "nvidia", "cpu")
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, with line breaks kept in descriptions and examples."""
 
-LANES_HELP = "auto, measure, declared or a number (default: auto)"
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(110, max(60, Console(stderr=True).width)))
 
 
 def add_workflow(parser: argparse.ArgumentParser) -> None:
@@ -42,16 +46,34 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, what: str) -> None:
+    """Add an option that may be given again and again; `pairs` reads those of NAME=VALUE."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=what)
+
+
 def add_options(parser: argparse.ArgumentParser, example: str) -> None:
     """Add ``--option``, which a format of files takes."""
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help=f"option of that format, e.g. {example}"
-    )
+    add_repeated(parser, "--option", "NAME=VALUE", f"option of that format, e.g. {example}")
 
 
 def add_param(parser: argparse.ArgumentParser, arrays: str = "; of an array parameter @FILE.npy") -> None:
     """Add ``--param``."""
-    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help=f"value of a parameter{arrays}")
+    add_repeated(parser, "--param", "NAME=VALUE", f"value of a parameter{arrays}")
+
+
+def add_target(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--target``, the name of one that exists."""
+    parser.add_argument("--target", type=_target_name, metavar="NAME", help=what)
+
+
+def add_runtime(parser: argparse.ArgumentParser, what: str = "(default: auto)") -> None:
+    """Add ``--runtime``."""
+    parser.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help=what)
+
+
+def add_lanes(parser: argparse.ArgumentParser, what: str = "auto, measure, declared or a number (default: auto)") -> None:
+    """Add ``--lanes``."""
+    parser.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help=what)
 
 
 def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
@@ -73,7 +95,7 @@ def layout(options: argparse.Namespace) -> Layout | None:
     return Layout((options.devices_per_rank,) * options.ranks)
 
 
-def lanes(text: str) -> Lanes:
+def _lanes(text: str) -> Lanes:
     """Read the value of ``--lanes``."""
     if text in ("auto", "measure"):
         return text  # type: ignore[return-value]  # just compared with the literals
@@ -84,7 +106,7 @@ def lanes(text: str) -> Lanes:
     raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 
 
-def target_name(text: str) -> str:
+def _target_name(text: str) -> str:
     """Return the name of a target that exists."""
     try:
         Target.named(text)
@@ -93,16 +115,19 @@ def target_name(text: str) -> str:
     return text
 
 
-def pairs(items: Sequence[str], option: str) -> dict[str, str]:
+def pairs(items: Sequence[str], option: str, read: Callable[[str], Any] = str) -> dict[str, Any]:
     """Split each NAME=VALUE of an option that may be repeated."""
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise Misuse(f"{option} takes NAME=VALUE (got {item!r})")
         if name in found:
             raise Misuse(f"{option} gives {name!r} twice")
-        found[name] = value
+        try:
+            found[name] = read(value)
+        except ValueError:
+            raise Misuse(f"{option} {name} takes a number (got {value!r})") from None
     return found
 
 
@@ -115,14 +140,3 @@ def option_value(text: str) -> Any:
         with suppress(ValueError):
             return kind(text)
     return text
-
-
-def numbers(items: Sequence[str], option: str, kind: Callable[[str], Any]) -> dict[str, Any]:
-    """Split each NAME=NUMBER of an option that may be repeated."""
-    found = {}
-    for name, text in pairs(items, option).items():
-        try:
-            found[name] = kind(text)
-        except ValueError:
-            raise Misuse(f"{option} {name} takes a number (got {text!r})") from None
-    return found

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from ..errors import RuntimeUnavailable
+from .arguments import Help
 from .files import require_place
-from .help import Help
 from .status import GOOD, Misuse
 from .workflows import load_graph
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .arguments import add_repeated
 from .files import require_place, say_written
 from .status import GOOD, Misuse
 
@@ -16,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("program", metavar="FILE", help="the program")
     parser.add_argument("-o", "--output", metavar="FILE", help="the executable (default: FILE without its extension)")
-    parser.add_argument(
-        "--cxx-option", action="append", default=[], metavar="OPTION", help="for the C++ compiler, e.g. --cxx-option=-g"
-    )
+    add_repeated(parser, "--cxx-option", "OPTION", "for the C++ compiler, e.g. --cxx-option=-g")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,9 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
-from ..target import Target
 from ..workflow import Workflow
-from .arguments import add_ranks, add_workflow, layout, target_name
+from .arguments import add_ranks, add_target, add_workflow, layout
 from .files import put, require_place
 from .status import FAULTY, GOOD, Misuse
 from .tables import plain_console, print_part, table
@@ -25,12 +24,7 @@ EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 -
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_workflow(parser)
-    parser.add_argument(
-        "--target",
-        type=target_name,
-        metavar="NAME",
-        help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...",
-    )
+    add_target(parser, "also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...")
     add_ranks(parser, "also show who does what, and what crosses, among N processes")
     parser.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
@@ -44,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if shared is not None and (options.format != "text" or options.output):
         raise Misuse("--ranks prints a table: leave --format and --output out")
     graph = load_graph(options.workflow)
-    report = graph.check(Target.named(options.target) if options.target else None)
+    report = graph.check(options.target)
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:

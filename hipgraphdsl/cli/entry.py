@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from ..errors import HipGraphError, RuntimeUnavailable
 from . import bench, build, check, diff, info, run, schema, show, timeline, verify
-from .help import Help
+from .arguments import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
 
 COMMANDS = {

@@ -17,7 +17,7 @@ from ..errors import HipGraphError
 from ..printed import human_bytes
 from ..runtimes import explain_auto, open_runtime
 from ..target import Target
-from .arguments import add_device, target_name
+from .arguments import add_device, add_target
 from .status import GOOD
 from .tables import plain_console
 
@@ -35,10 +35,7 @@ _PACKAGES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_device(parser)
-    parser.add_argument(
-        "--target", type=target_name, metavar="NAME",
-        help="list the known defects of this target instead, e.g. amd:gfx942@7.2",
-    )  # fmt: skip
+    add_target(parser, "list the known defects of this target instead, e.g. amd:gfx942@7.2")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -17,7 +17,7 @@ from ..export.text import short
 from ..graph import Graph
 from ..printed import counted
 from ..workflow import Workflow
-from .arguments import LANES_HELP, RUNTIMES, add_batch, add_device, add_param, add_workflow, lanes, pairs
+from .arguments import add_batch, add_device, add_lanes, add_param, add_repeated, add_runtime, add_workflow, pairs
 from .files import require_place
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
@@ -41,11 +41,11 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_workflow(parser)
-    parser.add_argument("--runtime", default="auto", choices=RUNTIMES, help="(default: auto)")
+    add_runtime(parser)
     parser.add_argument(
         "--backend", default="explicit", choices=("explicit", "capture", "streams", "serial"), help="(default: explicit)"
     )
-    parser.add_argument("--lanes", type=lanes, default="auto", metavar="N", help=LANES_HELP)
+    add_lanes(parser)
     add_device(parser)
     add_param(parser)
     add_supplies(parser)
@@ -70,12 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on AMD, with --backend capture or streams: let independent kernels of a lane overlap",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
-    parser.add_argument(
-        "--read", action="append", default=[], metavar="NAME", help="print this array (default: host arrays that nodes write)"
-    )
-    parser.add_argument(
-        "--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array to a file afterwards"
-    )
+    add_repeated(parser, "--read", "NAME", "print this array (default: host arrays that nodes write)")
+    add_repeated(parser, "--save", "NAME=FILE.npy", "write an array to a file afterwards")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up waiting after so long")
     parser.add_argument("--ranks", action="store_true", help="share its devices among the processes that mpiexec or srun started")
     parser.add_argument("--profile", action="store_true", help="also measure one launch node by node")
@@ -132,10 +128,7 @@ _OPTIONS: Final = ("backend", "lanes", "device", "watch", "sanitize", "batch", "
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `Graph.compile` takes, without the runtime."""
-    return {
-        **{name: getattr(options, name) for name in _OPTIONS},
-        "check": not options.no_check,
-    }
+    return {**{name: getattr(options, name) for name in _OPTIONS}, "check": not options.no_check}
 
 
 def _launched(

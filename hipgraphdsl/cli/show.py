@@ -16,7 +16,7 @@ from ..export import export_graph, formats, is_known
 from ..export.text import HEADS, row, short
 from ..printed import counted, human_bytes
 from ..workflow import Workflow
-from .arguments import add_options, add_workflow, lanes, option_value, pairs, target_name
+from .arguments import add_lanes, add_options, add_target, add_workflow, option_value, pairs
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
 from .tables import print_part, table
@@ -42,12 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     parser.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    parser.add_argument(
-        "--target", type=target_name, metavar="NAME", help="target of the plan (default: the device that run takes)"
-    )
-    parser.add_argument(
-        "--lanes", type=lanes, default="auto", metavar="N", help="lanes of the plan: auto, declared or a number (default: auto)"
-    )
+    add_target(parser, "target of the plan (default: the device that run takes)")
+    add_lanes(parser, "lanes of the plan: auto, declared or a number (default: auto)")
     parser.add_argument(
         "--rows", type=count_from(0), default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"
     )
@@ -60,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     require_place(options.output)
     graph = load_graph(options.workflow)
     if options.output:
-        given = {name: option_value(value) for name, value in pairs(options.option, "--option").items()}
+        given = pairs(options.option, "--option", option_value)
         if options.backend:
             given["backend"] = options.backend
         export_graph(graph.workflow(), options.output, **given)

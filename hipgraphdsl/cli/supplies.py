@@ -15,7 +15,7 @@ from ..arrays import Parameter
 from ..errors import DeclarationError
 from ..graph import Graph
 from ..workflow import Level, Workflow
-from .arguments import pairs
+from .arguments import add_repeated, pairs
 from .files import load_npy
 from .status import Misuse
 from .workflows import FILES, load_graph
@@ -23,13 +23,7 @@ from .workflows import FILES, load_graph
 
 def add_supplies(parser: argparse.ArgumentParser) -> None:
     """Add the options that give what a workflow file lacks: values of arrays, and callbacks."""
-    parser.add_argument(
-        "--array",
-        action="append",
-        default=[],
-        metavar="NAME=FILE.npy",
-        help="values of an array that a file holds only as a hash",
-    )
+    add_repeated(parser, "--array", "NAME=FILE.npy", "values of an array that a file holds only as a hash")
     parser.add_argument(
         "--import-callbacks",
         action="store_true",

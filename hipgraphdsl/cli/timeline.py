@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 
 from ..export import timelines
 from .arguments import (
-    LANES_HELP,
-    RUNTIMES,
     add_batch,
     add_device,
+    add_lanes,
     add_options,
     add_param,
     add_ranks,
+    add_repeated,
+    add_runtime,
+    add_target,
     add_workflow,
-    lanes,
     layout,
-    numbers,
     option_value,
     pairs,
-    target_name,
 )
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
@@ -50,32 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", help=f"write a file; its extension names the format: {' '.join(timelines.FORMATS)}"
     )
     add_options(parser, "by=lane")
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--duration",
-        action="append",
-        default=[],
-        metavar="KEY=TIME",
-        help="predict instead: how long a node takes, or nodes of a kind or direction (kernel, H2D, ...), in any unit",
+        "KEY=TIME",
+        "predict instead: how long a node takes, or nodes of a kind or direction (kernel, H2D, ...), in any unit",
     )
-    parser.add_argument(
-        "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
-    )
-    parser.add_argument(
+    add_repeated(parser, "--engine", "NAME=N", "engines of the prediction, e.g. kernel=2 or copy=1")
+    add_repeated(
+        parser,
         "--condition",
-        action="append",
-        default=[],
-        metavar="NODE=VALUE",
-        help="of the prediction: expand a conditional node; how often a loop runs, which body a switch runs, or true or false",
+        "NODE=VALUE",
+        "of the prediction: expand a conditional node; how often a loop runs, which body a switch runs, or true or false",
     )
-    parser.add_argument(
-        "--target", type=target_name, metavar="NAME", help="of the prediction: nodes share a launch where they do on this target"
-    )
+    add_target(parser, "of the prediction: nodes share a launch where they do on this target")
     add_ranks(parser, "predict it shared out among N processes, times in microseconds")
-    parser.add_argument(
-        "--link", action="append", default=[], metavar="NAME=X", help="what joins them: latency_us=5 and gb_s=25, both needed"
-    )
-    parser.add_argument("--runtime", default="auto", choices=RUNTIMES, help="of the measurement (default: auto)")
-    parser.add_argument("--lanes", type=lanes, default="auto", metavar="N", help=LANES_HELP)
+    add_repeated(parser, "--link", "NAME=X", "what joins them: latency_us=5 and gb_s=25, both needed")
+    add_runtime(parser, "of the measurement (default: auto)")
+    add_lanes(parser)
     add_batch(parser)
     add_device(parser)
     add_param(parser)
@@ -85,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure or predict the timeline, and print or write it."""
     options.dry_run = bool(options.duration)  # a prediction runs nothing
-    given = {name: option_value(value) for name, value in pairs(options.option, "--option").items()}
+    given = pairs(options.option, "--option", option_value)
     if given and not options.output:
         raise Misuse("--option belongs to -o FILE")
     if options.output and not timelines.is_known(options.output):
@@ -94,16 +85,16 @@ def run(options: argparse.Namespace) -> int:
     for name in ("engine", "condition", "target"):
         if getattr(options, name) and not options.duration:
             raise Misuse(f"--{name} belongs to a prediction: give each kind's time with --duration")
-    ranks, link = layout(options), _link(numbers(options.link, "--link", float))
+    ranks, link = layout(options), _link(pairs(options.link, "--link", float))
     if (ranks or link) and not options.duration:
         raise Misuse("--ranks and --link belong to a prediction: give each kind's time with --duration")
     if link and not ranks:
         raise Misuse("--link joins the processes of --ranks: give --ranks N")
     if options.param and options.duration:
         raise Misuse("--param belongs to a measurement: leave --duration out")
-    durations = numbers(options.duration, "--duration", float)
-    engines = numbers(options.engine, "--engine", int)
-    conditions = {name: option_value(value) for name, value in pairs(options.condition, "--condition").items()}
+    durations = pairs(options.duration, "--duration", float)
+    engines = pairs(options.engine, "--engine", int)
+    conditions = pairs(options.condition, "--condition", option_value)
     graph, arrays = supplied_graph(options)
     if durations:
         told = {"target": options.target, "batch": options.batch, "ranks": ranks and ranks.counts, "link": link}

@@ -7,7 +7,7 @@ import sys
 
 from ..bench.arguments import count_from, positive
 from ..verify import verify
-from .arguments import RUNTIMES, add_device, add_param, add_workflow
+from .arguments import add_device, add_param, add_runtime, add_workflow
 from .status import FAULTY, GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import plain_console
@@ -22,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_workflow(parser)
     add_supplies(parser)
-    parser.add_argument(
-        "--runtime", default="auto", choices=RUNTIMES, help="compare its backends with the proof on the CPU too (default: auto)"
-    )
+    add_runtime(parser, "compare its backends with the proof on the CPU too (default: auto)")
     parser.add_argument(
         "--backend", action="append", choices=_BACKENDS, help="compare this one with the serial run (default: all three)"
     )

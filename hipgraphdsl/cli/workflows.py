@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -116,9 +117,7 @@ def _callback_paths(workflow: Workflow) -> dict[str, None]:
 
 def _imported(path: str) -> Callable[..., Any]:
     module_name, _, name = path.partition(":")
-    found: Any = _module_named(module_name)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = _member(_module_named(module_name), name)
     if not callable(found):
         raise DeclarationError(f"callback {path!r} is named by the file, and module {module_name!r} has no such function")
     function: Callable[..., Any] = found
@@ -183,10 +182,13 @@ def _module_named(name: str) -> ModuleType:
         raise
 
 
+def _member(module: Any, name: str) -> Any:
+    """Return what a dotted name stands for in a module; None if nothing."""
+    return functools.reduce(lambda found, part: getattr(found, part, None), name.split("."), module)
+
+
 def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = _member(module, name)
     if found is None:
         names = [
             key

@@ -147,7 +147,7 @@ class _Failing(peers.Peer):
         if work.lanes < 0:
             raise RuntimeError("half built\nand more lines")
 
-    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+    def run(self, repeats: int) -> measure.Times:
         raise RuntimeError("does not run")
 
     def close(self) -> None:
