@@ -23,21 +23,11 @@ _HUB = 4  # successors from which on a node counts as feeding a stretch from out
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A stretch of nodes that repeats.
+    """A stretch of nodes that repeats."""
 
-    Attributes
-    ----------
-    start : int
-        Index of its first node, in order of declaration.
-    period : int
-        Nodes of one repetition.
-    count : int
-        Repetitions.
-    """
-
-    start: int
-    period: int
-    count: int
+    start: int  # index of its first node, in order of declaration
+    period: int  # nodes of one repetition
+    count: int  # repetitions
 
     @property
     def stop(self) -> int:
@@ -55,15 +45,7 @@ def find_repeats(
 ) -> tuple[Repeat, ...]:
     """Return stretches that repeat, disjoint and in order.
 
-    Parameters
-    ----------
-    tokens : sequence
-        What each node does; equal for nodes that may stand for each other.
-    predecessors : sequence of sequence of int
-    least_count : int
-        Repetitions that a stretch must have.
-    least_saving : int
-        Nodes that folding a stretch must save.
+    Nodes with equal `tokens` may stand for each other; a stretch must be there `least_count` times and save `least_saving` nodes.
     """
     n = len(tokens)
     if n < least_count + least_saving - 1:

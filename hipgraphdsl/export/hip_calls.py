@@ -45,21 +45,11 @@ _MIDDLE: Final = 1 << (_SPAN - 1)
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Memory that the program has a pointer to.
+    """Memory that the program has a pointer to."""
 
-    Attributes
-    ----------
-    name : str
-        The pointer.
-    dtype : dtype
-        What it points to.
-    phase : int
-        Bytes of its address beyond a multiple of 64.
-    """
-
-    name: str
+    name: str  # of the pointer
     dtype: np.dtype[Any]
-    phase: int = 0
+    phase: int = 0  # bytes of its address beyond a multiple of 64
 
 
 class Places:
@@ -99,35 +89,23 @@ class Line:
 
 @dataclass(eq=False)
 class Block:
-    """What builds one graph.
+    """What builds one graph."""
 
-    Attributes
-    ----------
-    captured : bool
-        Whether it is recorded from streams.
-    streams : int
-        From how many.
-    lines : list of Line
-    steps, nodes : sequence
-        The steps that the backend has lowered to it, and the node that each of them ends with.
-    scope : NamedScope or None
-    prefix : str
-        What the names of its steps begin with, where it is a body's graph.
-    given : dict
-        Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes.
-    flags : int
-        With which it is instantiated.
-    """
-
-    captured: bool
-    streams: int = 0
+    captured: bool  # recorded from streams
+    streams: int = 0  # from how many
     lines: list[Line] = field(default_factory=list)
-    steps: Sequence[Step] = ()
-    nodes: Sequence[int] = ()
-    scope: Any = None
-    prefix: str = ""
+    steps: Sequence[Step] = ()  # those that the backend has lowered to it
+    nodes: Sequence[int] = ()  # the one that each step ends with
+    scope: Any = None  # a NamedScope
+    prefix: str = ""  # what the names of its steps begin with, where it is a body's graph
     given: dict[str, tuple[str, list[Piece]]] = field(default_factory=dict)
-    flags: int = 0
+    """Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes."""
+    flags: int = 0  # with which it is instantiated
+
+    @property
+    def node_type(self) -> str:
+        """The type of a variable that stands for a node."""
+        return "Mark" if self.captured else "hipGraphNode_t"
 
     @property
     def instantiation(self) -> str:
@@ -166,11 +144,7 @@ _AS_THEY_ARE: Final = ("hipMemcpyAsync", "hipMemsetAsync", "hipMemset2DAsync", "
 class WritingRuntime(RecorderRuntime):
     """The recorder, which also writes each call that adds a node or is captured.
 
-    Parameters
-    ----------
-    target : Target
-    captures : bool
-        Whether streams record the program's graph, and not only what one node stands for.
+    `captures` says whether streams record the program's graph, and not only what one node stands for.
     """
 
     def __init__(self, target: Target, captures: bool) -> None:
@@ -210,9 +184,9 @@ class WritingRuntime(RecorderRuntime):
         self.texts[handle] = pieces
         return handle
 
-    def new_function(self) -> int:
-        """Return the handle of a kernel."""
-        return self._make("function", module=0)
+    def kernel(self, name: str) -> int:
+        """Return the handle of a kernel that the program has by this name."""
+        return self.keep([name], self._make("function", module=0))
 
     def _address(self, nbytes: int) -> int:
         return self.places.new(Place("", np.dtype("u1")))

@@ -154,7 +154,9 @@ def is_exact(values: np.ndarray[Any, Any]) -> bool:
 class Hole:
     """What may differ between steps that are otherwise alike."""
 
-    kind: str  # "int", a number as it is; "offset", added to a pointer; "value", an argument; "label", the numbers in a node's name
+    kind: (
+        str  # "int", a number as it is; "offset", added to a pointer; "value", an argument; "label", the numbers in a node's name
+    )
     value: Any
     form: str = ""  # the type of an argument, the format of a name
     hint: str = ""  # what a table of it would be called
