@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..any_order import require_any_order
 from ..backends import backend_named
@@ -60,7 +60,7 @@ def render(
     return Program(workflow, backend, target, lanes, any_order, stem).text()
 
 
-def companions(workflow: Workflow, *, stem: str, **_: Any) -> dict[str, bytes]:
+def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
     """Return the ``.npy`` files that the program reads, by name: the first values of arrays that have no short form."""
     return Handles(workflow, Target.named("cpu"), _plain(stem), captures=False).arrays.files()
 
