@@ -35,21 +35,7 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
 
 
 def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, **options: Any) -> str:
-    """Return a drawing as SVG.
-
-    Parameters
-    ----------
-    direction : {"TB", "LR"}
-    timeout_s : float
-        After this many seconds the layout is given up.
-    **options
-        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
-
-    Raises
-    ------
-    DeclarationError
-        If there is no Graphviz: says what to install.
-    """
+    """Return a drawing as SVG; the layout is given up after `timeout_s` seconds, the rest is as for `render`."""
     return svg_text(render(workflow, direction=direction, **options), timeout_s=timeout_s)
 
 
@@ -61,15 +47,7 @@ def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
 
 
 def png(workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any) -> bytes:
-    """Return a drawing as PNG.
-
-    Parameters
-    ----------
-    direction, timeout_s, **options
-        As for `svg`.
-    dpi : int, optional
-        Dots per inch; by default 144, less for large drawings.
-    """
+    """Return a drawing as PNG, of 144 dots per inch unless `dpi` says how many, less if it is large; the rest is as for `svg`."""
     picture = draw(workflow, **options)
     dpi = dpi or (144 if len(picture.boxes) <= _MAX_BOXES_FINE else 72)
     return lay_out(dot_text(picture, direction=direction), "png", what="a .png file", timeout_s=timeout_s, dpi=dpi)

@@ -6,6 +6,7 @@ the whole block can tell, such as which nodes need a variable, stands in a line 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -299,21 +300,12 @@ class WritingRuntime(RecorderRuntime):
         self._put(stream, call)
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, *rest: Any, **attributes: Any
     ) -> None:
-        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative, **attributes)
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, *rest, **attributes)
         for name, value in attributes.items():
-            if name not in LAUNCH_ATTRIBUTES:  # it is in the call
-                continue
-            self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
+            if name in LAUNCH_ATTRIBUTES:  # else it is in the call
+                self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:
         """Write a call of the user's function, and record a node in the place of whatever it will record."""
@@ -473,8 +465,7 @@ def _attribute(value: Any) -> list[Piece]:
 def _dim3(extents: Dim3, variables: Sequence[str | None] = ()) -> list[Piece]:
     """Return extents along x, y, z; those at the end that are 1 are left out, and some are variables."""
     axes: list[Piece] = [
-        variable or Hole("int", extent, hint="extent")
-        for extent, variable in zip(extents, (*variables, *([None] * (3 - len(variables)))))
+        variable or Hole("int", extent, hint="extent") for extent, variable in itertools.zip_longest(extents, variables)
     ]
     while len(axes) > 1 and isinstance(axes[-1], Hole) and axes[-1].value == 1:
         axes.pop()

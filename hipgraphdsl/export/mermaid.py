@@ -21,14 +21,7 @@ _SHAPES: Final = {
 
 
 def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
-    """Return a workflow as a Mermaid flowchart.
-
-    Parameters
-    ----------
-    direction : {"TB", "LR"}
-    **options
-        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
-    """
+    """Return a workflow as a Mermaid flowchart; all as for `dot.render`."""
     return mermaid_text(draw(workflow, **options), direction=direction)
 
 
