@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..workflow import Workflow
-from .files import Format, as_path, fitting, made, need, write_file
+from .files import Format, as_path, made, need, write_file
 
-__all__ = ["FORMATS", "Format", "as_path", "export_graph", "fitting", "formats", "is_known", "made", "need", "render",
-           "write_file"]  # fmt: skip
+__all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "render", "write_file"]
 
 
 FORMATS: dict[str, Format] = {

@@ -176,7 +176,7 @@ class GraphFunctions:
 
     def _folded(self, statements: list[Statement], names: Names) -> list[list[str]]:
         """Return the lines of each statement, and of each loop that stands for several."""
-        repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_count=3, least_saving=4)
+        repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_saving=4)
         items: list[list[str]] = []
         at = 0
         for repeat in repeats:

@@ -249,11 +249,8 @@ class _Document:
             rank = column // 2
             if column % 2 or rank == layout.size:
                 continue
-            self.rank_frames[rank] = len(self.nodes)
-            self.nodes.append({
-                "name": f"rank {rank}", "label": rank_label(layout, rank), "kind": "rank", "parent": -1,
-                "box": [round(v) for v in (x, 0.0, width, _HEADER + height)], "frame": True, "lines": [],
-            })  # fmt: skip
+            box = (x, 0.0, width, _HEADER + height)
+            self.rank_frames[rank] = self._frame(f"rank {rank}", rank_label(layout, rank), "rank", -1, box)
         self._emit(scene, "", -1, 0.0, _HEADER + _PAD)
         scene.placement = scene.placement._replace(height=_HEADER + height)
 
@@ -274,11 +271,8 @@ class _Document:
                 if title:
                     frame = (x0 + x + dx - _PAD / 2, y0 + y + dy - _HEADER, body.placement.width + _PAD,
                              body.placement.height + _HEADER + _PAD / 2)  # fmt: skip
-                    within = len(self.nodes)
-                    self.nodes.append({
-                        "name": prefix + path, "label": f"{title}: {shortened(body.workflow.name, 40)}", "kind": node.kind,
-                        "parent": index[-1], "box": [round(v) for v in frame], "frame": True, "lines": [],
-                    })  # fmt: skip
+                    label = f"{title}: {shortened(body.workflow.name, 40)}"
+                    within = self._frame(prefix + path, label, node.kind, index[-1], frame)
                 self._emit(body, f"{prefix}{path}/", within, x0 + x + dx, y0 + y + dy)
         for target, (sources, reasons) in enumerate(zip(workflow.predecessors, workflow.reasons)):
             for source, reason in zip(sources, reasons):
@@ -291,6 +285,14 @@ class _Document:
                 if curve:
                     edge.append([round(v + (y0 if k % 2 else x0)) for k, v in enumerate(curve)])
                 self.edges.append(edge)
+
+    def _frame(self, name: str, label: str, kind: str, parent: int, box: tuple[float, ...]) -> int:
+        """Write down a frame that is no node, and return its entry."""
+        self.nodes.append({
+            "name": name, "label": label, "kind": kind, "parent": parent,
+            "box": [round(v) for v in box], "frame": True, "lines": [],
+        })  # fmt: skip
+        return len(self.nodes) - 1
 
     def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {

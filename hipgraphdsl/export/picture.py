@@ -272,28 +272,19 @@ def details(node: AnyNode) -> tuple[str, ...]:
 
 
 class Planned:
-    """What drawings show of a plan, by full names of nodes; of no plan nothing.
-
-    Attributes
-    ----------
-    lane_of : dict
-        Each node's lane; nodes of children with a plan of their own have that plan's lanes.
-    segment_of : dict
-        The number of each node's segment, in plans that the host cuts; its own steps are in none.
-    by_host : set
-        The conditional nodes that leave it to the plan who decides, and that the host decides.
-    labels : dict
-        What each lane is called, by the prefix of the names that stand in it; a child in one lane shows none.
-    counts : str
-        How many lanes and segments there are.
-    """
+    """What drawings show of a plan, by full names of nodes; of no plan nothing."""
 
     def __init__(self, plan: Plan | None) -> None:
         self.lane_of: dict[str, int] = {}
+        """Nodes of children with a plan of their own have that plan's lanes."""
         self.segment_of: dict[str, int] = {}
+        """In plans that the host cuts; its own steps are in none."""
         self.by_host: set[str] = set()
+        """The conditional nodes that leave it to the plan who decides, and that the host decides."""
         self.labels: dict[str, list[str]] = {}
+        """What each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
         self.counts = ""
+        """How many lanes and segments there are."""
         if plan is None:
             return
         self._add(plan, "")
