@@ -62,7 +62,7 @@ def render(
 
 def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
     """Return the ``.npy`` files that the program reads, by name: the first values of arrays that have no short form."""
-    return Handles(workflow, Target.named("cpu"), _plain(stem), captures=False).arrays.files()
+    return Handles(workflow, Target.named("cpu"), _plain(stem or workflow.name), captures=False).arrays.files()
 
 
 def _plain(stem: str) -> str:
