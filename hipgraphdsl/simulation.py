@@ -10,7 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from .assumptions import Conditions, Durations, Times, engine_limits
 from .errors import DeclarationError
@@ -33,7 +33,6 @@ def simulate(
     durations: Durations,
     engines: Mapping[str, int] | None = None,
     *,
-    unit: Literal["us", "units"] = "units",
     sharing: Sharing | None = None,
     link: Link | None = None,
     target: Target | None = None,
@@ -44,30 +43,19 @@ def simulate(
 
     Parameters
     ----------
-    workflow : Workflow
-    durations : mapping or callable
-        Time of each node: by name, by direction of a copy (``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``) or by kind
-        (``"kernel"``, ``"memcpy"``, ``"memset"``, ``"host"``, ...), the first that is there; or a function of the node.
-        Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child
-        graph that is not named is expanded. What crosses between ranks takes what `link` says unless it is named.
-    engines : mapping, optional
-        How many there are of each of `assumptions.ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies
-        inside a device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless
-        ``"host"`` is given. Each device, and the host of each rank, has as many of its own.
-    unit : {"us", "units"}
-        What the durations are.
+    durations, engines, batch, conditions
+        As for `Graph.simulate`. The first duration that is there counts: by name, by direction of a copy (``"H2D"``, ``"D2H"``,
+        ``"D2D"``, ``"H2H"``) or by kind. Empty nodes, events, allocations, semaphores and memory operations take no time unless
+        they are named, and a child graph that is not named is expanded. Copies inside a device and memsets use the kernel engine
+        where theirs is not given; host nodes have no limit unless ``"host"`` is given. Each device, and the host of each rank,
+        has as many engines of its own.
     sharing : Sharing, optional
         Who of several ranks does what. Each rank's part is simulated as that rank would compile it.
     link : Link, optional
         What joins the ranks; needed where there are several, and the durations are microseconds then.
     target : Target, optional
-        Whose plan says which nodes share a launch.
-    batch : bool or "auto"
-        As for `make_plan`. The nodes of a batch are taken to run at once, so that it takes as long as the longest; a chain takes
-        as long as all of its nodes. The launch may also be given a duration, by the name of its span. With ``"auto"`` and no
-        target, and where what a batch saves has not been measured, each node is a launch of its own.
-    conditions : mapping, optional
-        As for `assumptions.Conditions`, by full name. A conditional node that is not named is one span, which needs a duration.
+        Whose plan says which nodes share a launch. Each is a launch of its own with ``batch="auto"`` and no target, and where
+        what a batch saves has not been measured.
 
     Notes
     -----
@@ -103,24 +91,15 @@ def simulate(
     spans, deps = _without_launches(tasks, *_schedule(tasks, limits))
     used = {span.engine for span in spans}
     counts = tuple((name, count) for name, count in limits.items() if name in used)
-    return Timeline(workflow.name, unit if link is None else "us", spans, deps, counts)
+    return Timeline(workflow.name, "units" if link is None else "us", spans, deps, counts)
 
 
 class _Crossing(NamedTuple):
-    """A message or a collective, each time that it is sent.
+    """A message or a collective, each time that it is sent."""
 
-    Attributes
-    ----------
-    sharing : Sharing
-        Of the workflow or body that it belongs to.
-    message : Message
-    passes : tuple of int
-        As in `Task`.
-    """
-
-    sharing: Sharing
+    sharing: Sharing  # of the workflow or body that it belongs to
     message: Message
-    passes: tuple[int, ...]
+    passes: tuple[int, ...]  # as in `Task`
 
     @property
     def name(self) -> str:

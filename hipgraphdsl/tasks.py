@@ -8,7 +8,7 @@ conditional node stand behind the task that reads its condition, a *look*; each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -31,19 +31,7 @@ MOST_SPANS: Final = 1_000_000
 
 
 class Task(NamedTuple):
-    """What becomes a span, or a launch that others wait for.
-
-    Attributes
-    ----------
-    kind : str
-        Of the launch that does several nodes.
-    passes : tuple of int
-        For each loop around it, from the outermost, in which pass it runs, from 0.
-    look : int
-        For a loop the number of the time that its condition is read, from 0; -1 for all else.
-    origin : str
-        The node's name, where that of the task says in which pass.
-    """
+    """What becomes a span, or a launch that others wait for."""
 
     name: str
     node: AnyNode
@@ -55,10 +43,10 @@ class Task(NamedTuple):
     ranks: tuple[int, ...] = ()
     nbytes: int = 0
     members: tuple[str, ...] = ()
-    kind: str = ""
-    passes: tuple[int, ...] = ()
-    look: int = -1
-    origin: str = ""
+    kind: str = ""  # of the launch that does several nodes
+    passes: tuple[int, ...] = ()  # for each loop around it, from the outermost, in which pass it runs, from 0
+    look: int = -1  # for a loop the number of the time that its condition is read, from 0
+    origin: str = ""  # the node's name, where that of the task says in which pass
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -112,39 +100,20 @@ def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> lis
 
 
 class Assumed(NamedTuple):
-    """What is assumed of all processes.
-
-    Attributes
-    ----------
-    limits : mapping of str to int
-        Engines that have a limit.
-    devices : sequence of int
-        Those that all processes use.
-    share : callable
-        Returns the nodes of a workflow that share launches on a device.
-    """
+    """What is assumed of all processes."""
 
     times: Times
     conditions: Conditions
-    limits: Mapping[str, int]
-    devices: Sequence[int]
-    share: Callable[[Workflow, int], list[Shared]]
+    limits: Mapping[str, int]  # engines that have a limit
+    devices: Sequence[int]  # those that all processes use
+    share: Callable[[Workflow, int], list[Shared]]  # the nodes of a workflow that share launches on a device
 
 
 def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int = 0) -> list[Task]:
     """Return what a workflow does in one process.
 
-    Parameters
-    ----------
-    device : int
-        That of nodes which name none.
-    spans : int
-        How many other processes have, of `MOST_SPANS`.
-
-    Raises
-    ------
-    DeclarationError
-        If a node has no duration, or one that it cannot have, or passes are too many.
+    Nodes that name no device are on `device`, and other processes have `spans` of `MOST_SPANS`. Refused are a node without a
+    duration, or with one that it cannot have, and too many passes.
     """
     times = assumed.times
     plan = make_plan(workflow, Target.named("cpu"), lanes=None, device=device)
@@ -171,63 +140,33 @@ def _labelled(task: Task) -> Task:
 
 
 class _Place(NamedTuple):
-    """Where the nodes of a plan stand.
+    """Where the nodes of a plan stand."""
 
-    Attributes
-    ----------
-    prefix : str
-        What their names begin with, and those of the plan's steps do not.
-    host : bool
-        Whether the host launches the plan; else it is a body inside a graph.
-    passes : tuple of int
-        As in `Task`.
-    begin : tuple of int
-        Tasks that a body follows; a host that launches it has waited for them.
-    lane : int, optional
-        That of all tasks of a body; nodes of the outer plan have their own.
-    """
-
-    prefix: str = ""
-    host: bool = True
+    prefix: str = ""  # what their names begin with, and those of the plan's steps do not
+    host: bool = True  # the host launches the plan; else it is a body inside a graph
     passes: tuple[int, ...] = ()
-    begin: tuple[int, ...] = ()
-    lane: int | None = None
+    begin: tuple[int, ...] = ()  # tasks that a body follows; a host that launches it has waited for them
+    lane: int | None = None  # that of all tasks of a body; nodes of the outer plan have their own
 
 
 class _Made(NamedTuple):
-    """The tasks of a node, or of a body.
-
-    Attributes
-    ----------
-    first, stop : int
-        The first one, and the one behind the last.
-    ends : tuple of int
-        Those that finish it.
-    thread : tuple of int
-        What the thread that launches has waited for when it is through; empty where it waits for nothing: it puts work on a
-        stream and goes on.
-    """
+    """The tasks of a node, or of a body."""
 
     first: int
-    stop: int
-    ends: tuple[int, ...]
+    stop: int  # the one behind the last
+    ends: tuple[int, ...]  # those that finish it
     thread: tuple[int, ...]
+    """What the thread that launches has waited for when it is through; empty where it puts work on a stream and goes on."""
 
 
 class _Builder:
-    """Adds tasks of one process to a list, those of a body behind the look at its condition.
-
-    Attributes
-    ----------
-    tasks : list of Task
-        In order of declaration; the launches of segments stand behind the tasks of their plan.
-    told : set of str
-        Nodes that take no time, because the launch that does them has a duration.
-    """
+    """Adds tasks of one process to a list, those of a body behind the look at its condition."""
 
     def __init__(self, assumed: Assumed, device: int, spans: int) -> None:
         self.tasks: list[Task] = []
+        """In order of declaration; the launches of segments stand behind the tasks of their plan."""
         self.told: set[str] = set()
+        """Nodes that take no time, because the launch that does them has a duration."""
         self._assumed = assumed
         self._device = device
         self._others = spans
@@ -314,7 +253,12 @@ class _Builder:
         if not loops:
             return one._replace(first=first)
         more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
-        self._require_room(flat.name, runs.passes, more)
+        if self._others + self._spans + more > MOST_SPANS:
+            raise DeclarationError(
+                f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a duration"
+                " in place of the condition",
+                node=flat.name,
+            )
         for number in range(runs.passes):
             at = self._repeat(one, number, len(passes), at) if number else one.ends
             if (number + 1) % node.check_every == 0:
@@ -338,14 +282,6 @@ class _Builder:
             self.tasks.append(task._replace(deps=moved(task.deps), passes=passes))
         return moved(one.ends)
 
-    def _require_room(self, name: str, passes: int, more: int) -> None:
-        if self._others + self._spans + more > MOST_SPANS:
-            raise DeclarationError(
-                f"simulate: {passes} passes of {name!r} make more than {MOST_SPANS:,} spans; give fewer, or a duration in place"
-                " of the condition",
-                node=name,
-            )
-
     def _add_launches(
         self,
         cut: Cut,
@@ -357,12 +293,7 @@ class _Builder:
     ) -> tuple[int, ...]:
         """Let the tasks of a plan that is cut begin when the thread that launches lets them; return what it waited for last.
 
-        Parameters
-        ----------
-        groups : sequence of sequence of int
-            The nodes of each of the cut's steps.
-        segments : int
-            How many stand before those of this plan.
+        Of each of the cut's steps `groups` has the nodes; `segments` stand before those of this plan.
         """
         segment_of = cut.segment_of
         before = begin  # what the thread has waited for last
@@ -404,9 +335,15 @@ class _Builder:
 
 def _lane_of(name: str, steps: Mapping[str, Step]) -> int:
     """Return the lane of a step, or of the child graph node that contains it."""
-    while name and name not in steps:
+    found = _known(name, steps)
+    return steps[found].lane if found else 0
+
+
+def _known(name: str, names: Container[str]) -> str:
+    """Return the one of some names that is a full name, or that of a node around it; empty if none is."""
+    while name and name not in names:
         name = name.rpartition("/")[0]
-    return steps[name].lane if name else 0
+    return name
 
 
 def _ends(nodes: Sequence[int], flats: Sequence[FlatNode], made: Sequence[_Made]) -> tuple[int, ...]:
@@ -417,17 +354,14 @@ def _ends(nodes: Sequence[int], flats: Sequence[FlatNode], made: Sequence[_Made]
 
 def _groups(plan: Plan, cut: Cut, names: Sequence[str]) -> list[list[int]] | None:
     """Return which of some nodes each step of a cut is; None where a child that takes a time of its own is cut."""
-    inside: dict[str, int] = {}  # of a step that the tasks of its nodes stand for, or of a child that stands for steps, the group
-    for number, members in enumerate(cut.members):
-        for i in members:
-            inside[plan.steps[i].name] = number
+    # Of a step that the tasks of its nodes stand for, or of a child that stands for steps, the group.
+    inside = {plan.steps[i].name: number for number, members in enumerate(cut.members) for i in members}
     groups: list[list[int]] = [[] for _ in cut.members]
     for i, name in enumerate(names):
-        while name and name not in inside:
-            name = name.rpartition("/")[0]
-        if not name:  # which part of it runs when is not known
+        found = _known(name, inside)
+        if not found:  # which part of it runs when is not known
             return None
-        groups[inside[name]].append(i)
+        groups[inside[found]].append(i)
     return groups
 
 

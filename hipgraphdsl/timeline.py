@@ -589,14 +589,8 @@ class Timeline:
         for i, span in enumerate(self.spans):
             data = {"name": span.name, "start": span.start, "stop": span.stop, "engine": span.engine, "lane": span.lane,
                     "kind": span.kind, "nbytes": span.nbytes}  # fmt: skip
-            if span.segment:
-                data["segment"] = span.segment
-            if span.ranks:
-                data["ranks"] = span.ranks
-            if span.members:
-                data["members"] = span.members
-            if span.origin:
-                data["origin"] = span.origin
+            more = {"segment": span.segment, "ranks": span.ranks, "members": span.members, "origin": span.origin}
+            data |= {key: value for key, value in more.items() if value}
             if self.deps:
                 data["after"] = [self.spans[d].name for d in self.deps[i]]
             lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))

@@ -4,8 +4,6 @@ A format's module has one function that returns what the file holds, and touches
 
     def render(workflow: Workflow, **options) -> str | bytes
 
-A format whose file needs others beside it also has ``companions(workflow, *, stem, **options) -> dict[str, bytes]``.
-
 Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
 imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
 package of an extra asks for it with `need("yaml", "pyyaml")`, which says what to install.
@@ -13,17 +11,14 @@ package of an extra asks for it with `need("yaml", "pyyaml")`, which says what t
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 from ..workflow import Workflow
-from .files import Format, as_path, fitting, made, need, write_file
+from .files import Format, as_path, made, need, write_file
 
-__all__ = ["FORMATS", "Format", "as_path", "export_graph", "fitting", "formats", "is_known", "made", "need", "render",
-           "write_file"]  # fmt: skip
+__all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "render", "write_file"]
 
 
 FORMATS: dict[str, Format] = {
@@ -45,57 +40,30 @@ _SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html"}
 
 def formats() -> dict[str, str]:
     """Return extension -> title of the formats that are there."""
-    found = {}
-    for extension, entry in FORMATS.items():
-        if importlib.util.find_spec(f"{__name__}.{entry.module}") is not None:
-            found[extension] = entry.title
-    return found
+    return {extension: entry.title for extension, entry in FORMATS.items()}
 
 
 def is_known(path: str | os.PathLike[str]) -> bool:
     """Return whether the extension of a path names a format."""
     extension = Path(path).suffix.lower()
-    return _SAME.get(extension, extension) in formats()
+    return _SAME.get(extension, extension) in FORMATS
 
 
 def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
-    """Return the workflow in the format of an extension.
-
-    Raises
-    ------
-    DeclarationError
-        If there is no such format, it takes no such option, or it needs a package that is not installed.
-    """
-    known = {name: entry for name, entry in FORMATS.items() if name in formats()}
-    return made(known, _SAME, extension, workflow, f"graph {workflow.name!r}", options)
+    """Return the workflow in the format of an extension; refuse an option that it does not take, or a package that is missing."""
+    return made(FORMATS, _SAME, extension, workflow, f"graph {workflow.name!r}", options)
 
 
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a workflow to a file, whole or not at all; the extension names the format.
-
-    Parameters
-    ----------
-    path : path
-    **options
-        Those of the format's `render` function.
-
-    Raises
-    ------
-    DeclarationError
-        If there is no such format or option, or the file cannot be written.
-    """
+    """Write a workflow to a file, whole or not at all; the extension names the format, which has the options."""
     target = as_path(path)
-    module = _module_of(target.suffix)
-    if hasattr(module, "companions"):
+    is_program = target.suffix.lower() == ".hip"
+    if is_program:
         options.setdefault("stem", target.stem)
-        text = render(workflow, target.suffix, **options)
-        for name, content in module.companions(workflow, **options).items():
-            write_file(target.with_name(name), content)
-        write_file(target, text)
-    else:
-        write_file(target, render(workflow, target.suffix, **options))
+    content = render(workflow, target.suffix, **options)
+    if is_program:
+        from .hip_cpp import companions
 
-
-def _module_of(extension: str) -> Any:
-    entry = FORMATS.get(_SAME.get(extension.lower(), extension.lower()))
-    return importlib.import_module(f"{__name__}.{entry.module}") if entry is not None else None
+        for name, values in companions(workflow, stem=options["stem"]).items():
+            write_file(target.with_name(name), values)
+    write_file(target, content)

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ..difference import paired
@@ -20,25 +20,13 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "rewired": "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One difference.
-
-    Attributes
-    ----------
-    how : {"added", "removed", "changed", "rewired"}
-    what : {"graph", "module", "array", "parameter", "node", "workflow"}
-    name : str
-        Inside a child graph ``<workflow>/<name>``.
-    field : str
-        What changed: ``"grid"``, ``"args[1] (a)"``, ``"waits for"``; empty where the whole was added or removed.
-    old, new : object
-        As a file holds it; None where there is none.
-    """
+    """One difference."""
 
     how: How
-    what: str
-    name: str
-    field: str = ""
-    old: Any = None
+    what: str  # "graph", "module", "array", "parameter", "node" or "workflow"
+    name: str  # inside a child graph "<workflow>/<name>"
+    field: str = ""  # what changed: "grid", "args[1] (a)", "waits for"; empty where the whole was added or removed
+    old: Any = None  # as a file holds it; None where there is none
     new: Any = None
 
     def __str__(self) -> str:
@@ -55,31 +43,17 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        out: dict[str, Any] = {"how": self.how, "what": self.what, "name": self.name}
-        if self.field:
-            out["field"] = self.field
-        if self.how != "added":
-            out["old"] = self.old
-        if self.how != "removed":
-            out["new"] = self.new
-        return out
+        left_out = {"field": not self.field, "old": self.how == "added", "new": self.how == "removed"}
+        return {field.name: getattr(self, field.name) for field in fields(self) if not left_out.get(field.name)}
 
 
 @dataclass(frozen=True, repr=False)
 class Difference(Printed):
-    """All differences between two workflows.
+    """All differences between two workflows."""
 
-    Attributes
-    ----------
-    old, new : str
-        Names of the two graphs.
-    entries : tuple of Entry
-        In the order of the new workflow, what was removed last.
-    """
-
-    old: str
+    old: str  # names of the two graphs
     new: str
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...]  # in the order of the new workflow, what was removed last
 
     @property
     def same(self) -> bool:
@@ -109,13 +83,10 @@ class Difference(Printed):
 
 
 def compare(old: Any, new: Any) -> Difference:
-    """Return what differs between two workflows.
+    """Return what differs between two workflows or graphs.
 
-    Parameters
-    ----------
-    old, new : Workflow or Graph
-        Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only
-        tell a hash of their contents are paired in order.
+    Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only tell a hash of
+    their contents are paired in order.
     """
     first: Workflow = old.workflow()
     second: Workflow = new.workflow()

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
 from ..workflow import Workflow
 from .files import fitting
 from .layout import lay_out
-from .picture import Box, Cluster, Link, Picture, as_direction, draw
+from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
 _MAX_BOXES_FINE: Final = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
 
 _SLANT: Final = 9.0  # points by which a parallelogram leans
 
-_SHAPES: Final = {
-    "round": ("box", "rounded,filled"),
-    "slanted": ("polygon", "filled"),
-    "hexagon": ("hexagon", "filled"),
-    "cylinder": ("cylinder", "filled"),
-    "framed": ("box", "filled"),
-    "pill": ("oval", "filled"),
-    "folder": ("folder", "filled"),
-    "diamond": ("diamond", "filled"),
-}
+_SHAPES: Final = {"round": "box", "slanted": "polygon", "framed": "box", "pill": "oval"}
+"""Graphviz's names of shapes that it calls otherwise."""
 
 
 def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
@@ -42,21 +35,7 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
 
 
 def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, **options: Any) -> str:
-    """Return a drawing as SVG.
-
-    Parameters
-    ----------
-    direction : {"TB", "LR"}
-    timeout_s : float
-        After this many seconds the layout is given up.
-    **options
-        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
-
-    Raises
-    ------
-    DeclarationError
-        If there is no Graphviz: says what to install.
-    """
+    """Return a drawing as SVG; the layout is given up after `timeout_s` seconds, the rest is as for `render`."""
     return svg_text(render(workflow, direction=direction, **options), timeout_s=timeout_s)
 
 
@@ -68,15 +47,7 @@ def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
 
 
 def png(workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any) -> bytes:
-    """Return a drawing as PNG.
-
-    Parameters
-    ----------
-    direction, timeout_s, **options
-        As for `svg`.
-    dpi : int, optional
-        Dots per inch; by default 144, less for large drawings.
-    """
+    """Return a drawing as PNG, of 144 dots per inch unless `dpi` says how many, less if it is large; the rest is as for `svg`."""
     picture = draw(workflow, **options)
     dpi = dpi or (144 if len(picture.boxes) <= _MAX_BOXES_FINE else 72)
     return lay_out(dot_text(picture, direction=direction), "png", what="a .png file", timeout_s=timeout_s, dpi=dpi)
@@ -132,17 +103,16 @@ def _title(picture: Picture) -> str:
 
 def _node(box: Box) -> str:
     style = STYLES[box.kind]
-    shape, drawn = _SHAPES[style.shape]
+    drawn = ("rounded," if style.shape == "round" else "") + "filled" + (",dashed" if style.dashed else "")
     parts = [f"<B>{_html(shortened(box.name, 48))}</B>"]
     if box.repeats > 1:
         parts[0] += f'  <FONT COLOR="{style.stroke}"><B>×{box.repeats}</B></FONT>'
     parts += [f'<FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(shortened(line, 44))}</FONT>' for line in box.lines]
-    codes = dict.fromkeys(fault.code for fault in box.faults)
-    parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in codes]
+    parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in codes(box.faults)]
     label = "<BR/>".join(parts)
     if style.shape == "pill" and box.kind == "empty" and not box.lines:
         label = f'<FONT POINT-SIZE="10">{_html(shortened(box.name, 48))}</FONT>'
-    values = {"label": f"<{label}>", "shape": shape, "style": _quoted(drawn + (",dashed" if style.dashed else "")),
+    values = {"label": f"<{label}>", "shape": _SHAPES.get(style.shape, style.shape), "style": _quoted(drawn),
               "fillcolor": _quoted(style.fill), "color": _quoted(style.stroke)}  # fmt: skip
     if style.shape == "slanted":
         values |= _slanted(box)
@@ -156,15 +126,18 @@ def _node(box: Box) -> str:
         values |= {"color": _quoted(FAULT), "penwidth": "2.6", "fillcolor": _quoted(FAULT_FILL)}
     tip = box.name + (f": {box.faults[0].message}" if box.faults else "")
     values["tooltip"] = _quoted(shortened(tip, 300))
-    return f"{box.id} [{', '.join(f'{key}={value}' for key, value in values.items())}];"
+    return f"{box.id} [{_listed(values)}];"
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _slanted(box: Box) -> dict[str, str]:
     """Return the size of a parallelogram: Graphviz's own leaves as much room around the text as the text takes."""
     name = shortened(box.name, 48) + (f"  ×{box.repeats}" if box.repeats > 1 else "")
-    codes = len(dict.fromkeys(fault.code for fault in box.faults))
-    widest = max([_width(name) * 12 * 1.06, *(_width(shortened(line, 44)) * 10 for line in box.lines), 36 if codes else 0])
-    width, height = widest + 2 * _SLANT + 10, 26 + 11.5 * (len(box.lines) + codes)
+    widest = max([_width(name) * 12 * 1.06, *(_width(shortened(line, 44)) * 10 for line in box.lines), 36 if box.faults else 0])
+    width, height = widest + 2 * _SLANT + 10, 26 + 11.5 * (len(box.lines) + len(codes(box.faults)))
     part = _SLANT / width
     return {"sides": "4", "skew": f"{2 * part / (1 - part):.4f}", "fixedsize": "true", "width": f"{width / 72:.3f}",
             "height": f"{height / 72:.3f}"}  # fmt: skip
@@ -179,11 +152,11 @@ def _width(text: str) -> float:
 def _frame(cluster: Cluster) -> str:
     label = f"<B>{_html(shortened(cluster.label, 70))}</B>"
     if cluster.faults:
-        label += f' <FONT COLOR="{FAULT}"><B>{" ".join(dict.fromkeys(f.code for f in cluster.faults))}</B></FONT>'
+        label += f' <FONT COLOR="{FAULT}"><B>{" ".join(codes(cluster.faults))}</B></FONT>'
     values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"',
               "penwidth": "1"}  # fmt: skip
     if cluster.kind == "lane":
-        values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
+        values |= {"fillcolor": _quoted(LANES[cluster.lane % len(LANES)]), "color": '"#d5dce3"'}
     elif cluster.kind == "segment":
         values |= {"fillcolor": '"#ffffff00"', "color": _quoted(MUTED), "style": '"rounded,dashed"', "margin": "8"}
     elif cluster.kind == "repeat":
@@ -195,7 +168,7 @@ def _frame(cluster: Cluster) -> str:
         values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
     if cluster.faults:
         values |= {"color": _quoted(FAULT), "penwidth": "2.6"}
-    return ", ".join(f"{key}={value}" for key, value in values.items())
+    return _listed(values)
 
 
 def _edge(link: Link, picture: Picture) -> str:
@@ -206,7 +179,6 @@ def _edge(link: Link, picture: Picture) -> str:
         values |= {"ltail": f"cluster_{link.source}", "minlen": "2"}  # frames and their titles stand between
     if target != link.target:
         values |= {"lhead": f"cluster_{link.target}", "minlen": "2"}
-    label = link.label
     if link.style == "next":
         values |= {"style": "dashed", "constraint": "false", "color": _quoted(REPEAT), "fontcolor": _quoted(REPEAT)}
     elif link.style == "fault":
@@ -215,10 +187,9 @@ def _edge(link: Link, picture: Picture) -> str:
         values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
     if link.faulty:
         values |= {"color": _quoted(FAULT), "fontcolor": _quoted(FAULT), "penwidth": "2.2"}
-    if label:
-        values["label"] = _quoted(f" {label} ")  # at some distance from the edge
-    text = ", ".join(f"{key}={value}" for key, value in values.items())
-    return f"  {source} -> {target}" + (f" [{text}];" if text else ";")
+    if link.label:
+        values["label"] = _quoted(f" {link.label} ")  # at some distance from the edge
+    return f"  {source} -> {target}" + (f" [{_listed(values)}];" if values else ";")
 
 
 def _legend(picture: Picture) -> list[str]:

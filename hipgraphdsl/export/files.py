@@ -16,39 +16,19 @@ from ..errors import DeclarationError
 
 
 class Format(NamedTuple):
-    """Where a format is made.
+    """Where a format is made."""
 
-    Attributes
-    ----------
-    module : str
-        Module of this package.
-    function : str
-        Its function ``(workflow, **options) -> str | bytes``.
-    title : str
-        What it is, for lists.
-    """
-
-    module: str
-    function: str
-    title: str
+    module: str  # of this package
+    function: str  # of the module: (workflow, **options) -> str | bytes
+    title: str  # what it is, for lists
 
 
 def made(
     formats: Mapping[str, Format], same: Mapping[str, str], extension: str, subject: Any, name: str, options: Mapping[str, Any]
 ) -> str | bytes:
-    """Return what a format's function makes of a workflow or a timeline.
+    """Return what a format's function makes of a workflow or a timeline, which messages call `name`.
 
-    Parameters
-    ----------
-    formats, same : mapping
-        Formats by extension, and other spellings of extensions.
-    name : str
-        What the subject is called in messages.
-
-    Raises
-    ------
-    DeclarationError
-        If there is no such format, its function takes no such option, or it needs a package that is not installed.
+    `same` has other spellings of extensions. Refused is a format or an option that is not there, or what the function refuses.
     """
     extension, given = same.get(extension.lower(), extension.lower()), extension
     entry = formats.get(extension)
@@ -69,26 +49,14 @@ def made(
 
 
 def as_path(path: Any) -> Path:
-    """Return the path of a file.
-
-    Raises
-    ------
-    DeclarationError
-        If it is neither a str nor a path.
-    """
+    """Return the path of a file; refuse what is neither a str nor a path."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
     return Path(path)
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file beside and rename it, so that a reader never sees half of it.
-
-    Raises
-    ------
-    DeclarationError
-        If the folder is not there or cannot be written; an earlier file is then as it was.
-    """
+    """Write a file beside and rename it: a reader never sees half of it, and one that cannot be written stays as it was."""
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
     beside: Path | None = None
@@ -118,13 +86,7 @@ def fitting(svg: str) -> str:
 
 
 def need(package: str, distribution: str) -> Any:
-    """Return a package of an extra.
-
-    Raises
-    ------
-    DeclarationError
-        If it is not installed; says what to install.
-    """
+    """Return a package of an extra; where it is not installed the error says what to install."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

@@ -14,30 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from ..order import follower_counts
 from ..placement import device_of
 from ..workflow import AnyNode
 
 _MAX_PERIOD = 2000
+_LEAST_COUNT = 3  # repetitions that a stretch must have
 _HUB = 4  # successors from which on a node counts as feeding a stretch from outside
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A stretch of nodes that repeats.
+    """A stretch of nodes that repeats."""
 
-    Attributes
-    ----------
-    start : int
-        Index of its first node, in order of declaration.
-    period : int
-        Nodes of one repetition.
-    count : int
-        Repetitions.
-    """
-
-    start: int
-    period: int
-    count: int
+    start: int  # index of its first node, in order of declaration
+    period: int  # nodes of one repetition
+    count: int  # repetitions
 
     @property
     def stop(self) -> int:
@@ -51,58 +43,50 @@ def signature(node: AnyNode) -> Hashable:
 
 
 def find_repeats(
-    tokens: Sequence[Hashable], predecessors: Sequence[Sequence[int]], *, least_count: int = 3, least_saving: int = 6
+    tokens: Sequence[Hashable], predecessors: Sequence[Sequence[int]], *, least_saving: int = 6
 ) -> tuple[Repeat, ...]:
     """Return stretches that repeat, disjoint and in order.
 
-    Parameters
-    ----------
-    tokens : sequence
-        What each node does; equal for nodes that may stand for each other.
-    predecessors : sequence of sequence of int
-    least_count : int
-        Repetitions that a stretch must have.
-    least_saving : int
-        Nodes that folding a stretch must save.
+    Nodes with equal `tokens` may stand for each other. Folding a stretch must save `least_saving` nodes.
     """
     n = len(tokens)
-    if n < least_count + least_saving - 1:
+    if n < _LEAST_COUNT + least_saving - 1:
         return ()
     coded: dict[Hashable, int] = {}
     token = np.array([coded.setdefault(t, len(coded)) for t in tokens], dtype=np.int64)
     relative, mixed = _edge_hashes(predecessors)
-    candidates: list[tuple[int, int, int]] = []  # (saving, -period, start) of stretches at their longest
-    for period in range(1, min(n // least_count, _MAX_PERIOD) + 1):
+    candidates: list[Repeat] = []  # stretches at their longest
+    for period in range(1, min(n // _LEAST_COUNT, _MAX_PERIOD) + 1):
         same = token[:-period] == token[period:]
         if not same.any():
             continue
         same &= (relative[:-period] == relative[period:]) | (mixed[:-period] == mixed[period:])
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
-        starts, lengths = edges[::2], edges[1::2] - edges[::2]
-        counts = lengths // period + 1
-        savings = (counts - 1) * period
-        for k in np.flatnonzero((counts >= least_count) & (savings >= least_saving)):
-            candidates.append((int(savings[k]), -period, int(starts[k])))
-    candidates.sort(key=lambda c: (-c[0] + c[1], c[2]))  # the most saved, less what a long period leaves to read
+        starts, stops = _runs(same)
+        counts = (stops - starts) // period + 1
+        found = np.flatnonzero((counts >= _LEAST_COUNT) & ((counts - 1) * period >= least_saving))
+        candidates += [Repeat(int(starts[k]), period, int(counts[k])) for k in found]
+    candidates.sort(key=lambda stretch: (stretch.start - stretch.stop, stretch.start))  # the longest first
     chosen: list[Repeat] = []
     taken = np.zeros(n, dtype=bool)
-    for saving, negative, start in candidates:
-        period = -negative
-        stretch = _free_part(Repeat(start, period, saving // period + 1), taken, predecessors)
-        if stretch is None or stretch.count < least_count or period * (stretch.count - 1) < least_saving:
+    for wanted in candidates:
+        stretch = _free_part(wanted, taken, predecessors)
+        if stretch is None or stretch.count < _LEAST_COUNT or stretch.period * (stretch.count - 1) < least_saving:
             continue
         taken[stretch.start : stretch.stop] = True
         chosen.append(stretch)
     return tuple(sorted(chosen, key=lambda r: r.start))
 
 
+def _runs(mask: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return where the stretches of true elements begin, and where they end."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.view(np.int8), [0]))))
+    return edges[::2], edges[1::2]
+
+
 def _edge_hashes(predecessors: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return two hashes of each node's incoming edges: by distance, and with much used sources by identity."""
     n = len(predecessors)
-    uses = [0] * n
-    for sources in predecessors:
-        for source in sources:
-            uses[source] += 1
+    uses = follower_counts(predecessors)
     relative, mixed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     for i, sources in enumerate(predecessors):
         if sources:
@@ -116,11 +100,11 @@ def _free_part(wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequen
     start, stop, period = wanted.start, wanted.stop, wanted.period
     used = taken[start:stop]
     if used.any():
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], (~used).view(np.int8), [0]))))
-        if not len(edges):
+        starts, stops = _runs(~used)
+        if not len(starts):
             return None
-        k = int(np.argmax(edges[1::2] - edges[::2]))
-        start, stop = start + int(edges[2 * k]), start + int(edges[2 * k + 1])
+        k = int(np.argmax(stops - starts))
+        start, stop = start + int(starts[k]), start + int(stops[k])
     # A source that repetitions share must not be a member: it would be drawn as one node and stand for many.
     for i in range(start, stop - period):
         fixed = set(predecessors[i]).intersection(predecessors[i + period])

@@ -39,40 +39,18 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
         Outline the critical path.
     title : str, optional
         The heading; by default the timeline's name.
-
-    Raises
-    ------
-    DeclarationError
-        Without matplotlib; says what to install.
     """
-    need("matplotlib", "matplotlib")
-    import matplotlib
-
     # A fixed salt gives the same file for the same timeline.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hipgraphdsl"}):
-        text = _drawn(timeline, by, critical, title, format="svg", metadata={"Date": None, "Creator": None}).decode()
-    text = fitting(text)
+    context = {"svg.fonttype": "none", "svg.hashsalt": "hipgraphdsl"}
+    drawn = _drawn(timeline, by, critical, title, context, format="svg", metadata={"Date": None, "Creator": None})
+    text = fitting(drawn.decode())
     # One drawing inside a page must not answer to the ids of another; those of clip paths and marks are hashes.
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
 
 def png(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int = 144) -> bytes:
-    """Return a chart as PNG.
-
-    Parameters
-    ----------
-    by, critical, title
-        As for `svg`.
-    dpi : int
-        Dots per inch.
-
-    Raises
-    ------
-    DeclarationError
-        Without matplotlib; says what to install.
-    """
-    need("matplotlib", "matplotlib")
-    return _drawn(timeline, by, critical, title, format="png", dpi=dpi)
+    """Return a chart as PNG, with so many dots per inch; the rest as for `svg`."""
+    return _drawn(timeline, by, critical, title, {}, format="png", dpi=dpi)
 
 
 def summary(timeline: Timeline) -> list[str]:
@@ -89,9 +67,10 @@ def summary(timeline: Timeline) -> list[str]:
     return lines
 
 
-def _drawn(timeline: Timeline, by: By, critical: bool, title: str | None, **saved: Any) -> bytes:
+def _drawn(timeline: Timeline, by: By, critical: bool, title: str | None, context: dict[str, str], **saved: Any) -> bytes:
+    matplotlib = need("matplotlib", "matplotlib")
     out = io.BytesIO()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), matplotlib.rc_context(context):
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         _figure(timeline, by, critical, title).savefig(out, facecolor=BACKGROUND, **saved)
     return out.getvalue()

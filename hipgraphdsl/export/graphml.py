@@ -21,13 +21,7 @@ from ..workflow import Workflow, is_node
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as GraphML.
-
-    Raises
-    ------
-    DeclarationError
-        As for the JSON form: a callback without an import path, an argument without a form in JSON.
-    """
+    """Return a workflow as GraphML; refuses what the JSON form does."""
     return "\n".join(nx.generate_graphml(to_networkx(workflow))) + "\n"
 
 
@@ -47,13 +41,7 @@ def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
 def loads(
     text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
 ) -> Workflow:
-    """Return the workflow that a GraphML text from `render` describes; parameters as for `Graph.from_json`.
-
-    Raises
-    ------
-    DeclarationError
-        If the text is no GraphML, or none that hipgraphdsl wrote.
-    """
+    """Return the workflow that a GraphML text from `render` describes; parameters as for `Graph.from_json`."""
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
     return from_networkx(_Reader().read(text), arrays=arrays, callbacks=callbacks)
@@ -138,24 +126,10 @@ def from_networkx(
     arrays: Mapping[str, Any] | None = None,
     callbacks: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Workflow:
-    """Return a workflow with the nodes and edges of a networkx graph.
+    """Return a workflow with the nodes and edges of a networkx graph; all as for `Graph.from_networkx`.
 
-    Parameters
-    ----------
-    dag : networkx.DiGraph
-        Either with node models as node attribute `node`, in order of declaration, as `Graph.dag` has them; or what
-        networkx read from a file that `render` wrote.
-    name : str, optional
-        By default the networkx graph's.
-    infer : bool
-        Whether edges are also inferred from what nodes read and write; edges of `dag` are kept in any case.
-    arrays, callbacks : mapping, optional
-        For graphs that were read from a file; as for `Graph.from_json`.
-
-    Raises
-    ------
-    DeclarationError
-        If a node has neither attribute, or its model has another name.
+    `dag` has node models as node attribute `node`, in order of declaration, as `Graph.dag` has them, or is what networkx read
+    from a file that `render` wrote. With `infer` edges are also inferred from what nodes read and write.
     """
     if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
         raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")

@@ -37,7 +37,7 @@ _INLINE: Final = 64
 _OWN_OPTIONS: Final = frozenset({"in", "out", "out-dir", "data-dir", "repeat", "warm-up", "quiet", "help", "device"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Storage:
     """An array that the program owns."""
 
@@ -45,21 +45,23 @@ class _Storage:
     identifier: str
     array: Array
 
-    @property
+    @cached_property
     def values(self) -> Any:
         """The first values: NumPy's, those that a file names, or None."""
         return np.asarray(self.array.obj) if isinstance(self.array, ExternalArray) else getattr(self.array, "initial", None)
+
+    @cached_property
+    def assigned(self) -> list[str] | None:
+        """The statements that give it its first values, or None where a file must."""
+        if isinstance(self.values, UnboundValues):
+            return None
+        return [] if self.values is None else _short_form(self.identifier, self.values)
 
 
 class Arrays:
     """The arrays and parameters of a workflow and its children, as one program has them.
 
-    Parameters
-    ----------
-    names : Names
-        Gives the variables their names.
-    stem : str
-        Beginning of the names of files.
+    `names` gives the variables their names, and those of files begin with `stem`.
     """
 
     def __init__(self, workflow: Workflow, names: Names, stem: str) -> None:
@@ -127,8 +129,7 @@ class Arrays:
         """Return the files that hold the first values of arrays with many."""
         found = {}
         for storage in self._storage:
-            values = storage.values
-            if isinstance(values, np.ndarray) and _short_form(storage.identifier, values) is None:
+            if storage.assigned is None and isinstance(values := storage.values, np.ndarray):
                 file = io.BytesIO()
                 np.save(file, values.view(_stored(values.dtype)), allow_pickle=False)
                 found[self._file(storage)] = file.getvalue()
@@ -139,11 +140,8 @@ class Arrays:
 
     def first_values(self) -> list[str]:
         """Return the statements that place arrays in others, and give them the values that have a short form."""
-        first = [f"{storage.identifier} = {at};" for storage, at in self._aliases]
-        for storage in self._storage:
-            if isinstance(values := storage.values, np.ndarray):
-                first += _short_form(storage.identifier, values) or []
-        return first
+        aliases = [f"{storage.identifier} = {at};" for storage, at in self._aliases]
+        return aliases + [line for storage in self._storage for line in storage.assigned or ()]
 
     # -- declarations ------------------------------------------------------------------------------------------------------
 
@@ -174,14 +172,11 @@ class Arrays:
             lines.append(f"{head:{width}}  {comment(what)[0]}")
         lines += [*more, "", "static const std::vector<Array> arrays = {"]
         for storage in self._storage:
-            array, values = storage.array, storage.values
-            in_file = isinstance(values, UnboundValues) or (
-                isinstance(values, np.ndarray) and _short_form(storage.identifier, values) is None
-            )
+            array = storage.array
             lines.append(
                 f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {sized(array.nbytes, array.dtype)},"
                 f" {self._place(array)[0]}, {quoted(_descr(array.dtype))}, {quoted(shape_text(array.shape))},"
-                f" {quoted(self._file(storage)) if in_file else 'nullptr'}}},"
+                f" {quoted(self._file(storage)) if storage.assigned is None else 'nullptr'}}},"
             )
         return [*lines, "};", ""]
 

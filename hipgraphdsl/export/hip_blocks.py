@@ -37,19 +37,12 @@ _PART: Final = 400
 
 
 class GraphFunctions:
-    """The functions that build a program's graphs.
-
-    Attributes
-    ----------
-    tables : list of str
-        What differs from node to node in loops.
-    functions : list of str
-        Their text.
-    """
+    """The functions that build a program's graphs."""
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
         self.tables: list[str] = []
+        """What differs from node to node in loops."""
         self._children: dict[Any, str] = {}
         self.functions: list[str] = []
 
@@ -90,7 +83,7 @@ class GraphFunctions:
         if function is None:
             function = self._children[key] = self.handles.new_outer(f"build_{name or 'nothing'}", "graph")
             head = ["hipGraph_t graph;", f"CHECK(hipGraphCreate(&graph, 0), {quoted(prefix)});"]
-            lines = without_double_blanks([*head, *declared, *_shortened(self._folded(statements, names), _kind(block))])
+            lines = without_double_blanks([*head, *declared, *_shortened(self._folded(statements, names), block)])
             self.functions += comment(f"Child graph {name or 'without nodes'}")
             self.functions += function_text(f"{function}({signature})", [*lines, "return graph;"])
         return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
@@ -100,17 +93,16 @@ class GraphFunctions:
         statements, declared = self._statements(block, names)
         items = self._folded(statements, names)
         if len(items) <= _PART:
-            return without_double_blanks([*declared, *_shortened(items, _kind(block))])
+            return without_double_blanks([*declared, *_shortened(items, block)])
         single = re.compile(rf"{DECLARED}(\w+)")
         names_of_singles = [name for statement in statements for name in single.findall(statement.plain())]
-        kind = "Mark" if block.captured else "hipGraphNode_t"
-        variables = [*declared, *(f"{kind} {name};" for name in names_of_singles)]
+        variables = [*declared, *(f"{block.node_type} {name};" for name in names_of_singles)]
         self.functions += ["// What later nodes wait for.", *(f"static {line}" for line in variables), ""]
         given = "hipStream_t* stream" if block.captured else "hipGraph_t graph"
         calls = []
         for k in range(0, len(items), _PART):
             name = self.handles.new_outer(f"part_{k // _PART + 1}", "of_graph")
-            self.functions += function_text(f"{name}({given})", _shortened(items[k : k + _PART], ""), "void")
+            self.functions += function_text(f"{name}({given})", _shortened(items[k : k + _PART]), "void")
             calls.append(f"{name}({given.rpartition(' ')[2].lstrip('*')});")
         return calls
 
@@ -118,7 +110,7 @@ class GraphFunctions:
 
     def _statements(self, block: Block, names: Names) -> tuple[list[Statement], list[str]]:
         """Return one statement for each step, and the declarations of arrays of nodes."""
-        groups: list[list[Line]] = [[] for _ in block.steps]
+        groups: list[list[Line]] = [[] for _ in block.steps]  # the lines of each step, up to that of its node
         nodes = iter(enumerate(block.nodes))
         at, end = next(nodes, (0, 0))
         for line in block.lines:
@@ -174,7 +166,7 @@ class GraphFunctions:
             name = names.new(re.sub(r"%0?\d*ld", "_", form.replace("%%", "%")), "node")
             numbers = [numbered(block.steps[index].name)[1] for index in members]
             own = len(numbers[0]) == 1 and sorted(n[0] for n in numbers) == list(range(len(members)))
-            declared.append(f"{'Mark' if block.captured else 'hipGraphNode_t'} {name}[{len(members)}];")
+            declared.append(f"{block.node_type} {name}[{len(members)}];")
             for k, index in enumerate(members):
                 if block.nodes[index] in needed:
                     found[block.nodes[index]] = [f"{name}[", Hole("int", numbers[k][0] if own else k, hint=f"{name}_index"), "]"]
@@ -184,7 +176,7 @@ class GraphFunctions:
 
     def _folded(self, statements: list[Statement], names: Names) -> list[list[str]]:
         """Return the lines of each statement, and of each loop that stands for several."""
-        repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_count=3, least_saving=4)
+        repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_saving=4)
         items: list[list[str]] = []
         at = 0
         for repeat in repeats:
@@ -208,10 +200,7 @@ def _set(variable: Sequence[Piece] | None) -> list[Piece]:
     return [] if variable is None else [*variable, " = "]
 
 
-def _kind(block: Block) -> str:
-    return "const Mark " if block.captured else "const hipGraphNode_t "
-
-
-def _shortened(items: list[list[str]], kind: str) -> list[str]:
-    """Return lines that fit the page, in which variables are declared with a type."""
+def _shortened(items: list[list[str]], block: Block | None = None) -> list[str]:
+    """Return lines that fit the page; variables are declared with the type of a block's nodes, unless that stands elsewhere."""
+    kind = f"const {block.node_type} " if block is not None else ""
     return without_double_blanks(short for item in items for line in item for short in wrapped(line.replace(DECLARED, kind)))

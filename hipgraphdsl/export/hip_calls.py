@@ -6,6 +6,7 @@ the whole block can tell, such as which nodes need a variable, stands in a line 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -45,21 +46,11 @@ _MIDDLE: Final = 1 << (_SPAN - 1)
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Memory that the program has a pointer to.
+    """Memory that the program has a pointer to."""
 
-    Attributes
-    ----------
-    name : str
-        The pointer.
-    dtype : dtype
-        What it points to.
-    phase : int
-        Bytes of its address beyond a multiple of 64.
-    """
-
-    name: str
+    name: str  # of the pointer
     dtype: np.dtype[Any]
-    phase: int = 0
+    phase: int = 0  # bytes of its address beyond a multiple of 64
 
 
 class Places:
@@ -99,35 +90,23 @@ class Line:
 
 @dataclass(eq=False)
 class Block:
-    """What builds one graph.
+    """What builds one graph."""
 
-    Attributes
-    ----------
-    captured : bool
-        Whether it is recorded from streams.
-    streams : int
-        From how many.
-    lines : list of Line
-    steps, nodes : sequence
-        The steps that the backend has lowered to it, and the node that each of them ends with.
-    scope : NamedScope or None
-    prefix : str
-        What the names of its steps begin with, where it is a body's graph.
-    given : dict
-        Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes.
-    flags : int
-        With which it is instantiated.
-    """
-
-    captured: bool
-    streams: int = 0
+    captured: bool  # recorded from streams
+    streams: int = 0  # from how many
     lines: list[Line] = field(default_factory=list)
-    steps: Sequence[Step] = ()
-    nodes: Sequence[int] = ()
-    scope: Any = None
-    prefix: str = ""
+    steps: Sequence[Step] = ()  # those that the backend has lowered to it
+    nodes: Sequence[int] = ()  # the one that each step ends with
+    scope: Any = None  # a NamedScope
+    prefix: str = ""  # what the names of its steps begin with, where it is a body's graph
     given: dict[str, tuple[str, list[Piece]]] = field(default_factory=dict)
-    flags: int = 0
+    """Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes."""
+    flags: int = 0  # with which it is instantiated
+
+    @property
+    def node_type(self) -> str:
+        """The type of a variable that stands for a node."""
+        return "Mark" if self.captured else "hipGraphNode_t"
 
     @property
     def instantiation(self) -> str:
@@ -166,11 +145,7 @@ _AS_THEY_ARE: Final = ("hipMemcpyAsync", "hipMemsetAsync", "hipMemset2DAsync", "
 class WritingRuntime(RecorderRuntime):
     """The recorder, which also writes each call that adds a node or is captured.
 
-    Parameters
-    ----------
-    target : Target
-    captures : bool
-        Whether streams record the program's graph, and not only what one node stands for.
+    `captures` says whether streams record the program's graph, and not only what one node stands for.
     """
 
     def __init__(self, target: Target, captures: bool) -> None:
@@ -210,9 +185,9 @@ class WritingRuntime(RecorderRuntime):
         self.texts[handle] = pieces
         return handle
 
-    def new_function(self) -> int:
-        """Return the handle of a kernel."""
-        return self._make("function", module=0)
+    def kernel(self, name: str) -> int:
+        """Return the handle of a kernel that the program has by this name."""
+        return self.keep([name], self._make("function", module=0))
 
     def _address(self, nbytes: int) -> int:
         return self.places.new(Place("", np.dtype("u1")))
@@ -325,21 +300,13 @@ class WritingRuntime(RecorderRuntime):
         self._put(stream, call)
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False,
         **attributes: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative, **attributes)
         for name, value in attributes.items():
-            if name not in LAUNCH_ATTRIBUTES:  # it is in the call
-                continue
-            self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
+            if name in LAUNCH_ATTRIBUTES:  # else it is in the call
+                self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:
         """Write a call of the user's function, and record a node in the place of whatever it will record."""
@@ -499,8 +466,7 @@ def _attribute(value: Any) -> list[Piece]:
 def _dim3(extents: Dim3, variables: Sequence[str | None] = ()) -> list[Piece]:
     """Return extents along x, y, z; those at the end that are 1 are left out, and some are variables."""
     axes: list[Piece] = [
-        variable or Hole("int", extent, hint="extent")
-        for extent, variable in zip(extents, (*variables, *([None] * (3 - len(variables)))))
+        variable or Hole("int", extent, hint="extent") for extent, variable in itertools.zip_longest(extents, variables)
     ]
     while len(axes) > 1 and isinstance(axes[-1], Hole) and axes[-1].value == 1:
         axes.pop()

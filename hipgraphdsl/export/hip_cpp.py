@@ -10,15 +10,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from ..any_order import require_any_order
 from ..backends import backend_named
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
-from ..plan import Plan
 from ..planning import Lanes, make_plan
 from ..printed import counted
 from ..target import Target
@@ -62,11 +60,13 @@ def render(
     return Program(workflow, backend, target, lanes, any_order, stem).text()
 
 
-def companions(workflow: Workflow, *, stem: str, **options: Any) -> dict[str, bytes]:
+def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
     """Return the ``.npy`` files that the program reads, by name: the first values of arrays that have no short form."""
-    defaults = {"backend": "explicit", "target": "amd:gfx942", "lanes": "auto", "any_order": False}
-    program = Program(workflow, **{**defaults, **options}, stem=stem)
-    return program.arrays.files()
+    return Handles(workflow, Target.named("cpu"), _plain(stem or workflow.name), captures=False).arrays.files()
+
+
+def _plain(stem: str) -> str:
+    return re.sub(r"[^\w.-]", "_", stem, flags=re.ASCII)
 
 
 class Program:
@@ -78,22 +78,18 @@ class Program:
         self.workflow = workflow
         self.backend = backend
         self.target = replace(with_quirks(Target.named(target)), conditional_nodes=False)
-        self.lanes, self.any_order = lanes, any_order
         require_any_order(any_order, self.target, backend, batch=False)
         _require_one_device(workflow)
-        self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
+        self.stem = _plain(stem or workflow.name)
         self.handles = Handles(workflow, self.target, self.stem, backend == "capture")
         self.arrays = self.handles.arrays
         self.kernels = self.handles.sources
         self.graphs = GraphFunctions(self.handles)
         self.launches = Launches(self.handles, self.graphs)
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The steps, which the files beside the program do not need."""
-        inline = self.backend != "explicit" or "child_order" in self.target.quirks
-        options: dict[str, Any] = {"lanes": self.lanes, "any_order": self.any_order, "batch": False, "programmatic": False}
-        return make_plan(self.workflow, self.target, inline=inline, **options)
+        inline = backend != "explicit" or "child_order" in self.target.quirks
+        self.plan = make_plan(
+            workflow, self.target, inline=inline, lanes=lanes, any_order=any_order, batch=False, programmatic=False
+        )
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""

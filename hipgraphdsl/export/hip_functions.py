@@ -87,14 +87,9 @@ class Functions:
         pointer: Callable[[ArrayView], list[Piece]],
         value_of: Callable[[Parameter], str],
     ) -> tuple[str, list[list[Piece]]]:
-        """Return the function that a node calls, and its arguments.
+        """Return the function that the node of this full name calls, and its arguments.
 
-        Parameters
-        ----------
-        name : str
-            The node's full name.
-        pointer, value_of : callable
-            Return a view, and a scalar parameter, as the program spells it where the node stands.
+        `pointer` and `value_of` return a view, and a scalar parameter, as the program spells it where the node stands.
         """
         given: list[_Given] = []
         arguments: list[list[Piece]] = []
@@ -121,8 +116,7 @@ class Functions:
         key = (type(node), fn.path if isinstance(fn, UnboundCallback) else id(fn), forms, tuple(left))
         known = self._found.get(key)
         if known is None:
-            identifier = self._name(callable_name(fn), "function")
-            known = self._found[key] = _Function(identifier, node, given, left)
+            known = self._found[key] = _Function(self._name(callable_name(fn), "function"), node, given, left)
         if name not in known.nodes:
             known.nodes.append(name)
         return known.identifier, arguments

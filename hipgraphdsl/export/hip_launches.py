@@ -20,18 +20,13 @@ from .hip_text import Piece, Statement, function_text, quoted, sized, wrapped
 
 
 class Launches:
-    """What a program does at each launch.
-
-    Attributes
-    ----------
-    entry : str
-        The last members of `Program` in hip_program/program.h.
-    """
+    """What a program does at each launch."""
 
     def __init__(self, handles: Handles, graphs: GraphFunctions) -> None:
         self.handles = handles
         self.graphs = graphs
         self.entry = "build_graphs, launch_all"
+        """The last members of `Program` in hip_program/program.h."""
         self._made: dict[str, str] = {}
         """Variables of executable graphs, each with the expression that makes it; alloc nodes go before those that use them."""
 
@@ -67,7 +62,7 @@ class Launches:
         if isinstance(program, GraphProgram):
             return [self._graph(program, prefix[:-1])] if program.plan.steps else []
         assert isinstance(program, SegmentedProgram)
-        lines = []
+        lines: list[str] = []
         for step, done, bodies in program.parts():
             name = prefix + step.name
             if isinstance(done, GraphProgram):

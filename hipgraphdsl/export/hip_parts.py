@@ -14,19 +14,10 @@ _COMMENT_OR_STRING: Final = re.compile(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Lines of a header that belong together.
+    """Lines of a header that belong together."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        What they declare.
-    section : str
-        The headline that they stand under.
-    lines : list of str
-    """
-
-    names: tuple[str, ...]
-    section: str
+    names: tuple[str, ...]  # what they declare
+    section: str  # the headline that they stand under
     lines: list[str]
 
     @property
@@ -85,8 +76,6 @@ _SPECIAL: Final = {
     "hipStreamMemOpWaitValue64": "CU_STREAM_MEM_OP_WAIT_VALUE_64",
     "hipDevicePrimaryCtxRetain": "",  # stands only where CUDA is not
     "hipFunction_t": "",  # stands only where the CPU's part is
-    "make_hipPitchedPtr": "make_cudaPitchedPtr",
-    "make_hipExtent": "make_cudaExtent",
 }
 
 # What kernels in HIP may say and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
@@ -123,7 +112,7 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
 
     Where functions of the user put work on a stream, also what they will need.
     """
-    code = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", program)
+    code = _COMMENT_OR_STRING.sub("", program)
     words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
     names = set(re.findall(r"\w+", kernels + code))  # types of template arguments may stand in the program alone
     lines = []

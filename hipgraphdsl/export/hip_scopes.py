@@ -30,7 +30,7 @@ from ..nodes import (
 from ..target import Target
 from ..workflow import Level, Workflow
 from .hip_arrays import Arrays
-from .hip_calls import Block, Place, WritingRuntime
+from .hip_calls import Block, Place, Places, WritingRuntime
 from .hip_functions import Functions
 from .hip_kernels import Kernels
 from .hip_parts import FIXED_NAMES
@@ -43,12 +43,13 @@ _PORTABLE: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d
 class NamedScope(Scope):
     """What the names of a workflow are called where it stands."""
 
-    __slots__ = ("level", "literals", "named")
+    __slots__ = ("level", "named")
+    addresses: _Addresses
 
     def __init__(self, handles: Handles, level: Level, parent: NamedScope | None) -> None:
         super().__init__(handles.runtime, handles, level.prefix, parent)
         self.level = level
-        self.addresses = _Addresses(self, handles.writer)
+        self.addresses = _Addresses(self, handles.writer.places)
         self.named: dict[Parameter, str] = {}
         """Scalar parameters that are variables of the program; the others are bound to values."""
         if parent is not None:
@@ -64,10 +65,13 @@ class NamedScope(Scope):
         value, dtype = self.values[parameter], parameter.dtype
         return self.named.get(parameter) or literal_of(element_bytes(value, dtype, f"parameter {parameter.name!r}"), dtype)
 
-    def set_variable(self, parameter: Parameter, name: str) -> None:
-        """Let a scalar parameter be a variable."""
-        self.named[parameter] = name
-        self.values[parameter] = _stand_in(parameter, self.level.workflow)
+    def declare(self, root: Any, name: str, phase: int = 0) -> None:
+        """Let a variable of the program stand for an array or a parameter."""
+        if isinstance(root, Parameter) and not root.shape:
+            self.named[root] = name
+            self.values[root] = _stand_in(root, self.level.workflow)
+        else:
+            dict.__setitem__(self.addresses, root, self.addresses.places.new(Place(name, root.dtype, phase)))
 
     def inherit(self, root: Any) -> None:
         """Let a bound array or parameter be what it is bound to."""
@@ -86,13 +90,13 @@ class NamedScope(Scope):
 class _Addresses(dict[Any, int]):
     """Addresses of a scope; memory that a call makes is known by the name that the program has for its array."""
 
-    def __init__(self, scope: NamedScope, writer: WritingRuntime) -> None:
+    def __init__(self, scope: NamedScope, places: Places) -> None:
         self.scope = scope
-        self._writer = writer
+        self.places = places
 
     def __setitem__(self, root: Any, address: int) -> None:
         if isinstance(root, AllocArray) and root in self:
-            self._writer.places.merge(address, self[root])
+            self.places.merge(address, self[root])
         else:
             super().__setitem__(root, address)
 
@@ -121,16 +125,7 @@ class _Packer(ArgumentPacker):
 
 
 class Handles(SharedHandles):
-    """All that a program names: arrays, parameters, kernels, events, variables of the device and the user's functions.
-
-    Attributes
-    ----------
-    names : Names
-        All names of the program outside of functions.
-    outer : set of str
-        Those that functions which build graphs mention, and must not hide.
-    top : NamedScope
-    """
+    """All that a program names: arrays, parameters, kernels, events, variables of the device and the user's functions."""
 
     def __init__(self, workflow: Workflow, target: Target, stem: str, captures: bool) -> None:
         # Clusters are left out by the program itself, which knows the device that it runs on.
@@ -140,7 +135,9 @@ class Handles(SharedHandles):
         self.sources = Kernels(workflow)
         self.fixed = FIXED_NAMES | self.sources.names | KEYWORDS
         self.names = Names(self.fixed)
+        """All names of the program outside of functions."""
         self.outer: set[str] = set()
+        """Those that functions which build graphs mention, and must not hide."""
         self.symbols: dict[Symbol, str] = {}
         self.events_by_name: dict[str, str] = {}
         self.arrays = Arrays(workflow, self.names, stem)
@@ -159,17 +156,10 @@ class Handles(SharedHandles):
                     scope.bound_from[root] = level.bind[name]
                     scope.inherit(root)
                 elif isinstance(root, Parameter):
-                    variable = self.arrays.declare_parameter(scope.prefix + name, root)
-                    if root.shape:
-                        scope.addresses[root] = self._new_place(variable, root)
-                    else:
-                        scope.set_variable(root, variable)
+                    scope.declare(root, self.arrays.declare_parameter(scope.prefix + name, root))
                 elif isinstance(root, Array) and not isinstance(root, Symbol):
-                    scope.addresses[root] = self._new_place(self.arrays.declare(scope.prefix + name, root), root)
+                    scope.declare(root, self.arrays.declare(scope.prefix + name, root))
         return next(iter(scopes.values()))
-
-    def _new_place(self, name: str, root: Any, phase: int = 0) -> int:
-        return self.writer.places.new(Place(name, root.dtype, phase))
 
     def enter(self, block: Block, scope: NamedScope) -> None:
         """Let a graph be made by a function: what belongs to the child, or is bound to it, becomes a parameter of the function.
@@ -192,11 +182,11 @@ class Handles(SharedHandles):
     def _make_parameter(self, block: Block, scope: NamedScope, root: Any, name: str) -> None:
         if isinstance(root, Parameter) and not root.shape:
             block.given[name] = (f"{ctype_of(root.dtype)} {name}", [scope.text_of(root)])
-            scope.set_variable(root, name)
+            scope.declare(root, name)
         else:
             address = scope.addresses[root]
             block.given[name] = (f"{ctype_of(root.dtype)}* {name}", self.writer.places.pointer(address))
-            dict.__setitem__(scope.addresses, root, self._new_place(name, root, address % 64))
+            scope.declare(root, name, address % 64)
 
     def new_outer(self, wish: str, suffix: str) -> str:
         """Return a new name of something that functions which build graphs mention."""
@@ -214,11 +204,10 @@ class Handles(SharedHandles):
 
     def _kernel(self, text: str, signature: Signature) -> tuple[int, ArgumentPacker]:
         if text not in self._by_text:
-            self._by_text[text] = self.writer.keep([text], self.writer.new_function())
-        packer = self._packers.get(signature)
-        if packer is None:
-            packer = self._packers[signature] = _Packer(signature, self.writer)
-        return self._by_text[text], packer
+            self._by_text[text] = self.writer.kernel(text)
+        if signature not in self._packers:
+            self._packers[signature] = _Packer(signature, self.writer)
+        return self._by_text[text], self._packers[signature]
 
     def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
         self.writer.node = node
@@ -235,7 +224,7 @@ class Handles(SharedHandles):
         known = self._symbols.get((symbol, device))
         if known is None:
             name = self.symbols[symbol] = self.new_outer(symbol.name, "symbol")
-            known = self._symbols[symbol, device] = self._new_place(name, symbol)
+            known = self._symbols[symbol, device] = self.writer.places.new(Place(name, symbol.dtype))
         return known
 
     def event(self, event: Event) -> int:

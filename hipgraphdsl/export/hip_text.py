@@ -32,15 +32,13 @@ def comment(text: str) -> list[str]:
 
 def quoted(text: str) -> str:
     """Return text as a C++ string literal."""
-    out = []
-    for c in text:
-        if c in '"\\?':
-            out.append(f"\\{c}")
-        elif c.isprintable():
-            out.append(c)
-        else:
-            out.append("".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogatepass")))
-    return f'"{"".join(out)}"'
+
+    def shown(c: str) -> str:
+        if c.isprintable():
+            return f"\\{c}" if c in '"\\?' else c
+        return "".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogatepass"))
+
+    return f'"{"".join(map(shown, text))}"'
 
 
 KEYWORDS: Final = frozenset(
@@ -106,17 +104,10 @@ def _integer(value: int, ctype: str) -> str:
         return str(value) if value != -(2**31) else "(-2147483647 - 1)"
     if ctype == "unsigned":
         return f"{value}u"
-    if ctype in ("int64_t", "long", "long long"):
+    if ctype == "int64_t":
         text = f"{value}LL" if value != -(2**63) else "(-9223372036854775807LL - 1)"
-        return f"{ctype}({value})" if abs(value) < 2**31 - 1 else f"{ctype}({text})"
-    if ctype in ("uint64_t", "size_t", "unsigned long long", "unsigned long"):
-        return f"{_one_word(ctype)}({value})" if value < 2**31 else f"{_one_word(ctype)}({value}ULL)"
-    return f"{_one_word(ctype)}({value})"
-
-
-def _one_word(ctype: str) -> str:
-    """Return a type that can stand before parentheses."""
-    return {"unsigned long long": "uint64_t", "unsigned long": "uint64_t", "long long": "int64_t"}.get(ctype, ctype)
+        return f"{ctype}({value if abs(value) < 2**31 - 1 else text})"
+    return f"{ctype}({value}ULL)" if value >= 2**31 else f"{ctype}({value})"
 
 
 def _floating(value: float, ctype: str) -> str:
@@ -144,14 +135,10 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
     if ctype == "uint16_t" and dtype.kind != "u":
         return f"uint16_t(0x{int.from_bytes(data, 'little'):04x})"
     value = np.frombuffer(data, dtype)[0].item()
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind in "iu":
-        return _integer(value, ctype)
     if dtype.kind == "c":
         part = "float" if dtype.itemsize == 8 else "double"
         return f"{ctype}({_floating(value.real, part)}, {_floating(value.imag, part)})"
-    return _floating(value, ctype)
+    return _argument_literal(value, ctype)
 
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
@@ -165,23 +152,14 @@ def is_exact(values: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """What may differ between steps that are otherwise alike.
+    """What may differ between steps that are otherwise alike."""
 
-    Attributes
-    ----------
-    kind : {"int", "offset", "value", "label"}
-        A number as it is; one that is added to a pointer; an argument of a type; the numbers in a node's name.
-    value : object
-    form : str
-        The type of an argument, the format of a name.
-    hint : str
-        What a table of it would be called.
-    """
-
-    kind: str
+    kind: (
+        str  # "int", a number as it is; "offset", added to a pointer; "value", an argument; "label", the numbers in a node's name
+    )
     value: Any
-    form: str = ""
-    hint: str = ""
+    form: str = ""  # the type of an argument, the format of a name
+    hint: str = ""  # what a table of it would be called
 
 
 Piece = str | Hole
@@ -201,17 +179,10 @@ DECLARED: Final = "\1"
 
 @dataclass(slots=True)
 class Statement:
-    """The text of one step.
-
-    Attributes
-    ----------
-    pieces : list of str or Hole
-    title : str
-        The step's name.
-    """
+    """The text of one step."""
 
     pieces: list[Piece]
-    title: str
+    title: str  # the step's name
 
     @property
     def template(self) -> str:
@@ -255,7 +226,7 @@ def _term(values: Sequence[int], first: int) -> str | None:
         if values[period] != start or any(values[k] != values[k + period] for k in range(count - period)):
             continue
         cycle = values[:period]
-        low, step = min(cycle), abs(cycle[1] - cycle[0])
+        low = min(cycle)
         step = min((abs(a - b) for a, b in itertools.pairwise(sorted(cycle))), default=0)
         shift = (start - low) // step if step else 0
         if step and all(cycle[k] == low + step * ((k + shift) % period) for k in range(period)):
@@ -333,31 +304,27 @@ class Loop:
             return f"label({quoted(hole.form)}, {', '.join(terms)})"
         if _same(values):
             return _plain(hole)
-        if hole.kind == "value" and hole.form in ("float", "double"):
-            return self._table(values, hole.form, hole.hint)
         if hole.kind == "value":
-            term = _term([int(value) for value in values], self.first)
-            if term is not None:
-                return f"{_one_word(hole.form)}({term})"
-            return self._table(values, hole.form, hole.hint)
+            term = None if hole.form in ("float", "double") else _term([int(value) for value in values], self.first)
+            return self._table(values, hole.form, hole.hint) if term is None else f"{hole.form}({term})"
         text = self._whole(values, hole.hint)
         return f" + {text}" if hole.kind == "offset" else text
 
     def _whole(self, values: Sequence[int], hint: str) -> str:
-        if all(value == values[0] for value in values):
-            return str(values[0])
         return _term(values, self.first) or self._table(tuple(values), "long", hint)
 
     def _table(self, values: tuple[Any, ...], ctype: str, hint: str) -> str:
         """Return an entry of a table; a short cycle is written once."""
-        period = next((p for p in range(1, min(_PERIOD, len(values) // 2) + 1) if _same_cycle(values, p)), len(values))
+        shortest = min(_PERIOD, len(values) // 2)
+        period = next((p for p in range(1, shortest + 1) if values[p:] == values[:-p]), len(values))
         kept = values[:period]
         name = self.known.get((ctype, kept))
         if name is None:
             name = self.known[ctype, kept] = self.names.new(hint or "value")
-            entries = [_argument_literal(v, ctype) if ctype in ("float", "double", "bool") else str(v) for v in kept]
-            if ctype not in ("float", "double", "bool"):
-                entries = [f"{v}ULL" if int(v) >= 2**63 else f"{v}LL" if abs(int(v)) >= 2**31 - 1 else v for v in entries]
+            if ctype in ("float", "double", "bool"):
+                entries = [_argument_literal(v, ctype) for v in kept]
+            else:
+                entries = [f"{v}ULL" if int(v) >= 2**63 else f"{v}LL" if abs(int(v)) >= 2**31 - 1 else str(v) for v in kept]
             self.tables.append(f"static const {ctype} {name}[] = {{")
             self.tables += textwrap.wrap(", ".join(entries), 112, initial_indent="    ", subsequent_indent="    ")
             self.tables[-1] += "};"
@@ -372,36 +339,21 @@ def _same(values: tuple[Any, ...]) -> bool:
     return all(v == first or v is first for v in values) and len({str(v) for v in values}) == 1
 
 
-def _same_cycle(values: tuple[Any, ...], period: int) -> bool:
-    return values[period:] == values[:-period]
-
-
 _DIGITS: Final = re.compile(r"[0-9]{1,9}")
 
 
 def numbered(name: str) -> tuple[str, tuple[int, ...]]:
     """Return a name as a format and the numbers in it; ``"step_%ld", (3,)``."""
-    numbers: list[int] = []
-    parts: list[str] = []
-    at = 0
-    for match in _DIGITS.finditer(name):
-        digits = match.group()
-        parts.append(name[at : match.start()].replace("%", "%%"))
-        parts.append(f"%0{len(digits)}ld" if digits[0] == "0" and len(digits) > 1 else "%ld")
-        numbers.append(int(digits))
-        at = match.end()
-    parts.append(name[at:].replace("%", "%%"))
-    form = "".join(parts)
+    numbers = tuple(map(int, _DIGITS.findall(name)))
+    form = _DIGITS.sub(
+        lambda found: f"%0{len(found[0])}ld" if found[0][0] == "0" and len(found[0]) > 1 else "%ld", name.replace("%", "%%")
+    )
     width = max((int(w) for w in re.findall(r"%0(\d+)ld", form)), default=0)
     if width:  # "step_07" and "step_10" have one form
         form = re.sub(r"%ld", f"%0{width}ld", form)
-        if form.replace("%%", "%") and _format(form, numbers) != name:
+        if form.replace("%%", "%") and form.replace("ld", "d") % numbers != name:
             return name.replace("%", "%%"), ()
-    return form, tuple(numbers)
-
-
-def _format(form: str, numbers: Sequence[int]) -> str:
-    return form.replace("ld", "d") % tuple(numbers) if "ld" in form else form % tuple(numbers)
+    return form, numbers
 
 
 def section(title: str) -> list[str]:
@@ -461,4 +413,4 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as Python writes it, without spaces."""
-    return f"({','.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    return str(shape).replace(" ", "")

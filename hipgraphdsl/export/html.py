@@ -9,18 +9,18 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
-from ..checks import Report
+from ..checks import Diagnostic, Report
 from ..errors import DeclarationError, HipGraphError
-from ..kernels import Kernel
+from ..kernels import Kernel, Module
 from ..nodes import callable_name
 from ..plan import Plan
 from ..printed import human_bytes, human_count
@@ -32,20 +32,17 @@ from .levels import Placement, arrange, in_bands
 from .picture import (
     Critical,
     Edges,
-    Fault,
+    Planned,
     critical_path,
-    decided_by_host,
     details,
     found_faults,
     lane_plan,
-    lanes_and_segments,
-    lanes_by_name,
     needed_edges,
     rank_label,
     ranks_and_messages,
     require_edges,
-    segments_by_name,
     shared_out,
+    size_of,
 )
 from .style import STYLES, Style, shortened
 
@@ -76,18 +73,9 @@ def render(
 
     Parameters
     ----------
-    edges : {"needed", "all", "labels"}
-        Show from the start also edges that others imply, or at each edge its array and hazard; the page has a choice.
-    lanes : bool, int or Plan
-        Show lanes from the start: those of the plan for `target`, of one with at most that many, or of the one given.
-    critical : bool, Timeline or mapping
-        Show the longest path from the start: by nodes, as a timeline has it, or by durations of node names or kinds.
-    faults : bool or Report
-        Mark what `check` finds.
-    target : str or Target, optional
-        For `lanes`; by default the device that `compile` takes.
-    ranks : int or sequence of int, optional
-        Frame what each of so many processes does, with a device each or as many as said; what crosses stands between the frames.
+    edges, lanes, critical, faults, target, ranks
+        As for `picture.draw`: what the page shows from the start, with a choice. ``edges="labels"`` is the array and the hazard
+        at each.
     layout : {"auto", "graphviz", "layered"}
         ``"auto"`` is Graphviz for up to 400 nodes where it is installed, and else the project's own.
     timeout_s : float
@@ -150,25 +138,23 @@ class _Document:
     """Makes the page's data; `_scene` lays out, `_emit` writes down."""
 
     def __init__(
-        self, plan: Plan | None, path: list[str], faults: list[tuple[Fault, tuple[str, ...]]], layout: Layout, timeout_s: float,
-        sharing: Sharing | None = None,
+        self, plan: Plan | None, path: list[str], faults: list[Diagnostic], layout: Layout, timeout_s: float,
+        sharing: Sharing | None,
     ) -> None:  # fmt: skip
         self.layout, self.timeout_s = layout, timeout_s
         self.sharing = sharing
         self.rank_frames: dict[int, int] = {}
         """For each rank the entry of its frame."""
         self.runs = 0
-        self.lane_of = {} if plan is None else lanes_by_name(plan)
-        self.by_host = set() if plan is None else set(decided_by_host(plan))
-        self.segment_of = {} if plan is None else segments_by_name(plan)
-        self.lanes = "" if plan is None else lanes_and_segments(plan)
+        self.planned = Planned(plan)
         self.path = set(path)
         self.steps = set(pairwise(path))
         self.faults: dict[str, list[dict[str, str]]] = {}
         self.loose: list[dict[str, str]] = []
-        for fault, names in faults:
-            for into in [self.faults.setdefault(name, []) for name in names] or [self.loose]:
-                into.append(asdict(fault))
+        for fault in faults:
+            said = {"code": fault.code, "severity": fault.severity, "message": fault.message, "hint": fault.hint}
+            for into in [self.faults.setdefault(name, []) for name in fault.nodes] or [self.loose]:
+                into.append(said)
         self.scenes: dict[int, _Scene] = {}
         self.open_nodes = 0
         self.nodes: list[dict[str, Any]] = []
@@ -176,13 +162,13 @@ class _Document:
         self.reasons: dict[str, int] = {}
         self.arrays: dict[int, int] = {}
         self.array_rows: list[list[str]] = []
-        self.sources: dict[Hashable, int | None] = {}
+        self.sources: dict[int, int | None] = {}
         self.source_rows: list[list[str]] = []
 
     def data(self, workflow: Workflow) -> dict[str, Any]:
         """Return everything that the page is made from."""
         scene = self._scene(workflow, 0)
-        subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(sum(map(len, workflow.predecessors)), 'edge')}"
+        subtitle = size_of(workflow)
         if self.sharing is None:
             self._emit(scene, "", -1, 0.0, 0.0)
         else:
@@ -191,7 +177,7 @@ class _Document:
         return {
             "name": workflow.name,
             "subtitle": subtitle,
-            "lanes": self.lanes,
+            "lanes": self.planned.counts,
             "width": round(scene.placement.width),
             "height": round(scene.placement.height),
             "kinds": {
@@ -231,13 +217,12 @@ class _Document:
                     high = max(high, scene.placement.height + own)
                 size = (round(max(size[0], x)), round(_HEADER + high + 1.5 * _PAD))
             sizes.append(size)
-        kept = needed_edges(workflow)
-        sources = [[source for source, _ in row] for row in kept]
+        sources = needed_edges(workflow)
         scene = _Scene(workflow, sizes, self._place(workflow, sizes, sources), [set(row) for row in sources], inner)
         self.scenes[id(workflow)] = scene
         return scene
 
-    def _place(self, workflow: Workflow, sizes: list[tuple[float, float]], sources: list[list[int]]) -> Placement:
+    def _place(self, workflow: Workflow, sizes: list[tuple[float, float]], sources: Sequence[Sequence[int]]) -> Placement:
         wanted = self.layout == "graphviz" or (
             self.layout == "auto" and 2 < len(sizes) <= _GRAPHVIZ_UP_TO and self.runs < _GRAPHVIZ_RUNS and engine() is not None
         )
@@ -264,11 +249,8 @@ class _Document:
             rank = column // 2
             if column % 2 or rank == layout.size:
                 continue
-            self.rank_frames[rank] = len(self.nodes)
-            self.nodes.append({
-                "name": f"rank {rank}", "label": rank_label(layout, rank), "kind": "rank", "parent": -1,
-                "box": [round(v) for v in (x, 0.0, width, _HEADER + height)], "frame": True, "lines": [],
-            })  # fmt: skip
+            box = (x, 0.0, width, _HEADER + height)
+            self.rank_frames[rank] = self._frame(f"rank {rank}", rank_label(layout, rank), "rank", -1, box)
         self._emit(scene, "", -1, 0.0, _HEADER + _PAD)
         scene.placement = scene.placement._replace(height=_HEADER + height)
 
@@ -289,11 +271,8 @@ class _Document:
                 if title:
                     frame = (x0 + x + dx - _PAD / 2, y0 + y + dy - _HEADER, body.placement.width + _PAD,
                              body.placement.height + _HEADER + _PAD / 2)  # fmt: skip
-                    within = len(self.nodes)
-                    self.nodes.append({
-                        "name": prefix + path, "label": f"{title}: {shortened(body.workflow.name, 40)}", "kind": node.kind,
-                        "parent": index[-1], "box": [round(v) for v in frame], "frame": True, "lines": [],
-                    })  # fmt: skip
+                    label = f"{title}: {shortened(body.workflow.name, 40)}"
+                    within = self._frame(prefix + path, label, node.kind, index[-1], frame)
                 self._emit(body, f"{prefix}{path}/", within, x0 + x + dx, y0 + y + dy)
         for target, (sources, reasons) in enumerate(zip(workflow.predecessors, workflow.reasons)):
             for source, reason in zip(sources, reasons):
@@ -307,31 +286,32 @@ class _Document:
                     edge.append([round(v + (y0 if k % 2 else x0)) for k, v in enumerate(curve)])
                 self.edges.append(edge)
 
+    def _frame(self, name: str, label: str, kind: str, parent: int, box: tuple[float, ...]) -> int:
+        """Write down a frame that is no node, and return its entry."""
+        self.nodes.append({
+            "name": name, "label": label, "kind": kind, "parent": parent,
+            "box": [round(v) for v in box], "frame": True, "lines": [],
+        })  # fmt: skip
+        return len(self.nodes) - 1
+
     def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
-        lines = [shortened(line, 44) for line in details(node)]
         entry: dict[str, Any] = {
             "name": full, "label": shortened(node.name, 40), "kind": node.kind, "parent": parent,
-            "box": [round(v) for v in box], "lines": lines, "fields": _fields(node),
+            "box": [round(v) for v in box], "lines": [shortened(line, 44) for line in details(node)], "fields": _fields(node),
             "arrays": [[access.mode, self._array(access.view), shortened(access.view.name, 80)] for access in node.accesses],
         }  # fmt: skip
-        if frame:
-            entry["frame"] = True
-        if full in self.lane_of:
-            entry["lane"] = self.lane_of[full]
-        if full in self.by_host:
-            entry["by_host"] = True
-        if full in self.segment_of:
-            entry["segment"] = self.segment_of[full]
-        if full in self.path:
-            entry["critical"] = True
-        if node.source is not None:
-            entry["declared"] = f"{node.source[0]}:{node.source[1]}"
-        source = self._source(node)
-        if source is not None:
-            entry["source"] = source
-        if full in self.faults:
-            entry["faults"] = self.faults[full]
-        return entry
+        where = node.source
+        known = {
+            "frame": frame or None,
+            "lane": self.planned.lane_of.get(full),
+            "by_host": full in self.planned.by_host or None,
+            "segment": self.planned.segment_of.get(full),
+            "critical": full in self.path or None,
+            "declared": None if where is None else f"{where[0]}:{where[1]}",
+            "source": self._source(node),
+            "faults": self.faults.get(full),
+        }
+        return entry | {key: value for key, value in known.items() if value is not None}
 
     def _array(self, view: ArrayView) -> int:
         root = view.root
@@ -344,29 +324,24 @@ class _Document:
 
     def _source(self, node: AnyNode) -> int | None:
         """Return which text of a kernel or a function the node shows."""
-        for kernel in node.kernels:
-            key = id(kernel.module)
-            if key not in self.sources:
-                self.sources[key] = self._text(f"module {kernel.module.name}", getattr(kernel.module, "source", ""))
-            return self.sources[key]
-        function = node.callback
-        if function is None:
-            return None
-        if id(function) not in self.sources:
-            text = ""
-            with suppress(OSError, TypeError):
-                text = inspect.getsource(function)
-            self.sources[id(function)] = self._text(callable_name(function), inspect.cleandoc(text))
-        return self.sources[id(function)]
-
-    def _text(self, title: str, text: str) -> int | None:
-        if not text:
-            return None
-        self.source_rows.append([title, text])
-        return len(self.source_rows) - 1
+        shown = next((kernel.module for kernel in node.kernels), node.callback)
+        if shown is not None and id(shown) not in self.sources:
+            title, text = _text(shown)
+            self.sources[id(shown)] = len(self.source_rows) if text else None
+            self.source_rows += [[title, text]] if text else []
+        return self.sources.get(id(shown))
 
 
-def _graphviz(sizes: list[tuple[float, float]], sources: list[list[int]], timeout_s: float) -> Placement:
+def _text(shown: Any) -> tuple[str, str]:
+    """Return the title and the source of a module or a function; no source where it is not at hand."""
+    if isinstance(shown, Module):
+        return f"module {shown.name}", getattr(shown, "source", "")
+    with suppress(OSError, TypeError):
+        return callable_name(shown), inspect.cleandoc(inspect.getsource(shown))
+    return "", ""
+
+
+def _graphviz(sizes: list[tuple[float, float]], sources: Sequence[Sequence[int]], timeout_s: float) -> Placement:
     """Return the places and curves that Graphviz finds."""
     lines = ["digraph {", "graph [nodesep=0.3, ranksep=0.5, nslimit=2, nslimit1=2, mclimit=0.5];",
              'node [shape=box, fixedsize=true, label=""];', "edge [arrowhead=none];"]  # fmt: skip

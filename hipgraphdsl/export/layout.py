@@ -30,31 +30,14 @@ def engine() -> list[str] | None:
 
 
 def lay_out(text: str, form: str, *, what: str, timeout_s: float = 120.0, dpi: int | None = None) -> bytes:
-    """Return a drawing of DOT text.
+    """Return a drawing of DOT text in a form of Graphviz's; messages call it `what`.
 
-    Parameters
-    ----------
-    text : str
-    form : {"svg", "png", "pdf"}
-    what : str
-        The format that is being made, for messages.
-    timeout_s : float
-        After this many seconds the layout is given up.
-
-    Raises
-    ------
-    DeclarationError
-        If Graphviz is not there: says what to install.
-    HipGraphError
-        If it fails or takes too long.
+    Refused where Graphviz is not there, saying what to install; a HipGraphError if it fails or takes longer than `timeout_s`.
     """
     command = engine()
     if command is None:
         raise DeclarationError(f"{what} needs Graphviz for the layout: pip install pygraphviz; .dot, .mmd and .html need nothing")
-    if len(command) == 1:
-        command = [*command, f"-T{form}", *([f"-Gdpi={dpi}"] if dpi else [])]
-    else:
-        command = [*command, form, *([f"-Gdpi={dpi}"] if dpi else [])]
+    command += [f"-T{form}" if len(command) == 1 else form, *([f"-Gdpi={dpi}"] if dpi else [])]
     try:
         done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:

@@ -18,36 +18,17 @@ _SWEEPS = 4
 
 
 class Placement(NamedTuple):
-    """Where nodes stand.
-
-    Attributes
-    ----------
-    width, height : float
-        Pixels of the whole.
-    places : list of (x, y)
-        Each node's upper left corner.
-    curves : dict of (source, target) to list of float
-        Control points x0, y0, x1, y1, ... of the edges that have a course of their own.
-    """
+    """Where nodes stand, in pixels."""
 
     width: float
     height: float
-    places: list[tuple[float, float]]
+    places: list[tuple[float, float]]  # each node's upper left corner
     curves: dict[tuple[int, int], list[float]]
+    """Control points x0, y0, x1, y1, ... of the edges from source to target that have a course of their own."""
 
 
 def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> Placement:
-    """Return a layered layout.
-
-    Parameters
-    ----------
-    sizes : sequence of (width, height)
-        Pixels of each node.
-    predecessors : sequence of sequence of int
-        Edges that matter for the layout.
-    order : sequence of int
-        A topological order; empty if there is a cycle.
-    """
+    """Return a layered layout of nodes of these widths and heights; `order` is topological, or empty if there is a cycle."""
     if not sizes:
         return Placement(0.0, 0.0, [], {})
     followers = successors(predecessors)
@@ -85,17 +66,8 @@ def in_bands(
 ) -> tuple[Placement, dict[int, tuple[float, float]]]:
     """Return a layered layout with its nodes moved into columns, each in the row where it stands.
 
-    Parameters
-    ----------
-    band_of : sequence of int
-        For each node the number of its column, from the left.
-    inset : float
-        Pixels that a column leaves free on either side.
-
-    Returns
-    -------
-    placement, bands
-        The layout without curves, and for each column where it begins and how wide it is.
+    `band_of` has the number of each node's column, from the left; a column leaves `inset` pixels free on either side. Returned
+    are the layout without curves, and for each column where it begins and how wide it is.
     """
     rows: dict[tuple[int, int], list[int]] = {}
     for i in sorted(range(len(sizes)), key=lambda i: placement.places[i][0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..workflow import Workflow
-from .picture import Box, Cluster, Link, Picture, as_direction, draw
+from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
 _SHAPES: Final = {
@@ -21,14 +21,7 @@ _SHAPES: Final = {
 
 
 def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
-    """Return a workflow as a Mermaid flowchart.
-
-    Parameters
-    ----------
-    direction : {"TB", "LR"}
-    **options
-        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
-    """
+    """Return a workflow as a Mermaid flowchart; all as for `dot.render`."""
     return mermaid_text(draw(workflow, **options), direction=direction)
 
 
@@ -42,11 +35,17 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
             lines.append(f'{indent}subgraph {thing.id}["{_text(shortened(thing.label, 70))}"]')
         else:
             lines.append(indent + (_node(thing) if thing else "end"))
+    strokes = {
+        "faulty": f"stroke:{FAULT},stroke-width:3px",
+        "critical": f"stroke:{CRITICAL},stroke-width:3px",
+        "next": f"stroke:{REPEAT}",
+    }
     marked: dict[str, list[str]] = {}
     for n, link in enumerate(picture.links):
         lines.append("  " + _edge(link))
-        if link.faulty or link.critical or link.style == "next":
-            marked.setdefault("faulty" if link.faulty else "critical" if link.critical else "next", []).append(str(n))
+        what = "faulty" if link.faulty else "critical" if link.critical else link.style
+        if what in strokes:
+            marked.setdefault(what, []).append(str(n))
     for kind in dict.fromkeys(box.kind for box in picture.boxes):
         style = STYLES[kind]
         dash = ",stroke-dasharray:5 3" if style.dashed else ""
@@ -57,11 +56,6 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     if any(box.faults for box in picture.boxes):
         lines.append(f"  classDef faulty fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px,color:{FAULT}")
         lines.append(f"  class {','.join(box.id for box in picture.boxes if box.faults)} faulty")
-    strokes = {
-        "faulty": f"stroke:{FAULT},stroke-width:3px",
-        "critical": f"stroke:{CRITICAL},stroke-width:3px",
-        "next": f"stroke:{REPEAT}",
-    }
     lines += [f"  linkStyle {','.join(found)} {strokes[what]}" for what, found in marked.items()]
     for cluster in picture.clusters:
         if cluster.id not in picture.first_box:
@@ -73,7 +67,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
         elif cluster.kind == "repeat":
             lines.append(f"  style {cluster.id} fill:none,stroke:{REPEAT},stroke-dasharray:5 3")
         else:
-            fill = LANES[(cluster.lane or 0) % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
+            fill = LANES[cluster.lane % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
             stroke = f"{CRITICAL},stroke-width:3px" if cluster.critical else "#a9b4c0"
             lines.append(f"  style {cluster.id} fill:{fill},stroke:{stroke},color:{INK}")
     return "\n".join(lines) + "\n"
@@ -81,13 +75,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
 
 def _text(text: str) -> str:
     """Return text for a quoted label: nothing in it can end the label or be taken for markup."""
-    out = []
-    for c in text:
-        if c in '"#&<>`\\[]{}|' or ord(c) < 32:
-            out.append(f"#{ord(c)};")
-        else:
-            out.append(c)
-    return "".join(out)
+    return "".join(f"#{ord(c)};" if c in '"#&<>`\\[]{}|' or ord(c) < 32 else c for c in text)
 
 
 def _comment(text: str) -> str:
@@ -103,7 +91,7 @@ def _node(box: Box) -> str:
     opening, closing = _SHAPES[style.shape]
     parts = [f"<b>{_text(shortened(box.name, 48))}</b>" + (f" ×{box.repeats}" if box.repeats > 1 else "")]
     parts += [_text(shortened(line, 44)) for line in box.lines]
-    parts += [f"<b>{code}</b>" for code in dict.fromkeys(f.code for f in box.faults)]
+    parts += [f"<b>{code}</b>" for code in codes(box.faults)]
     return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{box.kind}'
 
 

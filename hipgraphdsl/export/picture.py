@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
-from ..checks import Report, check_workflow
+from ..checks import Diagnostic, Report, check_workflow
 from ..errors import DeclarationError
 from ..order import longest_path, reduced
 from ..placement import device_of
-from ..plan import Plan, Step
+from ..plan import Plan
 from ..planning import make_plan
 from ..printed import human_count
 from ..runtimes import target_of
@@ -36,137 +36,60 @@ _EXPAND_UP_TO = 60  # boxes of a child that is drawn inside its parent
 _EXPAND_ALL = 600  # boxes from which on further children stay closed
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What `check` says of a node.
-
-    Attributes
-    ----------
-    code, severity, message, hint : str
-    """
-
-    code: str
-    severity: str
-    message: str
-    hint: str = ""
-
-
 @dataclass(slots=True)
 class Box:
-    """One drawn node.
+    """One drawn node."""
 
-    Attributes
-    ----------
-    id : str
-        Unique in the picture and safe in every format: ``"n12"``.
-    name : str
-        What stands first; for a folded box the first and the last name.
-    kind : str
-    lines : tuple of str
-        What stands below the name.
-    members : tuple of str
-        Full names of the nodes that it stands for.
-    cluster : str
-        The innermost cluster that it stands in; empty for none.
-    repeats : int
-        How many nodes of a stretch it stands for; 1 where it is not folded.
-    lane : int or None
-    critical : bool
-    faults : tuple of Fault
-    """
-
-    id: str
-    name: str
+    id: str  # unique in the picture and safe in every format: "n12"
+    name: str  # what stands first; for a folded box the first and the last name
     kind: str
-    lines: tuple[str, ...]
-    members: tuple[str, ...]
-    cluster: str = ""
-    repeats: int = 1
-    lane: int | None = None
+    lines: tuple[str, ...]  # what stands below the name
+    members: tuple[str, ...]  # full names of the nodes that it stands for: of a folded box those of each repetition
+    cluster: str = ""  # the innermost one that it stands in; empty for none
     critical: bool = False
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Diagnostic, ...] = ()
+
+    @property
+    def repeats(self) -> int:
+        """How many nodes of a stretch it stands for."""
+        return len(self.members)
 
 
 @dataclass(slots=True)
 class Link:
-    """One drawn edge, from box or cluster to box or cluster.
-
-    Attributes
-    ----------
-    source, target : str
-        Ids.
-    reasons : tuple of str
-        Why, without repeats: ``"RAW x"``.
-    count : int
-        Edges that it stands for.
-    style : {"edge", "next", "added", "fault"}
-        ``"next"`` leads from one repetition to the next, ``"added"`` is a plan's own, ``"fault"`` joins two nodes that race.
-    critical : bool
-    faulty : bool
-    label : str
-        What is written at it.
-    """
+    """One drawn edge, from box or cluster to box or cluster, for as many as join the two."""
 
     source: str
     target: str
-    reasons: tuple[str, ...] = ()
-    count: int = 1
-    style: Literal["edge", "next", "added", "fault"] = "edge"
+    style: Literal["edge", "next", "fault"] = "edge"  # "next" leads to the next repetition, "fault" joins two nodes that race
+    label: str = ""
     critical: bool = False
     faulty: bool = False
-    label: str = ""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """A frame around boxes.
-
-    Attributes
-    ----------
-    id : str
-    label : str
-    kind : {"child", "body", "repeat", "lane", "segment"}
-    parent : str
-        The cluster around it; empty for none.
-    lane : int or None
-    critical : bool
-    faults : tuple of Fault
-    members : tuple of str
-        The nodes that the frame itself stands for.
-    """
+    """A frame around boxes."""
 
     id: str
     label: str
     kind: Literal["child", "body", "repeat", "lane", "segment"]
-    parent: str = ""
-    lane: int | None = None
+    parent: str = ""  # the cluster around it; empty for none
+    lane: int = 0  # of the frame of a lane or a rank
     critical: bool = False
-    faults: tuple[Fault, ...] = ()
-    members: tuple[str, ...] = ()
+    faults: tuple[Diagnostic, ...] = ()
 
 
 @dataclass
 class Picture:
-    """What a drawing shows.
-
-    Attributes
-    ----------
-    title, subtitle : str
-    boxes : list of Box
-        In order of declaration.
-    links : list of Link
-    clusters : list of Cluster
-        Outer ones first.
-    faults : tuple of Fault
-        Those that name no node.
-    """
+    """What a drawing shows."""
 
     title: str
     subtitle: str
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)  # in order of declaration
     links: list[Link] = field(default_factory=list)
-    clusters: list[Cluster] = field(default_factory=list)
-    faults: tuple[Fault, ...] = ()
+    clusters: list[Cluster] = field(default_factory=list)  # outer ones first
+    faults: tuple[Diagnostic, ...] = ()  # those that name no node
 
     @cached_property
     def first_box(self) -> dict[str, str]:
@@ -186,13 +109,15 @@ class Picture:
         for cluster in self.clusters:
             if cluster.id in self.first_box:
                 inside.setdefault(cluster.parent, []).append(cluster)
-        waiting: list[tuple[int, Box | Cluster | None]] = [(0, thing) for thing in reversed(inside.get("", ()))]
-        while waiting:
-            depth, thing = waiting.pop()
-            yield depth, thing
-            if isinstance(thing, Cluster):
-                waiting.append((depth, None))
-                waiting += [(depth + 1, inner) for inner in reversed(inside[thing.id])]
+
+        def held(cluster: str, depth: int) -> Iterator[tuple[int, Box | Cluster | None]]:
+            for thing in inside.get(cluster, ()):
+                yield depth, thing
+                if isinstance(thing, Cluster):
+                    yield from held(thing.id, depth + 1)
+                    yield depth, None
+
+        return held("", 0)
 
     def _ends(self, boxes: Iterable[Box]) -> dict[str, str]:
         inside: dict[str, str] = {}
@@ -206,16 +131,15 @@ class Picture:
 
 
 def as_direction(direction: str) -> str:
-    """Return where edges lead in a drawing.
-
-    Raises
-    ------
-    DeclarationError
-        If it is neither ``"TB"``, to the bottom, nor ``"LR"``, to the right.
-    """
+    """Return where edges lead in a drawing; refuse what is no direction."""
     if direction not in ("TB", "LR"):
         raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
     return direction
+
+
+def codes(faults: Iterable[Diagnostic]) -> list[str]:
+    """Return the codes of faults, each once."""
+    return list(dict.fromkeys(fault.code for fault in faults))
 
 
 def draw(
@@ -272,6 +196,11 @@ def shared_out(workflow: Workflow, ranks: int | Sequence[int] | None, lanes: obj
     return Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
 
 
+def size_of(workflow: Workflow) -> str:
+    """Return what a subtitle says of a workflow."""
+    return f"{human_count(len(workflow.nodes), 'node')}, {human_count(sum(map(len, workflow.predecessors)), 'edge')}"
+
+
 def ranks_and_messages(sharing: Sharing) -> str:
     """Return what a subtitle says of ranks."""
     return f", {human_count(sharing.layout.size, 'rank')}, {human_count(len(sharing.all_messages), 'message')}"
@@ -297,46 +226,29 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
     return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
 
 
-def found_faults(workflow: Workflow, faults: bool | Report) -> list[tuple[Fault, tuple[str, ...]]]:
-    """Return what `check` finds beyond information, or has found, with the nodes that it names."""
-    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
-    return [
-        (Fault(found.code, found.severity, found.message, found.hint or ""), tuple(found.nodes))
-        for found in (report.diagnostics if report else ())
-        if found.severity != "info"
-    ]
+def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
+    """Return what `check` finds beyond information, or has found."""
+    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else ()
+    return [found for found in report if found.severity != "info"]
 
 
-def needed_edges(workflow: Workflow) -> list[list[tuple[int, str]]]:
-    """Return for each node the predecessors that no others imply, each with its reason; all of them if there is a cycle."""
-    order = workflow.order
-    if len(order) != len(workflow.nodes):
-        return [list(zip(s, r)) for s, r in zip(workflow.predecessors, workflow.reasons)]
-    kept = reduced(order, workflow.predecessors)
-    return [
-        [(source, dict(zip(sources, reasons))[source]) for source in left]
-        for left, sources, reasons in zip(kept, workflow.predecessors, workflow.reasons)
-    ]
-
-
-def weigh(workflow: Workflow, durations: Mapping[str, float] | None) -> list[float]:
-    """Return each node's weight for the longest path: its duration by name, direction or kind; 1 where none are given."""
-    if not durations:
-        return [1.0] * len(workflow.nodes)
-    found = []
-    for node in workflow.nodes:
-        keys = (node.name, *node.duration_keys)
-        found.append(next((float(durations[key]) for key in keys if key in durations), 0.0))
-    return found
+def needed_edges(workflow: Workflow) -> Sequence[Sequence[int]]:
+    """Return for each node the predecessors that no others imply; all of them if there is a cycle."""
+    order, sources = workflow.order, workflow.predecessors
+    return reduced(order, sources) if len(order) == len(sources) else sources
 
 
 def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
-    """Return the names on the longest path, first to last."""
+    """Return the names on the longest path, first to last: by durations of names, directions or kinds, each 1 without any."""
     if critical is False:
         return []
     if isinstance(critical, Timeline):
         return _through(workflow, critical.critical_path)
-    weights = weigh(workflow, None if critical is True else critical)
+    known = {} if critical is True else critical
+    weights = [
+        next((float(known[key]) for key in (node.name, *node.duration_keys) if key in known), 0.0 if known else 1.0)
+        for node in workflow.nodes
+    ]
     return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]
 
 
@@ -359,8 +271,44 @@ def details(node: AnyNode) -> tuple[str, ...]:
     return node.details if device in (None, _UNNAMED) else (*node.details, f"device {device}")
 
 
-def _on_device(plan: Plan, lane: int) -> str:
-    return f" · device {plan.lane_devices[lane]}" if len(plan.devices) > 1 else ""
+class Planned:
+    """What drawings show of a plan, by full names of nodes; of no plan nothing."""
+
+    def __init__(self, plan: Plan | None) -> None:
+        self.lane_of: dict[str, int] = {}
+        """Nodes of children with a plan of their own have that plan's lanes."""
+        self.segment_of: dict[str, int] = {}
+        """In plans that the host cuts; its own steps are in none."""
+        self.by_host: set[str] = set()
+        """The conditional nodes that leave it to the plan who decides, and that the host decides."""
+        self.labels: dict[str, list[str]] = {}
+        """What each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
+        self.counts = ""
+        """How many lanes and segments there are."""
+        if plan is None:
+            return
+        self._add(plan, "")
+        self.counts = human_count(len(plan.lanes), "lane")
+        if plan.cut is not None:
+            self.counts += f", {human_count(sum(not step.by_host for step in plan.cut.plan.steps), 'segment')}"
+
+    def _add(self, plan: Plan, prefix: str) -> None:
+        several = len(plan.devices) > 1
+        labels = [f"lane {lane}" + (f" · device {plan.lane_devices[lane]}" if several else "") for lane in range(len(plan.lanes))]
+        if not prefix or len(labels) > 1:
+            self.labels[prefix] = labels
+        segment_of = {} if plan.cut is None else plan.cut.segment_of
+        for i, step in enumerate(plan.steps):
+            names = [prefix + name for name in (*step.origin, step.name)]
+            self.lane_of.update(dict.fromkeys(names, step.lane))
+            if i in segment_of:
+                self.segment_of.update(dict.fromkeys(names, segment_of[i]))
+            if step.by_host and isinstance(step.node, ConditionalNode) and step.node.decide == "auto":
+                self.by_host.add(names[-1])
+            if step.child is not None:
+                self._add(step.child, f"{names[-1]}/")
+            for n, body in enumerate(step.bodies):
+                self._add(body, f"{names[-1]}/{n}/")
 
 
 class _Artist:
@@ -368,67 +316,54 @@ class _Artist:
 
     def __init__(
         self, workflow: Workflow, fold: bool | Literal["auto"], edges: Edges, plan: Plan | None, path: Sequence[str],
-        faults: list[tuple[Fault, tuple[str, ...]]], sharing: Sharing | None = None,
+        faults: list[Diagnostic], sharing: Sharing | None,
     ) -> None:  # fmt: skip
         self.fold, self.edges = fold, edges
-        self.path = list(path)
         # What surrounds a node of the path is on it too.
         self.on_path = {part for name in path for part in _and_around(name)}
-        self.lane_of = {} if plan is None else lanes_by_name(plan)
-        self.lanes = {} if plan is None else _lane_labels(plan)
-        self.segment_of = {} if plan is None else segments_by_name(plan)
-        self.by_host = set() if plan is None else set(decided_by_host(plan))
-        self.framed: set[str] = set()  # ids of the segments that have a frame
+        self.planned = Planned(plan)
         self.ranks: Sequence[Ranks] = () if sharing is None else sharing.ranks
-        self.faults: dict[str, list[Fault]] = {}
-        for fault, names in faults:
-            for name in names:
+        self.faults: dict[str, list[Diagnostic]] = {}
+        for fault in faults:
+            for name in fault.nodes:
                 self.faults.setdefault(name, []).append(fault)
+        self.framed: set[str] = set()  # ids of the segments that have a frame
         self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
-        count = sum(map(len, workflow.predecessors))
-        subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(count, 'edge')}"
-        if plan is not None:
-            subtitle += f", {lanes_and_segments(plan)}"
-        self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault, names in faults if not names))
-        if plan is not None:
-            self._lane_frames("", "")
+        subtitle = size_of(workflow) + (f", {self.planned.counts}" if plan is not None else "")
+        self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault in faults if not fault.nodes))
+        self._lane_frames("", "")
         if sharing is not None:
-            self._rank_frames(sharing)
+            self.picture.subtitle += ranks_and_messages(sharing)
+            labels = [rank_label(sharing.layout, rank) for rank in range(sharing.layout.size)]
+            self.picture.clusters += [Cluster(f"rank{rank}", label, "lane", lane=rank) for rank, label in enumerate(labels)]
         self._level(workflow, "", "")
-        self._mark_path()
-        self._mark_pairs((fault, names) for fault, names in faults if len(names) > 1)
+        self._mark_path(path)
+        self._mark_pairs(fault for fault in faults if len(fault.nodes) > 1)
 
     def _lane_frames(self, prefix: str, cluster: str) -> None:
         """Frame the lanes of a workflow or of a child that has a plan of its own."""
-        for lane, label in enumerate(self.lanes.get(prefix, ())):
+        for lane, label in enumerate(self.planned.labels.get(prefix, ())):
             self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", label, "lane", cluster, lane))
 
-    def _rank_frames(self, sharing: Sharing) -> None:
-        """Frame what each rank does."""
-        self.picture.subtitle += ranks_and_messages(sharing)
-        for rank in range(sharing.layout.size):
-            self.picture.clusters.append(Cluster(f"rank{rank}", rank_label(sharing.layout, rank), "lane", lane=rank))
+    def _frame(self, label: str, kind: Literal["child", "body", "repeat"], parent: str, **more: Any) -> str:
+        """Add a frame, and return its id."""
+        found = Cluster(f"c{len(self.picture.clusters)}", label, kind, parent, **more)
+        self.picture.clusters.append(found)
+        return found.id
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
         nodes = workflow.nodes
-        links = (
-            [list(zip(s, r)) for s, r in zip(workflow.predecessors, workflow.reasons)]
-            if self.edges == "all"
-            else needed_edges(workflow)
-        )
+        links = workflow.predecessors if self.edges == "all" else needed_edges(workflow)
         repeats: tuple[Repeat, ...] = ()
         if self.fold is True or (self.fold == "auto" and len(nodes) > _FOLD_FROM):
             ranks = [None] * len(nodes) if prefix or not self.ranks else self.ranks
             tokens = [
                 (signature(n), tuple(f.code for f in self.faults.get(prefix + n.name, ())), rank) for n, rank in zip(nodes, ranks)
             ]
-            repeats = find_repeats(tokens, [[source for source, _ in sources] for sources in links])
+            repeats = find_repeats(tokens, links)
         ends: list[str] = [""] * len(nodes)
-        where: dict[int, tuple[Repeat, int]] = {}
-        for repeat in repeats:
-            for i in range(repeat.start, repeat.stop):
-                where[i] = (repeat, (i - repeat.start) // repeat.period)
+        where = {i: (repeat, (i - repeat.start) // repeat.period) for repeat in repeats for i in range(repeat.start, repeat.stop)}
         frames: dict[Repeat, str] = {}
         for i in range(len(nodes)):
             if i not in where:
@@ -439,36 +374,27 @@ class _Artist:
                 ends[i] = ends[i - repeat.period]
                 self.end_of[prefix + nodes[i].name] = ends[i]
                 continue
-            if repeat.period > 1 and repeat not in frames and not self.lane_of and not self.ranks:
-                frame = Cluster(self._new_cluster(), f"repeats {repeat.count} times", "repeat", parent=cluster)
-                self.picture.clusters.append(frame)
-                frames[repeat] = frame.id
+            if repeat.period > 1 and repeat not in frames and not self.planned.lane_of and not self.ranks:
+                frames[repeat] = self._frame(f"repeats {repeat.count} times", "repeat", cluster)
             members = tuple(range(i, repeat.stop, repeat.period))
             ends[i] = self._node(workflow, members, prefix, frames.get(repeat, cluster))
-        self._links(links, ends, where)
+        self._links(workflow, links, ends, where)
 
     def _links(
-        self, links: Sequence[Sequence[tuple[int, str]]], ends: Sequence[str], where: Mapping[int, tuple[Repeat, int]]
+        self, workflow: Workflow, links: Sequence[Sequence[int]], ends: Sequence[str], where: Mapping[int, tuple[Repeat, int]]
     ) -> None:
-        made: dict[tuple[str, str, str], Link] = {}
+        made: dict[
+            tuple[str, str, Literal["next", "edge"]], dict[str, None]
+        ] = {}  # with the reasons of all that a link stands for
         for i, sources in enumerate(links):
-            for source, reason in sources:
+            reasons = dict(zip(workflow.predecessors[i], workflow.reasons[i]))
+            for source in sources:
                 turn, from_turn = where.get(i), where.get(source)
                 carried = turn is not None and from_turn is not None and turn[0] == from_turn[0] and turn[1] != from_turn[1]
-                style: Literal["next", "edge"] = "next" if carried else "edge"
-                key = (ends[source], ends[i], style)
-                link = made.get(key)
-                if link is None:
-                    made[key] = Link(ends[source], ends[i], (reason,), 1, style)
-                else:
-                    link.count += 1
-                    if reason not in link.reasons and len(link.reasons) < 4:
-                        link.reasons = (*link.reasons, reason)
-        for link in made.values():
-            if self.edges == "labels":
-                shown = link.reasons if len(link.reasons) <= 2 else (*link.reasons[:2], "…")
-                link.label = ", ".join(shortened(reason, 32) for reason in shown)
-        self.picture.links += made.values()
+                made.setdefault((ends[source], ends[i], "next" if carried else "edge"), {})[reasons[source]] = None
+        for key, said in made.items():
+            shown = [shortened(reason, 32) for reason in said] if self.edges == "labels" else []
+            self.picture.links.append(Link(*key, ", ".join(shown if len(shown) <= 2 else (*shown[:2], "…"))))
 
     def _node(self, workflow: Workflow, members: tuple[int, ...], prefix: str, cluster: str) -> str:
         """Draw one node, or one that stands for several; return the id of its box or cluster."""
@@ -477,19 +403,19 @@ class _Artist:
         full = [prefix + n.name for n in nodes]
         faults = tuple(dict.fromkeys(f for name in full for f in self.faults.get(name, ())))
         critical = any(name in self.on_path for name in full)
-        lane = self.lane_of.get(full[0])
-        if lane is not None and (not cluster or prefix in self.lanes):
+        lane = self.planned.lane_of.get(full[0])
+        if lane is not None and (not cluster or prefix in self.planned.labels):
             cluster += f"lane{lane}"
         if self.ranks and not prefix and isinstance(rank := self.ranks[members[0]], int) and rank != ALL:
             cluster = f"rank{rank}"
-        if full[0] in self.segment_of:
-            cluster = self._segment(self.segment_of[full[0]], cluster, lane)
+        if full[0] in self.planned.segment_of:
+            cluster = self._segment(self.planned.segment_of[full[0]], cluster)
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         by_library = bool(self.ranks) and not prefix and node.derives  # one call on each rank
         held = () if by_library else zip(node.held, node.body_titles)
         bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in held]
         if bodies and prefix.count("/") < 16 and self._expands(bodies):
-            if self.lane_of and lane is None and not cluster:
+            if self.planned.lane_of and lane is None and not cluster:
                 # The plan has inlined this child: its nodes stand in the lanes themselves.
                 for inside, _, body in bodies:
                     self._level(body, inside, "")
@@ -497,40 +423,31 @@ class _Artist:
                 self.end_of[full[0]] = first
                 return first
             label = f"{name} · {node.frame_label}" if node.frame_label else name
-            label += " · by the host" if full[0] in self.by_host else ""
-            if len(nodes) > 1:
-                label += f" · ×{len(nodes)}"
-            frame = Cluster(self._new_cluster(), label, "child", cluster, lane, critical, faults, tuple(full))
-            self.picture.clusters.append(frame)
+            label += " · by the host" if full[0] in self.planned.by_host else ""
+            label += f" · ×{len(nodes)}" if len(nodes) > 1 else ""
+            frame = self._frame(label, "child", cluster, critical=critical, faults=faults)
             for inside, title, body in bodies:
-                inner = frame
-                if title:
-                    inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
-                    self.picture.clusters.append(inner)
-                self._lane_frames(inside, inner.id)
-                self._level(body, inside, inner.id)
-            for each in full:
-                self.end_of[each] = frame.id
-            return frame.id
+                inner = self._frame(f"{title}: {body.name}", "body", frame) if title else frame
+                self._lane_frames(inside, inner)
+                self._level(body, inside, inner)
+            self.end_of.update(dict.fromkeys(full, frame))
+            return frame
         lines = details(node)
         if len(nodes) > 1:
             last = details(nodes[-1])
             lines = tuple(a if a == b else f"{shortened(a, 36)} …" for a, b in zip(lines, last))
-        box = Box(
-            f"n{len(self.picture.boxes)}", name if not cluster.startswith("lane") else prefix + name, node.kind, lines,
-            tuple(full), cluster, len(nodes), lane, critical, faults,
-        )  # fmt: skip
+        name = prefix + name if cluster.startswith("lane") else name
+        box = Box(f"n{len(self.picture.boxes)}", name, node.kind, lines, tuple(full), cluster, critical, faults)
         self.picture.boxes.append(box)
-        for each in full:
-            self.end_of[each] = box.id
+        self.end_of.update(dict.fromkeys(full, box.id))
         return box.id
 
-    def _segment(self, segment: int, cluster: str, lane: int | None) -> str:
+    def _segment(self, segment: int, cluster: str) -> str:
         """Return the frame of what a lane has in a segment."""
         frame = f"{cluster}segment{segment}"
         if frame not in self.framed:
             self.framed.add(frame)
-            self.picture.clusters.append(Cluster(frame, f"segment {segment}", "segment", cluster, lane))
+            self.picture.clusters.append(Cluster(frame, f"segment {segment}", "segment", cluster))
         return frame
 
     def _expands(self, bodies: Iterable[tuple[str, str, Workflow]]) -> bool:
@@ -547,83 +464,27 @@ class _Artist:
                 return False
         return True
 
-    def _new_cluster(self) -> str:
-        return f"c{len(self.picture.clusters)}"
-
-    def _mark_path(self) -> None:
-        ends = [{self.end_of.get(part) for part in _and_around(name)} for name in self.path]
+    def _mark_path(self, path: Sequence[str]) -> None:
+        ends = [{self.end_of.get(part) for part in _and_around(name)} for name in path]
         joined = {(a, b) for before, after in pairwise(ends) for a in before - after for b in after - before}
         for link in self.picture.links:
             link.critical = (link.source, link.target) in joined
 
-    def _mark_pairs(self, pairs: Iterable[tuple[Fault, tuple[str, ...]]]) -> None:
+    def _mark_pairs(self, faults: Iterable[Diagnostic]) -> None:
         """Mark the links between nodes that one fault names; join in red what has no link."""
         links: dict[tuple[str, str], list[Link]] = {}
         for link in self.picture.links:
             links.setdefault((link.source, link.target), []).append(link)
-        for fault, names in pairs:
-            around = list(zip(names, (*names[1:], names[0]))) if len(names) > 2 else [(names[0], names[1]), (names[1], names[0])]
-            found = False
-            for a, b in around:
-                for link in links.get((self.end_of.get(a, ""), self.end_of.get(b, "")), ()):
-                    link.faulty = found = True
-            ends = [self.end_of.get(name) for name in names[:2]]
-            if not found and len(names) == 2 and ends[0] and ends[1] and ends[0] != ends[1]:
-                link = Link(ends[0], ends[1], (), 1, "fault", False, True, fault.code)
-                links[ends[0], ends[1]] = [link]
+        for fault in faults:
+            ends = [self.end_of.get(name, "") for name in fault.nodes]
+            around = list(zip(ends, (*ends[1:], ends[0])))
+            marked = [link for pair in around for link in links.get(pair, ())]
+            for link in marked:
+                link.faulty = True
+            if not marked and len(ends) == 2 and all(ends) and ends[0] != ends[1]:
+                link = Link(*around[0], "fault", fault.code, faulty=True)
+                links[around[0]] = [link]
                 self.picture.links.append(link)
-
-
-def lanes_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
-    """Return each node's lane by its full name; nodes of children with a plan of their own have that plan's lanes."""
-    found = {}
-    for step in plan.steps:
-        found.update({prefix + name: step.lane for name in (*step.origin, step.name)})
-        for path, inner in _inner_plans(step):
-            found.update(lanes_by_name(inner, f"{prefix}{path}"))
-    return found
-
-
-def segments_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
-    """Return the number of each node's segment by its full name, of plans that the host cuts; its own steps are in none."""
-    found = {} if plan.cut is None else {
-        prefix + name: number
-        for i, number in plan.cut.segment_of.items() for name in (*plan.steps[i].origin, plan.steps[i].name)
-    }  # fmt: skip
-    for step in plan.steps:
-        for path, inner in _inner_plans(step):
-            found.update(segments_by_name(inner, f"{prefix}{path}"))
-    return found
-
-
-def decided_by_host(plan: Plan, prefix: str = "") -> Iterator[str]:
-    """Yield the full names of conditional nodes that leave it to the plan who decides, and that the host decides."""
-    for step in plan.steps:
-        if step.by_host and isinstance(step.node, ConditionalNode) and step.node.decide == "auto":
-            yield prefix + step.name
-        for path, inner in _inner_plans(step):
-            yield from decided_by_host(inner, f"{prefix}{path}")
-
-
-def lanes_and_segments(plan: Plan) -> str:
-    """Return how many a plan has."""
-    segments = 1 if plan.cut is None else len(plan.cut.plan.steps) - sum(step.by_host for step in plan.cut.plan.steps)
-    return human_count(len(plan.lanes), "lane") + ("" if plan.cut is None else f", {human_count(segments, 'segment')}")
-
-
-def _lane_labels(plan: Plan, prefix: str = "") -> dict[str, list[str]]:
-    """Return what each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
-    labels = [f"lane {lane}{_on_device(plan, lane)}" for lane in range(len(plan.lanes))]
-    found = {prefix: labels} if not prefix or len(labels) > 1 else {}
-    for step in plan.steps:
-        for path, inner in _inner_plans(step):
-            found.update(_lane_labels(inner, f"{prefix}{path}"))
-    return found
-
-
-def _inner_plans(step: Step) -> list[tuple[str, Plan]]:
-    children = [] if step.child is None else [(f"{step.name}/", step.child)]
-    return children + [(f"{step.name}/{n}/", body) for n, body in enumerate(step.bodies)]
 
 
 def _and_around(name: str) -> list[str]:

@@ -24,34 +24,28 @@ from ..source import is_bfloat16
 from ..workflow import AnyNode, Workflow
 
 _RESERVED = {
-    "g",
-    "hg",
-    "np",
-    "base64",
-    "cache",
-    "import_module",
-    "Path",
-    "build",
-    "main",
-    "OUTSIDE",
-    "stored",
-    "values_of",
-    "float",
-    "complex",
-    "bytes",
-    "print",
+    "g", "hg", "np", "base64", "cache", "import_module", "Path", "build", "main", "OUTSIDE", "stored", "values_of", "float",
+    "complex", "bytes", "print",
+}  # fmt: skip
+_HELPERS = {
+    "stored": '''
+def stored(text, dtype, shape):
+    """Return values that have no short form as text."""
+    return np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape).copy()
+''',
+    "values_of": '''
+def values_of(name):
+    """Return the values of a large array, which stand beside this program."""
+    return np.load(Path(__file__).with_name(f"{name}.npy"), allow_pickle=False)
+''',
 }
+"""What a program needs for some of its values, by name."""
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as a Python program.
+    """Return a workflow as a Python program, which reads arrays of more than 4096 elements from ``NAME.npy`` beside it.
 
-    Arrays of more than 4096 elements are read from ``NAME.npy`` beside the program.
-
-    Raises
-    ------
-    DeclarationError
-        If a node holds what no program text can name: a lambda, a closure, an object of another library.
+    Refused is what no program text can name: a lambda, a closure, an object of another library.
     """
     return _Program(workflow).text()
 
@@ -81,15 +75,13 @@ class _Program:
             "from __future__ import annotations",
             "",
         ]
-        standard = []
-        if "stored" in self.needs:
-            standard.append("import base64")
-        if self.children:
-            standard.append("from functools import cache")
-        if "import_module" in self.needs:
-            standard.append("from importlib import import_module")
-        if "values_of" in self.needs:
-            standard.append("from pathlib import Path")
+        needed = {
+            "import base64": "stored" in self.needs,
+            "from functools import cache": self.children,
+            "from importlib import import_module": "import_module" in self.needs,
+            "from pathlib import Path": "values_of" in self.needs,
+        }
+        standard = [line for line, used in needed.items() if used]
         head += [*standard, ""] if standard else []
         if re.search(r"['\"]bfloat16['\"]", body + "".join((*modules, *self.outside.values()))):
             head.append("import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it")
@@ -100,7 +92,7 @@ class _Program:
         if self.outside:
             head.append("# Somebody else's memory, used in place: put the objects here.")
             head += ["OUTSIDE = {", *(f"    {name!r}: {value}," for name, value in self.outside.items()), "}", ""]
-        head += [*_helpers(self.needs)]
+        head += [line for name, text in _HELPERS.items() if name in self.needs for line in text.split("\n")]
         tail = [
             "",
             "",
@@ -236,10 +228,9 @@ class _Body:
         return device + (f", access={list(array.access)}" if array.access else "")
 
     def variable(self, thing: Root) -> str:
-        known = self.variables.get(id(thing))
-        if known is None:
-            known = self.variables[id(thing)] = _identifier(thing.name, self.used)
-        return known
+        if id(thing) not in self.variables:
+            self.variables[id(thing)] = _identifier(thing.name, self.used)
+        return self.variables[id(thing)]
 
     def _array(self, array: Array) -> str:
         device = self.place(array)
@@ -335,27 +326,6 @@ def _of_node(node: AnyNode) -> Iterator[None]:
         raise DeclarationError(f"node {node.name!r} cannot be written as Python: {error}", node=node.name) from None
 
 
-def _helpers(needs: set[str]) -> list[str]:
-    lines = []
-    if "stored" in needs:
-        lines += [
-            "",
-            "def stored(text, dtype, shape):",
-            '    """Return values that have no short form as text."""',
-            "    return np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape).copy()",
-            "",
-        ]
-    if "values_of" in needs:
-        lines += [
-            "",
-            "def values_of(name):",
-            '    """Return the values of a large array, which stand beside this program."""',
-            '    return np.load(Path(__file__).with_name(f"{name}.npy"), allow_pickle=False)',
-            "",
-        ]
-    return lines
-
-
 def _identifier(name: str, used: set[str]) -> str:
     """Return a new Python name that resembles `name`."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -380,6 +350,4 @@ def _nested(values: np.ndarray[Any, Any]) -> str:
     """Return numbers as nested lists, each as short as its dtype allows."""
     if values.ndim == 0:
         return str(values[()])
-    if values.ndim > 1:
-        return f"[{', '.join(_nested(row) for row in values)}]"
-    return f"[{', '.join(str(value) for value in values)}]"
+    return f"[{', '.join(map(_nested if values.ndim > 1 else str, values))}]"

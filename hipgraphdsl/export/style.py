@@ -27,25 +27,13 @@ LANES: Final = ("#eef4fb", "#fdf4e7", "#ecf7f1", "#fbeff6", "#f4f2e4", "#eef0f4"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How nodes of one kind are drawn.
+    """How nodes of one kind are drawn."""
 
-    Attributes
-    ----------
-    title : str
-        The kind in words, for legends.
-    fill, stroke : str
-        Colours, ``"#rrggbb"``.
-    shape : str
-        The project's own name of the shape; each format has its equivalent.
-    dashed : bool
-        Whether the outline is dashed.
-    """
-
-    title: str
-    fill: str
+    title: str  # the kind in words, for legends
+    fill: str  # colours, "#rrggbb"
     stroke: str
-    shape: str
-    dashed: bool = False
+    shape: str  # the project's own name of it; each format has its equivalent
+    dashed: bool = False  # the outline
 
 
 _OWN: Final[dict[str, Style]] = {

@@ -3,7 +3,7 @@
 The format is Google's "Trace Event Format", its JSON object form. Times are microseconds from the first start, whole
 nanoseconds each, so that readers that count in nanoseconds see no overlap where there is none. A timeline in units of its own
 takes one microsecond for each, or ten, a hundred, ..., where its spans are shorter; ``otherData.us_per_unit`` says which. Each
-event is one line, in order of time:
+event is one line, in order of time. (Beside it stand the files of a timeline's own JSON and text.)
 
 ======  =========================================================================================================
 ``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap; of several
@@ -30,14 +30,18 @@ _PID: Final = 1
 _ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span
 
 
-def render(timeline: Timeline, *, by: By = "engine") -> str:
-    """Return a timeline as trace-event JSON, one event a line.
+def spans(timeline: Timeline) -> str:
+    """Return spans and numbers as JSON, one span a line."""
+    return timeline.to_json()
 
-    Parameters
-    ----------
-    by : {"engine", "lane", "segment", "node"}
-        What a track is.
-    """
+
+def table(timeline: Timeline, *, title: str | None = None) -> str:
+    """Return what starts at each time, under the timeline's name or another heading."""
+    return timeline.render(title) + "\n"
+
+
+def render(timeline: Timeline, *, by: By = "engine") -> str:
+    """Return a timeline as trace-event JSON, one event a line; `by` says what a track is."""
     return text(timeline, events(timeline, by=by), by)
 
 
@@ -55,13 +59,7 @@ def text(timeline: Timeline, found: Sequence[dict[str, Any]], by: By) -> str:
 
 
 def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
-    """Return the trace events of a timeline, in order of time.
-
-    Parameters
-    ----------
-    by : {"engine", "lane", "segment", "node"}
-        What a track is.
-    """
+    """Return the trace events of a timeline, in order of time."""
     heads: list[dict[str, Any]] = []
     spans = timeline.spans
     scale = _us_per_unit(timeline) * 1000
@@ -106,19 +104,16 @@ def _us_per_unit(timeline: Timeline) -> int:
 def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
     path = {span.name for span in timeline.critical_path}
     for i, (span, (start, stop)) in enumerate(zip(timeline.spans, times)):
-        args: dict[str, Any] = {"kind": span.kind, "engine": span.engine, "lane": span.lane}
-        if span.segment:
-            args["segment"] = span.segment
-        if span.nbytes:
-            args["bytes"] = span.nbytes
-        if span.name in path:
-            args["critical"] = True
-        if timeline.deps:
-            args["after"] = [timeline.spans[d].name for d in timeline.deps[i]]
-        if span.ranks:
-            args["ranks"] = span.ranks
-        if span.members:
-            args["members"] = span.members
+        known = {
+            "segment": span.segment or None,
+            "bytes": span.nbytes or None,
+            "critical": span.name in path or None,
+            "after": [timeline.spans[d].name for d in timeline.deps[i]] if timeline.deps else None,
+            "ranks": span.ranks or None,
+            "members": span.members or None,
+        }
+        args = {"kind": span.kind, "engine": span.engine, "lane": span.lane}
+        args |= {key: value for key, value in known.items() if value is not None}
         for again, (pid, tid) in enumerate(tracks[i]):
             event = {"name": span.name, "cat": span.kind, "pid": pid, "tid": tid, "ts": start / 1000}
             said = {"again": True, **args} if again else args

@@ -25,13 +25,7 @@ class _Pair(list[Any]):
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as YAML, one array, parameter or node a line.
-
-    Raises
-    ------
-    DeclarationError
-        As for the JSON form; or if PyYAML is not there.
-    """
+    """Return a workflow as YAML, one array, parameter or node a line; refuses what the JSON form does."""
     yaml = need("yaml", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
@@ -64,11 +58,6 @@ def loads(
     Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused:
     a file that comes from anywhere must not be able to grow. Beside the limits of JSON, a file has at most 16 MB (1 MB where
     PyYAML is built without libyaml) and two million values.
-
-    Raises
-    ------
-    DeclarationError
-        If the text is no workflow, or PyYAML is not there.
     """
     yaml = need("yaml", "pyyaml")
     fast = getattr(yaml, "CSafeLoader", None)
