@@ -33,10 +33,10 @@ from ..workflow import AnyNode, Workflow
 from .changing import Changing
 from .compiled import LongWay
 from .in_flight import stream_handle
+from .instance import Instance
 from .known import Known
 from .memory import Block
 from .profiling import elapsed_us, profile
-from .resources import Resources
 from .state import Change, Planned, plan_for
 from .stats import Stats
 
@@ -99,7 +99,7 @@ class Executable:
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
+        self._own = Instance(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
 
     @classmethod
     def build(
@@ -205,13 +205,13 @@ class Executable:
         require_seconds(timeout_s)
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             own = self._own
-            if params or not own.instance.sound:
-                own.instance.give(params)
+            if params or not own.sound:
+                own.give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
-            own.shared.deadline = Deadline.after(timeout_s, own.instance.unfinished)
+            own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
             try:
-                own.instance.launch(handle)
+                own.launch(handle)
             except (CallbackError, HipError) as error:
                 if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                     own.in_flight.settle(handle)
@@ -239,7 +239,7 @@ class Executable:
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
         with self._changing("prepared"):
-            self._own.instance.give(params)
+            self._own.give(params)
             assert self._program is not None
             return self._program.refreshed()
 
@@ -277,7 +277,7 @@ class Executable:
             self._own.hosts.forget(stale)
 
     def _wait(self, timeout_s: float | None) -> None:
-        self._own.instance.wait(timeout_s)
+        self._own.wait(timeout_s)
         if self._own.parameters.keeps_replaced:
             with self._lock:
                 self._own.parameters.forget_replaced()
@@ -407,7 +407,7 @@ class Executable:
             self._change(self._own.changes.with_fields, node, fields)
 
     def _change(self, how: Callable[..., Change], *asked: Any) -> None:
-        self._own.instance.become(how(self._own.instance.state, *asked))
+        self._own.become(how(self._own.state, *asked))
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, from the next launch on."""
@@ -454,10 +454,9 @@ class Executable:
         self.close()
         _living.discard(other)
         other._closed = True
-        resources = other._own
-        resources.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
-        self._own, self._closed = resources, False
-        resources.instance.bind_compiled()
+        other._own.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
+        self._own, self._closed = other._own, False
+        self._own.bind_compiled()
         total.instantiations += before.instantiations
         total.launches += before.launches
         total.updates += before.updates
@@ -469,7 +468,7 @@ class Executable:
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.instance.state.options)
+        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.state.options)
         try:
             if self._own.parameters.own:
                 self.synchronize()
@@ -479,7 +478,7 @@ class Executable:
                     continue
                 if other.array.shape == block.array.shape and other.array.dtype == block.array.dtype:
                     twin.write(name, self.read(name))
-            twin._own.instance.take_over(self._own.instance)
+            twin._own.take_over(self._own)
         except BaseException:
             twin.close()
             raise
@@ -495,9 +494,9 @@ class Executable:
         their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
-            self._own.instance.give(params)
+            self._own.give(params)
             self.synchronize()
-            state = self._own.instance.state.on_streams(self.runtime.target)
+            state = self._own.state.on_streams(self.runtime.target)
             hosts = self._own.hosts
             hosts.keep()
             try:
@@ -518,12 +517,12 @@ class Executable:
     @property
     def workflow(self) -> Workflow:
         """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
-        return self._own.instance.state.workflow
+        return self._own.state.workflow
 
     @property
     def plan(self) -> Plan:
         """The workflow's steps in order, with the edges that they need and their lanes."""
-        return self._own.instance.state.plan
+        return self._own.state.plan
 
     @property
     def stats(self) -> Stats:
@@ -535,7 +534,7 @@ class Executable:
 
     @property
     def _program(self) -> Program | None:
-        return self._own.instance.program
+        return self._own.program
 
     @property
     def handle(self) -> int:

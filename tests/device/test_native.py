@@ -83,7 +83,7 @@ def contents(exe: hg.Executable, runtime: Runtime) -> tuple[list[Any], list[Any]
 
 
 def build_again(exe: hg.Executable) -> None:
-    exe._own.instance.torn = True
+    exe._own.torn = True
     exe.prepared()
 
 
