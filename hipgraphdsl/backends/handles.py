@@ -23,14 +23,12 @@ _log = logging.getLogger(__name__)
 BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), name="built_in")
 
 
-class Calls(Protocol):
-    """The user's functions that host nodes and captured nodes call.
+EagerCall = tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]
+"""The fields of `CallEager`."""
 
-    Attributes
-    ----------
-    failures : list
-        What those of host nodes have raised since the last synchronize.
-    """
+
+class Calls(Protocol):
+    """The user's functions that nodes call, as `callbacks.HostCalls` has them."""
 
     failures: list[tuple[str, BaseException]]
 
@@ -38,21 +36,13 @@ class Calls(Protocol):
         """Return the C function and its argument that call a host node with its current arguments."""
 
     def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
-        """Return a function that calls the user's code with a stream to issue work on."""
+        """Return a function that calls the user's code with a stream."""
 
-    def eager(
-        self, name: str, node: EagerNode, scope: Any, /
-    ) -> tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]:
-        """Return the three fields of `CallEager`."""
+    def eager(self, name: str, node: EagerNode, scope: Any, /) -> EagerCall:
+        """Return what calls an eager node."""
 
     def names(self) -> dict[int, str]:
         """Return the names of host nodes by the argument that the C function is called with."""
-
-    def keep(self) -> None:
-        """End a change that has succeeded."""
-
-    def undo(self) -> None:
-        """End a change that has failed: nodes call what they called before."""
 
 
 class SharedHandles:
@@ -63,12 +53,11 @@ class SharedHandles:
     Parameters
     ----------
     runtime : Runtime
+    calls : Calls
     device : int
         The device that the graph is compiled for.
     devices : tuple of int
         All devices that it uses.
-    calls : Calls, optional
-        The host nodes' functions.
     sanitize : bool
         Compile modules for the sanitizer, and tell it where arrays lie.
     """
@@ -76,9 +65,9 @@ class SharedHandles:
     def __init__(
         self,
         runtime: Runtime,
+        calls: Calls,
         device: int = 0,
         devices: tuple[int, ...] = (0,),
-        calls: Calls | None = None,
         *,
         sanitize: bool = False,
     ) -> None:

@@ -38,8 +38,7 @@ class HostSteps:
 
     def failed(self) -> bool:
         """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
-        calls = self._shared.calls
-        return calls is not None and bool(calls.failures)
+        return bool(self._shared.calls.failures)
 
     def wait(self, stream: int, name: str) -> bool:
         """Wait for what is on a stream, on behalf of a node; return False if a callback there has raised.

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from typing_extensions import assert_never
 
-from ..arrays import Access, Array, ArrayView, HostArray, Parameter
+from ..arrays import Access, ArrayView, HostArray, Parameter
 from ..errors import DeclarationError, HipError
 from ..kernels import KernelParameter, check_argument
 from ..nodes import (
@@ -77,14 +77,11 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case FreeNode():
             return op.Free(scope.address(node.array.as_view()))
         case HostNode():
-            assert scope.shared.calls is not None
             return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
         case CapturedNode():
-            assert scope.shared.calls is not None
             name, written = scope.prefix + node.name, (a.view.root.name for a in node.accesses if a.is_write)
             return op.CallCaptured(scope.shared.calls.captured(name, node, scope), name, tuple(dict.fromkeys(written)))
         case EagerNode():
-            assert scope.shared.calls is not None
             return op.CallEager(*scope.shared.calls.eager(scope.prefix + node.name, node, scope))
         case EventRecordNode():
             return op.RecordEvent(scope.shared.event(node.event))
@@ -169,12 +166,6 @@ def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
     return check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}")
 
 
-def is_host(view: ArrayView, scope: Scope) -> bool:
-    """Return whether a view is known to lead to host memory."""
-    root = scope.resolve(view.root)[1]
-    return isinstance(root, Array) and root.on_host
-
-
 _KINDS: Final = {
     (True, True): MemcpyKind.HOST_TO_HOST,
     (True, False): MemcpyKind.HOST_TO_DEVICE,
@@ -189,7 +180,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
-        kind = _KINDS[is_host(src, scope), is_host(dst, scope)]
+        kind = _KINDS[scope.is_host(src), scope.is_host(dst)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):

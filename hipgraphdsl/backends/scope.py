@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..arrays import ArrayView, Parameter
+from ..arrays import Array, ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import element_value
@@ -117,6 +117,11 @@ class Scope(Binding):
         """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
         device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
+
+    def is_host(self, view: ArrayView) -> bool:
+        """Return whether a view is known to lead to host memory."""
+        root = self.resolve(view.root)[1]
+        return isinstance(root, Array) and root.on_host
 
     def bound(self, root: Any) -> Any:
         return self.bound_from.get(root)

@@ -210,9 +210,9 @@ class SegmentedProgram(Program):
     def _take_down(self, lanes: LaneStreams, *, alone: bool = False) -> LaunchCalls:
         """Return what a launch does; `alone` without what orders launches on several streams."""
         hosts = self.scope.shared.calls
-        calls = LaunchCalls(self.runtime, [] if hosts is None else hosts.failures)
+        calls = LaunchCalls(self.runtime, hosts.failures)
         # What other libraries do is passed over when a callback has raised, which only its function looks at.
-        by_library = self._launched and (hosts is None or not hosts.names())
+        by_library = self._launched and not hosts.names()
 
         def take_down(step: Step, stream: int) -> None:
             graph = self._graphs[step.index]

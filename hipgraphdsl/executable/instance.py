@@ -75,7 +75,7 @@ class Instance:
         self.parameters = Parameters(workflow.name, self.home, self.memory)
         self.compiled = CompiledPath(self.home, long_way)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
-        self.shared = SharedHandles(runtime, plan.device, plan.devices, self.hosts, sanitize=sanitize)
+        self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.scope = Scope(runtime, self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
