@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from ..errors import HipError
-from ..plan import Plan, Step
-from ..runtimes.base import Runtime
+from ..plan import Step
 from .batches import entry_of
 from .capturing import capturing
 from .explicit import UNJOINED, add_node
@@ -22,28 +21,16 @@ from .operations import (
 )
 from .program import GraphProgram, Naming
 from .resolve import prepare
-from .scope import Scope
 from .streams import LaneStreams
 
 
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
-    """Capture every step, with forks and joins by events, and instantiate; on failure everything is returned.
+class CaptureProgram(GraphProgram):
+    """A graph of what the steps issue on streams, with forks and joins by events.
 
     The node handle of a step is asked of the capture right after the call that recorded it, for later set and enable.
     """
-    program = _CaptureProgram(plan, scope, runtime, disabled)
-    try:
-        program.capture()
-        program.instantiate()
-    except BaseException:
-        program.close()
-        raise
-    return program
 
-
-class _CaptureProgram(GraphProgram):
-    def capture(self) -> None:
-        """Record the steps into `graph`."""
+    def fill(self) -> None:
         runtime = self.runtime
         for step in self.plan.steps:
             if step.index not in self.disabled:

@@ -10,14 +10,13 @@ from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
-from ..plan import Plan, Step
+from ..plan import Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
 from .capturing import capturing
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
-from .scope import Scope
 
 # For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
@@ -25,7 +24,13 @@ _STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
-class _ExplicitProgram(GraphProgram):
+class ExplicitProgram(GraphProgram):
+    """A graph to which each step is added by a call of its own."""
+
+    def fill(self) -> None:
+        self.graph = self.runtime.graph_create()
+        add_steps(self.graph, self, self.runtime)
+
     def change_child(self, node: int, operation: RunChild) -> bool:
         graph = _child_graph(self.runtime, operation)
         try:
@@ -33,19 +38,6 @@ class _ExplicitProgram(GraphProgram):
         finally:
             self.runtime.graph_destroy(graph)
         return True
-
-
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
-    """Add every step to a new graph and instantiate it; on failure everything is returned."""
-    program = _ExplicitProgram(plan, scope, runtime, disabled)
-    program.graph = runtime.graph_create()
-    try:
-        add_steps(program.graph, program, runtime)
-        program.instantiate()
-    except BaseException:
-        program.close()
-        raise
-    return program
 
 
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
@@ -185,14 +177,13 @@ def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
 
 def _child_graph(runtime: Runtime, operation: RunChild) -> int:
     """Return a new graph of a child's steps."""
-    program = GraphProgram(operation.plan, operation.scope, runtime)
-    graph = runtime.graph_create()
+    program = ExplicitProgram(operation.plan, operation.scope, runtime)
     try:
-        add_steps(graph, program, runtime)
+        program.fill()
     except BaseException:
-        runtime.graph_destroy(graph)
+        program.close()
         raise
-    return graph
+    return program.graph
 
 
 def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:

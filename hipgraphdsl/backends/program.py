@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -14,6 +14,9 @@ from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 from .scope import Scope
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _AUTO_FREE_ON_LAUNCH = 1
 
@@ -172,6 +175,21 @@ class GraphProgram(Program):
         self.nodes: list[int] = []
         self.batches: dict[int, Batch] = {}
         self.programmatic: frozenset[int] = frozenset()
+
+    @classmethod
+    def build(cls, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Self:
+        """Make a graph of every step and instantiate it; on failure everything is returned."""
+        program = cls(plan, scope, runtime, disabled)
+        try:
+            program.fill()
+            program.instantiate()
+        except BaseException:
+            program.close()
+            raise
+        return program
+
+    def fill(self) -> None:
+        """Make `graph`; whoever fills a graph that another owns has none."""
 
     def batch(self, run: range, device: int) -> Batch | None:
         """Resolve the steps of a batch, and return it; None where each is to be a node of its own."""

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from .program import Program
 from .scope import Scope
 from .streams import EagerProgram
 
@@ -15,7 +14,9 @@ from .streams import EagerProgram
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
+    ) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
         self._streams: dict[int, int] = {}
         """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""
@@ -56,8 +57,3 @@ class SerialProgram(EagerProgram):
             for stream in streams.values():
                 returned.callback(self.runtime.stream_destroy, stream)
             returned.callback(super().close)
-
-
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
-    """Prepare the operations; nothing runs before the first launch."""
-    return SerialProgram(plan, scope, runtime, disabled)

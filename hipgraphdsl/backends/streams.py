@@ -299,7 +299,9 @@ class StreamsProgram(EagerProgram):
 
     in_turn = False
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
+    ) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
         self._lanes = LaneStreams(self.laned(), runtime, device)
 
@@ -322,8 +324,3 @@ class StreamsProgram(EagerProgram):
         with ExitStack() as returned:
             returned.callback(self._lanes.close)
             returned.callback(super().close)
-
-
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
-    """Prepare streams, events and operations; nothing runs before the first launch."""
-    return StreamsProgram(plan, scope, runtime, disabled)
