@@ -376,12 +376,9 @@ class Executable:
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
         self._require_open("known")
-        found = Known(
-            functions=self._own.shared.kernels(),
-            events=self._own.shared.events(),
-            calls=self._own.hosts.names(),
-        )
-        found.note_memory(self._own.memory.arrays, self._own.scope, self)
+        own = self._own
+        found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
+        found.note_memory(own.memory.arrays, own.scope, self)
         return found
 
     # -- changes -------------------------------------------------------------------------------------------------------

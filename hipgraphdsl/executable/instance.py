@@ -167,18 +167,9 @@ class Instance:
         self.become(Change(state, tuple(sorted(steps))), [name for name in given if self.parameters.table[name][1].shape])
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
-        """Do what the next state says.
+        """Do what the next state says; if that fails, the state is as before.
 
-        Parameters
-        ----------
-        change : Change
-        arrays : collection of str
-            The array parameters that may have been given other memory.
-
-        Raises
-        ------
-        DeclarationError, HipError
-            The state is then as before.
+        `arrays` are the array parameters that may have been given other memory.
         """
         state, parameters = change.state, self.parameters
         afresh = state.plan.lanes is not self.state.plan.lanes
@@ -376,8 +367,7 @@ class Instance:
 
     def _count_compiled(self) -> None:
         launcher = self.compiled.launcher
-        if launcher.pending:
-            self.in_flight.note_compiled()
+        self.in_flight.note_compiled()
         if launcher.torn:
             launcher.torn = False
             self.torn = True

@@ -23,10 +23,7 @@ _INVALID_HANDLE: Final = 400  # the error of hipEventElapsedTime for an event th
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
     """Issue a plan on a stream of the current device, where nothing is in flight, and return when each node ran.
 
-    Parameters
-    ----------
-    finish : callable
-        Waits for what is on the stream, and raises what went wrong there.
+    `finish` waits for what is on the stream, and raises what went wrong there.
     """
     runtime = home.runtime
     with ExitStack() as returned:
@@ -83,13 +80,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
 
 
 class _Launcher(StreamsProgram):
-    """Streams on which a batch or chain may be one launch, as backends that build graphs make it.
-
-    Attributes
-    ----------
-    launches : Launches
-        What is issued, of which steps of `plan`.
-    """
+    """Streams on which a batch or chain may be one launch, as backends that build graphs make it."""
 
     def laned(self) -> Plan:
         self.launches = launches(self.plan, [run for run in together(self.plan) if self._shares(run)])
