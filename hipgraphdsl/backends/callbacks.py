@@ -33,13 +33,7 @@ running: Final[dict[int, tuple[str, HostCalls]]] = {}
 
 
 def refuse_inside(action: str, graph: str) -> None:
-    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there.
-
-    Raises
-    ------
-    HipGraphError
-        If this thread runs one.
-    """
+    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there."""
     found = running.get(threading.get_ident())
     if found is not None:
         raise HipGraphError(
@@ -70,7 +64,7 @@ def memory_view(
 
 
 Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
-"""Returns the memory that a view leads to as a buffer that keeps it, and its address."""
+"""Returns the memory that a view leads to as a buffer, which lives for as long as a function keeps it, and its address."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,20 +84,7 @@ class _Call:
 class HostCalls:
     """The callbacks of one Executable, of host and eager nodes, and what those of host nodes raised.
 
-    Parameters
-    ----------
-    runtime : Runtime
-    lend : callable
-        Gives them memory that lives for as long as they keep it.
-    launcher : Launcher or None
-        Told when a thread runs a callback, where its `launch` leaves every call to the Python method, which refuses it.
-
-    Attributes
-    ----------
-    failures : list of (node name, exception)
-        In the order in which they happened; taken by `take_failure`.
-    inside : dict of int to str
-        The eager nodes whose functions run now, by thread.
+    The launcher is told when a thread runs a callback: there its `launch` leaves every call to the Python method, which refuses.
     """
 
     def __init__(self, runtime: Runtime, lend: Lend, launcher: Launcher | None) -> None:
@@ -117,7 +98,9 @@ class HostCalls:
         self._before: dict[str, _Call | None] = {}
         """What names stood for when the change that is being made began."""
         self.failures: list[tuple[str, BaseException]] = []
+        """In the order in which they happened, by node; taken by `take_failure`."""
         self.inside: dict[int, str] = {}
+        """The eager nodes whose functions run now, by thread."""
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
@@ -203,13 +186,7 @@ class HostCalls:
         return call
 
     def refuse_inside(self, action: str, graph: str) -> None:
-        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it.
-
-        Raises
-        ------
-        HipGraphError
-            If this thread runs one.
-        """
+        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it."""
         refuse_inside(action, graph)
         name = self.inside.get(threading.get_ident())
         if name is not None:

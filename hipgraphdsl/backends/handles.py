@@ -48,18 +48,8 @@ class Calls(Protocol):
 class SharedHandles:
     """Handles that a workflow and all of its children share; returned together when the Executable is closed.
 
-    Each device has modules of its own, so functions and the addresses of variables are asked for by device.
-
-    Parameters
-    ----------
-    runtime : Runtime
-    calls : Calls
-    device : int
-        The device that the graph is compiled for.
-    devices : tuple of int
-        All devices that it uses.
-    sanitize : bool
-        Compile modules for the sanitizer, and tell it where arrays lie.
+    Each device has modules of its own, so functions and the addresses of variables are asked for by device. `device` is the one
+    that the graph is compiled for, `devices` are all that it uses.
     """
 
     def __init__(
@@ -78,6 +68,7 @@ class SharedHandles:
         """For each device those that reach its memory."""
         self.calls = calls
         self.sanitize = sanitize
+        """Whether modules are compiled for the sanitizer, which is told where arrays lie."""
         self.deadline: Deadline | None = None
         """When a launch gives up waiting."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}

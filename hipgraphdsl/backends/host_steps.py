@@ -17,13 +17,7 @@ from .scope import Scope
 
 
 class HostSteps:
-    """The host's part in one program.
-
-    Parameters
-    ----------
-    body : callable
-        Builds what a body of a conditional node does: ``body(plan, scope, device) -> Program``, for streams of that device.
-    """
+    """The host's part in one program; ``body(plan, scope, device)`` builds what a body does, for streams of that device."""
 
     def __init__(self, scope: Scope, runtime: Runtime, body: Callable[[Plan, Scope, int], Program]) -> None:
         self._runtime = runtime
@@ -44,12 +38,6 @@ class HostSteps:
         """Wait for what is on a stream, on behalf of a node; return False if a callback there has raised.
 
         Ctrl-C and the deadline of the launch end it.
-
-        Raises
-        ------
-        WaitTimeout
-        HipError
-            If what is waited for has failed.
         """
         wait, deadline = self._runtime.stream_wait, self._shared.deadline
         self.at = name
@@ -72,14 +60,9 @@ class HostSteps:
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
-        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream.
+        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream of the device.
 
-        Parameters
-        ----------
-        device : int
-            That of the stream.
-        refresh : bool
-            Whether names inside bodies may stand for something else than at the last call.
+        `refresh` where names inside bodies may stand for something else than at the last call.
         """
         runtime = self._runtime
         if not self._word:

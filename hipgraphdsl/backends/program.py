@@ -37,27 +37,19 @@ class Naming:
 
 
 class Program(ABC):
-    """A plan lowered by a backend.
-
-    Attributes
-    ----------
-    plan : Plan
-        What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps.
-    disabled : frozenset of int
-        Steps that only order.
-    operations : list of Operation
-        What each step does now.
-    outdated : set of int
-        Those that the compiled call path has set since; they are resolved again when they are asked for.
-    """
+    """A plan lowered by a backend."""
 
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
+        """What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps."""
         self.scope = scope
         self.runtime = runtime
         self.disabled = disabled
+        """Steps that only order."""
         self.operations: list[Operation] = []
+        """What each step does now."""
         self.outdated: set[int] = set()
+        """Those that the compiled call path has set since; they are resolved again when they are asked for."""
 
     in_turn: ClassVar[bool] = True
     """Whether launches on different streams follow each other by themselves, as those of one graph do."""
@@ -155,26 +147,18 @@ class Program(ABC):
 
 
 class GraphProgram(Program):
-    """An instantiated graph, however it was built.
-
-    Attributes
-    ----------
-    graph : int
-        hipGraph_t that was instantiated.
-    nodes : list of int
-        hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together.
-    batches : dict of int to Batch
-        By step.
-    programmatic : frozenset of int
-        Steps to which programmatic edges lead.
-    """
+    """An instantiated graph, however it was built."""
 
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
         super().__init__(plan, scope, runtime, disabled)
         self.graph = 0
+        """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
+        """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together."""
         self.batches: dict[int, Batch] = {}
+        """By step."""
         self.programmatic: frozenset[int] = frozenset()
+        """Steps to which programmatic edges lead."""
 
     @classmethod
     def build(cls, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Self:

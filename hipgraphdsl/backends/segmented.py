@@ -11,7 +11,7 @@ from ..arrays import AllocArray
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from ..runtimes.data import LAUNCH_STREAM
+from ..runtimes.data import LAUNCH_STREAM, LaunchCall
 from ..suited import with_one_root
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
@@ -59,14 +59,9 @@ class Part(NamedTuple):
 
 
 class SegmentedProgram(Program):
-    """Segments as graphs and the host's steps, in lanes: a graph is launched on the stream of its lane.
+    """Segments as graphs, which `build` makes, and the host's steps, in lanes: a graph is launched on the stream of its lane.
 
-    Parameters
-    ----------
-    build : callable
-        Builds the graph of a segment.
-    device : int, optional
-        Of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
+    `device` is that of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
     """
 
     def __init__(
@@ -191,7 +186,7 @@ class SegmentedProgram(Program):
             return None
         if self._alone is None:
             self._alone = self._take_down(self._lanes, alone=True)
-        compiled = self._alone.compiled()
+        compiled = self._alone.compiled
         if compiled is None or compiled.entry is None:
             return None
         self._entered = stream
@@ -200,7 +195,7 @@ class SegmentedProgram(Program):
     def entry_failed(self, code: int) -> None:
         assert self._alone is not None
         assert self._lanes is not None
-        compiled = self._alone.compiled()
+        compiled = self._alone.compiled
         assert compiled is not None
         try:
             compiled.failed(code)
@@ -222,12 +217,10 @@ class SegmentedProgram(Program):
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
-                for call in prepared or ():
-                    calls.foreign(call)
-                if prepared is None:
-                    calls.host(operation.call, stream, always=False)
+                for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
+                    calls.add(call)
             elif not isinstance(operation, Nothing):
-                calls.host(partial(self._do, step, operation), stream, always=True)
+                calls.add(LaunchCall(partial(self._do, step, operation), (stream,), always=True))
 
         if self._launched and not alone:
             calls.stream_wait_event(LAUNCH_STREAM, self._end)

@@ -92,16 +92,12 @@ class LaneStreams:
         by_events: bool = True,
         calls: LaunchCalls | None = None,
     ) -> None:
-        """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
+        """Visit all steps in topological order: wait for events, call `do(step, stream)`, call `note`, record an event.
 
         Parameters
         ----------
         origin : int
             The stream that the work is launched on.
-        do : callable
-            Issues one step.
-        note : callable, optional
-            Called after `do` and before the event is recorded.
         by_events : bool
             False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
         calls : LaunchCalls, optional
