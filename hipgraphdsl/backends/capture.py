@@ -36,7 +36,7 @@ class CaptureProgram(GraphProgram):
             if step.index not in self.disabled:
                 prepare(step, self.scope_of(step))
             if step.batch >= 0:
-                entry_of(self.plan, step.batch, self.scope.shared, self.scope_of(step).place_of(step))
+                entry_of(self.plan, step.batch, self.scope.shared, self.place_of(step))
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
@@ -98,7 +98,7 @@ class CaptureProgram(GraphProgram):
         if step.index in self.batches or step.index in self._apart:
             return step.index in self.batches
         run = self.plan.runs[step.index]
-        batch = self.batch(run, self.scope_of(step).place_of(step))
+        batch = self.batch(run, self.place_of(step))
         if batch is None:
             self._apart = self._apart.union(run)
             return False

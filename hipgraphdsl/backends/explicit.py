@@ -45,7 +45,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
     shared = program.scope.shared
     several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
-    places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
+    places = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, KernelAdder | None] = {}
     current = -1 if several else shared.device
     apart: frozenset[int] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -86,6 +86,14 @@ class SharedHandles:
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 
+    def on(self, device: int) -> AbstractContextManager[None]:
+        """Make a device current for a while, where there are several."""
+        return self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext()
+
+    def returning_on(self, device: int) -> AbstractContextManager[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        return self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext()
+
     def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
         """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
         for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
@@ -116,7 +124,7 @@ class SharedHandles:
     def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
         """Load code on every device; yield device and module, to be noted at once."""
         for device in self.devices:
-            with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+            with self.on(device):
                 yield device, self.runtime.module_load_data(image)
 
     def _load_more(self, module: Module, names: Sequence[str]) -> None:
@@ -240,7 +248,7 @@ class SharedHandles:
         """Return the handle of an event; all belong to the device that the graph was compiled for."""
         handle = self._events.get(event)
         if handle is None:
-            with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+            with self.on(self.device):
                 handle = event.handle
                 if handle is None:
                     handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
@@ -285,5 +293,5 @@ class SharedHandles:
                     returned.callback(self.runtime.event_destroy, handle)
 
     def _unload(self, device: int, module: int) -> None:
-        with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
+        with self.returning_on(device):
             self.runtime.module_unload(module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
@@ -112,10 +112,13 @@ class Program(ABC):
         """Return the scope that a step's names belong to."""
         return self.scope.inside(step.path)
 
+    def place_of(self, step: Step) -> int:
+        """Return the device that a step runs on."""
+        return self.scope_of(step).place_of(step)
+
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
         """Make the device of a step current for a while, where there are several."""
-        several = len(self.scope.shared.devices) > 1
-        return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
+        return self.scope.shared.on(self.place_of(step))
 
     def resolve(self, step: Step) -> Operation:
         """Return what an enabled step does, by what names stand for now."""

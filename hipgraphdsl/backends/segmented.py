@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,8 +38,7 @@ def _built(
 
 def _body(build: Build, runtime: Runtime, plan: Plan, scope: Scope, device: int) -> Program:
     """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
-    shared = scope.shared
-    with runtime.using_device(shared.device) if len(shared.devices) > 1 else nullcontext():
+    with scope.shared.on(scope.shared.device):
         return _built(build, placed(plan, scope), scope, runtime, device=device)
 
 
@@ -98,7 +97,7 @@ class SegmentedProgram(Program):
                     with Naming(step.name):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
-                            self._host.build(operation, self.scope_of(step).place_of(step))
+                            self._host.build(operation, self.place_of(step))
             self._lanes = LaneStreams(self._outer, runtime, device)  # which leaves the device of the launch current
             self._end = runtime.event_create(timing=False)
         except BaseException:
@@ -235,8 +234,7 @@ class SegmentedProgram(Program):
             if isinstance(operation, CallEager):
                 self._host.call(operation, stream, step.name)
             elif isinstance(operation, RunConditional):
-                device = self.scope_of(step).place_of(step)
-                for body in self._host.chosen(operation, stream, step.name, device, refresh=False):
+                for body in self._host.chosen(operation, stream, step.name, self.place_of(step), refresh=False):
                     body.launch(stream)
         except HipError as error:
             raise error.at(self.scope.prefix + step.name) from error.__cause__

@@ -33,7 +33,7 @@ class SerialProgram(EagerProgram):
         """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
         if len(self.scope.shared.devices) == 1:
             return stream
-        place = self.scope_of(step).place_of(step)
+        place = self.place_of(step)
         self.runtime.set_device(place)  # the caller restores the thread's own device
         return self._streams.get(place, stream)
 

@@ -59,24 +59,29 @@ class LaneStreams:
         self._ends = tuple(plan.lanes[lane][-1] for lane in others)
         self._joins: dict[int, int] = {}
         """For each other device an event by which a run that failed half way is joined."""
-        try:
+        self._returned = ExitStack()  # all of them, even if one call fails
+        with ExitStack() as failed:
+            failed.callback(self.close)
             for lane in others:
                 self._go_to(owners[lane])
                 self.streams[lane] = runtime.stream_create()
+                self._returned.callback(runtime.stream_destroy, self.streams[lane])
             for index in sorted(recorded | set(self._ends)):
-                self._go_to(owners[lane_of[index]])
-                self.events[index] = runtime.event_create(timing=False)
+                self.events[index] = self._event(owners[lane_of[index]])
             if self.streams:
-                self._go_to(self.device)
-                self.start = runtime.event_create(timing=False)
+                self.start = self._event(self.device)
             for device in plan.devices:
                 if device != self.device:
-                    self._go_to(device)
-                    self._joins[device] = runtime.event_create(timing=False)
+                    self._joins[device] = self._event(device)
             self._go_to(self.device)
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
+
+    def _event(self, device: int) -> int:
+        """Return a new event of a device."""
+        self._go_to(device)
+        event = self.runtime.event_create(timing=False)
+        self._returned.callback(self.runtime.event_destroy, event)
+        return event
 
     def _go_to(self, device: int, calls: Runtime | LaunchCalls | None = None) -> None:
         """Make a device current, where there are several; who runs or builds restores the thread's own."""
@@ -147,14 +152,7 @@ class LaneStreams:
 
     def close(self) -> None:
         """Return streams and events."""
-        events, streams = [*self.events.values(), *([self.start] if self.start else [])], [*self.streams.values()]
-        events += self._joins.values()
-        self.events, self.streams, self.start, self._joins = {}, {}, 0, {}
-        with ExitStack() as returned:  # all of them, even if one call fails
-            for stream in streams:
-                returned.callback(self.runtime.stream_destroy, stream)
-            for event in events:
-                returned.callback(self.runtime.event_destroy, event)
+        self._returned.close()
 
 
 class EagerProgram(Program):
@@ -228,7 +226,7 @@ class EagerProgram(Program):
     def _chosen(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
         return cast(
             "Iterator[EagerProgram]",
-            self.host.chosen(operation, stream, step.name, self.scope_of(step).place_of(step), refresh=refresh),
+            self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=refresh),
         )
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
@@ -257,10 +255,7 @@ class EagerProgram(Program):
 
     def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
         """Free memory on the null stream of its device."""
-        if len(scope.shared.devices) == 1:
-            self.runtime.free_async(pointer, 0)
-            return
-        with self.runtime.returning_on(scope.owner(array.as_view())):
+        with scope.shared.returning_on(scope.owner(array.as_view())):
             self.runtime.free_async(pointer, 0)
 
     def change(self, index: int, operation: Operation) -> bool:

@@ -106,7 +106,7 @@ class _Launcher(StreamsProgram):
 
     def _batch(self, run: Sequence[int], operations: Sequence[Operation]) -> Batch | None:
         first = self.plan.steps[run[0]]
-        return batch_of(self.plan, run, operations, self.scope.shared, self.scope_of(first).place_of(first))
+        return batch_of(self.plan, run, operations, self.scope.shared, self.place_of(first))
 
 
 def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: Any) -> float:
