@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..errors import unknown_name
 from .capture import CaptureProgram
@@ -17,12 +18,12 @@ from .streams import StreamsProgram
 __all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named"]
 
 BACKENDS: dict[str, Callable[..., Program]] = {
-    "explicit": in_segments(ExplicitProgram.build),
-    "capture": in_segments(CaptureProgram.build),
+    "explicit": partial(in_segments, ExplicitProgram.build),
+    "capture": partial(in_segments, CaptureProgram.build),
     "streams": StreamsProgram,
     "serial": SerialProgram,
 }
-"""Builders by name: ``build(plan, scope, runtime, disabled) -> Program``."""
+"""Builders by name: ``build(plan, scope, disabled) -> Program``."""
 
 _CALLED = {  # elsewhere
     **dict.fromkeys(("graph", "graphs", "default", "auto"), "explicit"),

@@ -29,10 +29,10 @@ class ExplicitProgram(GraphProgram):
 
     def fill(self) -> None:
         self.graph = self.runtime.graph_create()
-        add_steps(self.graph, self, self.runtime)
+        add_steps(self.graph, self)
 
     def change_child(self, node: int, operation: RunChild) -> bool:
-        graph = _child_graph(self.runtime, operation)
+        graph = _child_graph(operation)
         try:
             self.runtime.graph_exec_child_graph_node_set_params(self.handle, node, graph)
         finally:
@@ -40,10 +40,10 @@ class ExplicitProgram(GraphProgram):
         return True
 
 
-def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
+def add_steps(graph: int, program: GraphProgram) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
-    shared = program.scope.shared
+    runtime, shared = program.runtime, program.scope.shared
     several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
     places = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, KernelAdder | None] = {}
@@ -56,7 +56,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         if device not in adders:
             left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
             left = left.union(step.index for step in steps if step.batch >= 0) if program.plan.batches else left
-            adders[device] = _kernel_adder(graph, program, runtime, device, left)
+            adders[device] = _kernel_adder(graph, program, device, left)
         adder = adders[device]
         try:
             if device != current:
@@ -95,7 +95,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     program.make_programmatic(graph)
 
 
-def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]) -> KernelAdder | None:
+def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozenset[int]) -> KernelAdder | None:
     """Return the compiled adder of a device's plain kernel launches, without the steps `left`; None where it is not available."""
     scope = program.scope
 
@@ -105,7 +105,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
         function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
 
-    return runtime.kernel_adder(
+    return program.runtime.kernel_adder(
         graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
         left, describe, Launch, _NO_ATTRIBUTES, tuple(LAUNCH_ATTRIBUTES),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
@@ -118,13 +118,13 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
         case CallCaptured():
             return _add_captured(graph, deps, partial(operation.record, runtime), runtime)
         case RunChild():
-            child = _child_graph(runtime, operation)
+            child = _child_graph(operation)
             try:
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
         case RunConditional(mode, condition, bodies, times):
-            fill = [partial(_fill, body, runtime, times) for body in bodies]
+            fill = [partial(_fill, body, times) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Launch() if operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
@@ -158,12 +158,12 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_empty_node(graph, ends)
 
 
-def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
+def _fill(body: RunChild, times: int, graph: int) -> None:
     """Add the steps of a conditional node's body to its graph, so many times, one run after the other."""
     before: list[int] = []
     for _ in range(times):
-        program = GraphProgram(body.plan, body.scope, runtime)
-        add_steps(graph, program, runtime)
+        program = GraphProgram(body.plan, body.scope)
+        add_steps(graph, program)
         if not program.nodes:
             return
         if times > 1:
@@ -171,13 +171,13 @@ def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
             followed = {d for step in body.plan.steps for d in step.deps}
             last = [node for i, node in enumerate(program.nodes) if i not in followed]
             for end in before:
-                runtime.graph_add_dependencies(graph, [end] * len(first), first)
-            before = last if len(last) == 1 else [runtime.graph_add_empty_node(graph, last)]
+                program.runtime.graph_add_dependencies(graph, [end] * len(first), first)
+            before = last if len(last) == 1 else [program.runtime.graph_add_empty_node(graph, last)]
 
 
-def _child_graph(runtime: Runtime, operation: RunChild) -> int:
+def _child_graph(operation: RunChild) -> int:
     """Return a new graph of a child's steps."""
-    program = ExplicitProgram(operation.plan, operation.scope, runtime)
+    program = ExplicitProgram(operation.plan, operation.scope)
     try:
         program.fill()
     except BaseException:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 from ..errors import HipError, WaitTimeout
 from ..plan import Plan
-from ..runtimes.base import Runtime
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional
@@ -19,8 +18,8 @@ from .scope import Scope
 class HostSteps:
     """The host's part in one program; ``body(plan, scope, device)`` builds what a body does, for streams of that device."""
 
-    def __init__(self, scope: Scope, runtime: Runtime, body: Callable[[Plan, Scope, int], Program]) -> None:
-        self._runtime = runtime
+    def __init__(self, scope: Scope, body: Callable[[Plan, Scope, int], Program]) -> None:
+        self._runtime = scope.runtime
         self._shared = scope.shared
         self._body = body
         self._bodies: dict[Scope, Program] = {}

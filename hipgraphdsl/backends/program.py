@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
 from .batches import Batch, batch_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
@@ -39,11 +38,11 @@ class Naming:
 class Program(ABC):
     """A plan lowered by a backend."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
         """What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps."""
         self.scope = scope
-        self.runtime = runtime
+        self.runtime = scope.runtime
         self.disabled = disabled
         """Steps that only order."""
         self.operations: list[Operation] = []
@@ -152,8 +151,8 @@ class Program(ABC):
 class GraphProgram(Program):
     """An instantiated graph, however it was built."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
+        super().__init__(plan, scope, disabled)
         self.graph = 0
         """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
@@ -164,9 +163,9 @@ class GraphProgram(Program):
         """Steps to which programmatic edges lead."""
 
     @classmethod
-    def build(cls, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Self:
+    def build(cls, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> Self:
         """Make a graph of every step and instantiate it; on failure everything is returned."""
-        program = cls(plan, scope, runtime, disabled)
+        program = cls(plan, scope, disabled)
         try:
             program.fill()
             program.instantiate()
@@ -251,7 +250,7 @@ class GraphProgram(Program):
         if batch is not None:
             batch.put(index, operation if enabled and isinstance(operation, Launch) else None)
             return True
-        try:
+        with Naming(self.plan.steps[index].name):
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
                 self.runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -259,8 +258,6 @@ class GraphProgram(Program):
             if node and self._can_disable(operation):
                 self.runtime.graph_node_set_enabled(self.handle, node, enabled)
                 return True
-        except HipError as error:
-            raise error.at(self.plan.steps[index].name) from error.__cause__
         return False
 
     def complete(self) -> None:

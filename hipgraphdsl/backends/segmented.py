@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..arrays import AllocArray
-from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
 from ..runtimes.data import LAUNCH_STREAM, LaunchCall
 from ..suited import with_one_root
 from .host_steps import HostSteps
@@ -20,41 +18,20 @@ from .program import Naming, Program
 from .scope import Scope
 from .streams import LaneStreams, placed
 
-Build = Callable[[Plan, Scope, Runtime, frozenset[int]], Program]
+Build = Callable[[Plan, Scope, frozenset[int]], Program]
 
 
-def in_segments(build: Build) -> Build:
-    """Return a builder that makes one program of a plan that one graph can hold, and else one of each segment."""
-    return partial(_built, build)
-
-
-def _built(
-    build: Build, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
+def in_segments(
+    build: Build, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None
 ) -> Program:
-    if plan.cut is None:
-        return build(plan, scope, runtime, disabled)
-    return SegmentedProgram(plan, scope, runtime, disabled, build, device)
+    """Return one program of a plan that one graph can hold, and else one that has a program of each segment."""
+    return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
 
 
-def _body(build: Build, runtime: Runtime, plan: Plan, scope: Scope, device: int) -> Program:
+def _body(build: Build, plan: Plan, scope: Scope, device: int) -> Program:
     """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
     with scope.shared.on(scope.shared.device):
-        return _built(build, placed(plan, scope), scope, runtime, device=device)
-
-
-class _Place(NamedTuple):
-    """Where a step of the plan is: in the graph of which segment, at which place; of a step of the host there is no graph."""
-
-    graph: Program | None
-    at: int
-
-
-class Part(NamedTuple):
-    """What a launch does for a step of the outer plan: a segment, or what the host does and the bodies that it chooses from."""
-
-    step: Step
-    done: Program | Operation
-    bodies: tuple[Program, ...] = ()
+        return in_segments(build, placed(plan, scope), scope, device=device)
 
 
 class SegmentedProgram(Program):
@@ -63,16 +40,15 @@ class SegmentedProgram(Program):
     `device` is that of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
     """
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], build: Build, device: int | None = None
-    ) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled)
         assert plan.cut is not None
         self._outer, self._members = plan.cut
         self._graphs: list[Program | None] = []
         """For each step of the outer plan."""
-        self._places = [_Place(None, i) for i in range(len(plan.steps))]
-        self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
+        self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
+        """Where each step is: in the graph of which segment, at which place; of a step of the host there is no graph."""
+        self._host = HostSteps(scope, partial(_body, build))
         self._lanes: LaneStreams | None = None
         self._end = 0
         """Event behind each launch: as launches of one graph do, launches on different streams follow each other."""
@@ -98,8 +74,8 @@ class SegmentedProgram(Program):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
-            self._lanes = LaneStreams(self._outer, runtime, device)  # which leaves the device of the launch current
-            self._end = runtime.event_create(timing=False)
+            self._lanes = LaneStreams(self._outer, self.runtime, device)  # which leaves the device of the launch current
+            self._end = self.runtime.event_create(timing=False)
         except BaseException:
             self.close()
             raise
@@ -136,9 +112,9 @@ class SegmentedProgram(Program):
         plan = with_one_root(plan, self.runtime.target)
         first = len(plan.steps) - len(members)
         off = self.disabled | self._left
-        graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in off))
+        graph = build(plan, self.scope, frozenset(first + k for k, i in enumerate(members) if i in off))
         for k, i in enumerate(members, first):
-            self._places[i] = _Place(graph, k)
+            self._places[i] = graph, k
             self.operations[i] = graph.operations[k]
         return graph
 
@@ -147,11 +123,11 @@ class SegmentedProgram(Program):
         """The segments, in the order in which they are launched."""
         return tuple(graph for graph in self._graphs if graph is not None)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield what a launch does, in order."""
+    def parts(self) -> Iterator[tuple[Step, Program | Operation, tuple[Program, ...]]]:
+        """Yield what a launch does for each outer step: a segment, or what the host does and the bodies that it may run."""
         for step, graph, members in zip(self._outer.steps, self._graphs, self._members):
             done = self.operations[members[0]] if graph is None else graph
-            yield Part(step, done, self._host.programs(done) if isinstance(done, RunConditional) else ())
+            yield step, done, self._host.programs(done) if isinstance(done, RunConditional) else ()
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -230,14 +206,12 @@ class SegmentedProgram(Program):
 
     def _do(self, step: Step, operation: Operation, stream: int) -> None:
         """Do what the host does at a step for which it may wait."""
-        try:
+        with Naming(self.scope.prefix + step.name):
             if isinstance(operation, CallEager):
                 self._host.call(operation, stream, step.name)
             elif isinstance(operation, RunConditional):
                 for body in self._host.chosen(operation, stream, step.name, self.place_of(step), refresh=False):
                     body.launch(stream)
-        except HipError as error:
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         nodes: dict[Program, dict[int, Step]] = {}

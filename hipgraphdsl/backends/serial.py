@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
 from .scope import Scope
 from .streams import EagerProgram
 
@@ -14,17 +13,15 @@ from .streams import EagerProgram
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
-    ) -> None:
-        super().__init__(plan, scope, runtime, disabled, device)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled, device)
         self._streams: dict[int, int] = {}
         """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""
         try:
             for place in scope.shared.devices:
                 if place != scope.shared.device or self.device != place:
-                    with runtime.using_device(place):
-                        self._streams[place] = runtime.stream_create()
+                    with self.runtime.using_device(place):
+                        self._streams[place] = self.runtime.stream_create()
         except BaseException:
             self.close()
             raise

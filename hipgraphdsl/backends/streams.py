@@ -158,14 +158,14 @@ class LaneStreams:
 class EagerProgram(Program):
     """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self.host = HostSteps(scope, runtime, partial(_body, type(self), runtime))
+        self.host = HostSteps(scope, partial(_body, type(self)))
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
-        self._keeps = "pool_reuse_early" in runtime.target.quirks
+        self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
@@ -266,8 +266,8 @@ class EagerProgram(Program):
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
 
-def _body(kind: type[EagerProgram], runtime: Runtime, plan: Plan, scope: Scope, device: int) -> EagerProgram:
-    return kind(placed(plan, scope), scope, runtime, frozenset(), device)
+def _body(kind: type[EagerProgram], plan: Plan, scope: Scope, device: int) -> EagerProgram:
+    return kind(placed(plan, scope), scope, device=device)
 
 
 def placed(plan: Plan, scope: Scope) -> Plan:
@@ -290,11 +290,9 @@ class StreamsProgram(EagerProgram):
 
     in_turn = False
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
-    ) -> None:
-        super().__init__(plan, scope, runtime, disabled, device)
-        self._lanes = LaneStreams(self.laned(), runtime, device)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled, device)
+        self._lanes = LaneStreams(self.laned(), self.runtime, device)
 
     def laned(self) -> Plan:
         """Return the plan whose steps `issue` takes, each in its lane."""

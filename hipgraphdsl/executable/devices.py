@@ -30,15 +30,11 @@ class Home:
 
     def there(self, device: int | None = None) -> AbstractContextManager[None]:
         """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
-        if self.switches:
-            return self.runtime.using_device(self.device if device is None else device)
-        return nullcontext()
+        return self.runtime.using_device(self.device if device is None else device) if self.switches else nullcontext()
 
     def returning(self, device: int | None = None) -> AbstractContextManager[None]:
         """Do the same for what returns handles, which it does even where the device cannot be made current."""
-        if self.switches:
-            return self.runtime.returning_on(self.device if device is None else device)
-        return nullcontext()
+        return self.runtime.returning_on(self.device if device is None else device) if self.switches else nullcontext()
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:

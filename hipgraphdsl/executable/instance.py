@@ -76,7 +76,7 @@ class Instance:
         self.compiled = CompiledPath(self.home, long_way)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
-        self.scope = Scope(runtime, self.shared)
+        self.scope = Scope(self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
@@ -264,7 +264,7 @@ class Instance:
             blocks = self.memory.make_packed(plan.packing)
             try:
                 self._place_packed(plan, blocks)
-                program = self._build_program(plan, scope, self._runtime, state.disabled)
+                program = self._build_program(plan, scope, state.disabled)
             except BaseException:
                 for table, addresses in places:  # where the program that stays has its memory
                     table.clear()

@@ -27,7 +27,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
     """
     runtime = home.runtime
     with ExitStack() as returned:
-        program = _Launcher(plan, scope, runtime, disabled)
+        program = _Launcher(plan, scope, disabled)
         returned.callback(program.close)
         plan, members = program.launches
         events: list[int] = []

@@ -45,7 +45,7 @@ class NamedScope(Scope):
     __slots__ = ("level", "literals", "named")
 
     def __init__(self, handles: Handles, level: Level, parent: NamedScope | None) -> None:
-        super().__init__(handles.runtime, handles, level.prefix, parent)
+        super().__init__(handles, level.prefix, parent)
         self.level = level
         self.addresses = _Addresses(self, handles.writer)
         self.named: dict[Parameter, str] = {}
