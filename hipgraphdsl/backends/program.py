@@ -281,10 +281,8 @@ class GraphProgram(Program):
         return tuple(step.name for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def failed(self) -> str:
-        return self._names().get(self.runtime.graph_exec_failed(self.handle), "")
-
-    def _names(self) -> dict[int, str]:
-        return {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
+        names = {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
+        return names.get(self.runtime.graph_exec_failed(self.handle), "")
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

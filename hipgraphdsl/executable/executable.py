@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -80,26 +80,16 @@ class Executable:
     stats : Stats
     """
 
-    def __init__(
-        self,
-        workflow: Workflow,
-        plan: Plan,
-        runtime: Runtime,
-        backend: str,
-        options: Mapping[str, Any],
-        guard: int = 0,
-        *,
-        sanitize: bool = False,
-    ) -> None:
+    def __init__(self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int = 0, *, sanitize: bool = False) -> None:
         self._closed = True  # until everything is there
         self._forked = False
         self.runtime = runtime
-        self.backend = backend
-        self.device = plan.device
+        self.backend = made[1]
+        self.device = made[0].device
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._own = Instance(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
+        self._own = Instance(workflow, runtime, made, guard, LongWay(self), sanitize=sanitize)
 
     @classmethod
     def build(
@@ -140,12 +130,12 @@ class Executable:
             pack, batch, guard = False, False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        plan, backend, options = made or plan_for(
+        made = made or plan_for(
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
             batch=batch, programmatic=programmatic, any_order=any_order,
         )  # fmt: skip
         after_plan = time.perf_counter()
-        executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
+        executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -158,7 +148,8 @@ class Executable:
         _living.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
-            workflow.name, runtime.target.name, backend, time.perf_counter() - started, plan, executable.stats.device_bytes,
+            workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, executable.plan,
+            executable.stats.device_bytes,
         )  # fmt: skip
         return executable
 

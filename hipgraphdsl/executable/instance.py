@@ -28,7 +28,7 @@ from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters
 from .scopes import fill, modules_of
-from .state import Change, State, put, within
+from .state import Change, Planned, State, put, within
 from .stats import Stats
 from .uses import Uses
 
@@ -46,29 +46,12 @@ class Instance:
     next launch builds another one. Nothing here locks: the caller sees to it that one thread changes or launches at a time.
 
     None of the owners of its data knows the Executable, and each only those that are made before it.
-
-    Attributes
-    ----------
-    program : Program or None
-        None until the first launch has given what is missing, and after the end.
-    torn : bool
-        Whether the program may do something else than the state says.
-    launch : callable
-        Puts one run on a stream.
     """
 
     def __init__(
-        self,
-        workflow: Workflow,
-        plan: Plan,
-        runtime: Runtime,
-        backend: str,
-        options: Mapping[str, Any],
-        guard: int,
-        long_way: LongWay,
-        *,
-        sanitize: bool = False,
+        self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int, long_way: LongWay, *, sanitize: bool = False
     ) -> None:
+        plan, backend, options = made
         self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
         self.memory = Memory(workflow, self.home, guard, self.stats)
@@ -81,8 +64,11 @@ class Instance:
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
         self.program: Program | None = None
+        """None until the first launch has given what is missing, and after the end."""
         self.torn = False
+        """Whether the program may do something else than the state says."""
         self.launch: Callable[[int], None] = _not_built
+        """Puts one run on a stream."""
         self._build_program = backend_named(backend)
         self._runtime = runtime
         self._since = 0

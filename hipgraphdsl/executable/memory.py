@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -238,7 +238,7 @@ class Memory:
                     continue
                 array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
                 with self._home.there(device):
-                    found[device] = Block(array, self._runtime.malloc(nbytes), device=device)
+                    found[device] = Block(array, self._runtime.malloc(nbytes), self._runtime.free, device=device)
         except BaseException:
             self.drop_packed(found)
             raise
@@ -279,8 +279,7 @@ class Memory:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of everything with an exit stack."""
-        packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
-        blocks = [*self.arrays.values(), *packed, *self._words]
+        blocks = [*self.arrays.values(), *self._packed.values(), *self._words]
         self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
