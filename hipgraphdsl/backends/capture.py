@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 from ..errors import HipError
 from ..plan import Step
 from .batches import entry_of
-from .capturing import capturing
+from .capturing import captured
 from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
@@ -47,9 +48,8 @@ class CaptureProgram(GraphProgram):
         """For each step the nodes that whatever follows it waits for."""
         try:
             lanes = LaneStreams(self.plan, runtime)
-            with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
-                lanes.run(origin, self._record, self._note, by_events=False)
-            self.graph = capture.graph
+            issue = partial(lanes.run, origin, self._record, self._note, by_events=False)
+            self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
             self.make_programmatic(self.graph)
         except HipError as error:
             if error.api == "hipStreamEndCapture" and not error.node:

@@ -13,7 +13,7 @@ from ..nodes import KernelNode
 from ..plan import Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
-from .capturing import capturing
+from .capturing import captured
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
@@ -191,9 +191,7 @@ def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
     stream = runtime.stream_create()
     graph = 0
     try:
-        with capturing(runtime, stream, join=lambda: None) as capture:
-            call(stream)
-        graph = capture.graph
+        graph = captured(runtime, stream, partial(call, stream))
     except HipError as error:
         if error.api == "hipStreamEndCapture":
             raise HipError(error.api, error.code, error.name, error.text, hint=UNJOINED) from None
