@@ -353,7 +353,8 @@ class Instance:
 
     def _count_compiled(self) -> None:
         launcher = self.compiled.launcher
-        self.in_flight.note_compiled()
+        if launcher.pending:  # asked here, because a call costs each launch a fortieth
+            self.in_flight.note_compiled()
         if launcher.torn:
             launcher.torn = False
             self.torn = True
