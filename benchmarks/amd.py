@@ -178,10 +178,10 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
         made: list[int] = []
 
         def lowered() -> None:
-            fresh = GraphProgram(program.plan, program.scope, runtime)
+            fresh = GraphProgram(program.plan, program.scope)
             fresh.graph = runtime.graph_create()
             made.append(fresh.graph)
-            add_steps(fresh.graph, fresh, runtime)
+            add_steps(fresh.graph, fresh)
 
         prepared = [(op.function, op.grid, op.block, op.shared_bytes, op.packer.place, op.packed) for op in launches]
         add_node = runtime.graph_add_kernel_node

@@ -113,7 +113,6 @@ ORDER = (
     "executable.changes",
     "executable.profiling",
     "executable.instance",
-    "executable.resources",
     "executable",
     "measuring",
     "runtimes",

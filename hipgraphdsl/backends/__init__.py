@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..errors import unknown_name
-from . import capture, explicit, serial, streams
+from .capture import CaptureProgram
+from .explicit import ExplicitProgram
 from .handles import SharedHandles
 from .program import Program
 from .scope import Scope
 from .segmented import in_segments
+from .serial import SerialProgram
+from .streams import StreamsProgram
 
 __all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named"]
 
 BACKENDS: dict[str, Callable[..., Program]] = {
-    "explicit": in_segments(explicit.build),
-    "capture": in_segments(capture.build),
-    "streams": streams.build,
-    "serial": serial.build,
+    "explicit": partial(in_segments, ExplicitProgram.build),
+    "capture": partial(in_segments, CaptureProgram.build),
+    "streams": StreamsProgram,
+    "serial": SerialProgram,
 }
-"""Builders by name: ``build(plan, scope, runtime) -> Program``."""
+"""Builders by name: ``build(plan, scope, disabled) -> Program``."""
 
 _CALLED = {  # elsewhere
     **dict.fromkeys(("graph", "graphs", "default", "auto"), "explicit"),

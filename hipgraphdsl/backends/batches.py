@@ -19,7 +19,7 @@ from .operations import Launch, Operation
 
 
 class Batch(ABC):
-    """One kernel node that does the launches of several steps.
+    """One kernel node that does the launches of several steps, which are neighbours.
 
     Parameters
     ----------
@@ -29,18 +29,11 @@ class Batch(ABC):
     count : int
         How many launches its table holds.
     first : int
-        The first of its steps, which are neighbours.
+        The first of its steps.
     launches : sequence of Launch or None
         One for each step; None for those that are disabled.
     kinds : mapping of int to int
         The functions of the kernels that it can do, each with its kind in the table.
-
-    Attributes
-    ----------
-    node : int
-        hipGraphNode_t, 0 before it has been added.
-    changed : bool
-        Whether the table has been changed since the node was given it.
     """
 
     def __init__(
@@ -55,7 +48,9 @@ class Batch(ABC):
         self.function = function
         self.first = first
         self.node = 0
+        """hipGraphNode_t, 0 before it has been added."""
         self.changed = False
+        """Whether the table has been changed since the node was given it."""
         self._like = next(launch for launch in launches if launch is not None)
         memory = bytearray(BATCH_HEAD_BYTES + count * how.launch.itemsize)
         self._memory = ctypes.c_char.from_buffer(memory)

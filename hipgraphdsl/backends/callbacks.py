@@ -5,18 +5,19 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, Parameter
+from ..arrays import Access, ArrayView, Parameter
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same_value
 from ..runtimes.base import Runtime
-from ..runtimes.data import LaunchCall
 from .dlpack import capsule
+from .handles import EagerCall
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -32,13 +33,7 @@ running: Final[dict[int, tuple[str, HostCalls]]] = {}
 
 
 def refuse_inside(action: str, graph: str) -> None:
-    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there.
-
-    Raises
-    ------
-    HipGraphError
-        If this thread runs one.
-    """
+    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there."""
     found = running.get(threading.get_ident())
     if found is not None:
         raise HipGraphError(
@@ -69,54 +64,27 @@ def memory_view(
 
 
 Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
-"""Returns the memory that a view leads to as a buffer that keeps it, and its address."""
+"""Returns the memory that a view leads to as a buffer, which lives for as long as a function keeps it, and its address."""
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
-    """The user's function of one node, with the arguments that its names stand for.
+    """The user's function of one node, with the arguments that its names stand for."""
 
-    Attributes
-    ----------
-    given : tuple
-        The node, values of parameters, and addresses: what `args` follow from.
-    args : list
-        Emptied in the end, when a traceback may still hold the call.
-    token : int
-        What the C function is called with, for a host node.
-    run : callable
-        Calls it, with a stream for an eager node.
-    """
-
-    __slots__ = ("args", "given", "run", "token")
-
-    def __init__(self, given: tuple[Any, ...], args: list[Any]) -> None:
-        self.given = given
-        self.args = args
-        self.token = next(_tokens)
-        self.run: Callable[..., None] = _nothing
-
-
-def _nothing(*_: Any) -> None:
-    pass
+    given: tuple[Any, ...]
+    """The node, values of parameters, and addresses: what `args` follow from."""
+    args: list[Any]
+    """Emptied in the end, when a traceback may still hold the call."""
+    run: Callable[..., None]
+    """Calls it, with a stream for an eager node."""
+    token: int = field(default_factory=partial(next, _tokens))
+    """What the C function is called with, for a host node."""
 
 
 class HostCalls:
     """The callbacks of one Executable, of host and eager nodes, and what those of host nodes raised.
 
-    Parameters
-    ----------
-    runtime : Runtime
-    lend : callable
-        Gives them memory that lives for as long as they keep it.
-    launcher : Launcher or None
-        Told when a thread runs a callback, where its `launch` leaves every call to the Python method, which refuses it.
-
-    Attributes
-    ----------
-    failures : list of (node name, exception)
-        In the order in which they happened; taken by `take_failure`.
-    inside : dict of int to str
-        The eager nodes whose functions run now, by thread.
+    The launcher is told when a thread runs a callback: there its `launch` leaves every call to the Python method, which refuses.
     """
 
     def __init__(self, runtime: Runtime, lend: Lend, launcher: Launcher | None) -> None:
@@ -130,51 +98,49 @@ class HostCalls:
         self._before: dict[str, _Call | None] = {}
         """What names stood for when the change that is being made began."""
         self.failures: list[tuple[str, BaseException]] = []
+        """In the order in which they happened, by node; taken by `take_failure`."""
         self.inside: dict[int, str] = {}
+        """The eager nodes whose functions run now, by thread."""
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
         _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
             return node.fn.address, node.fn.argument
-        call, known = self._call_of(name, node, scope)
-        if not known:
-            call.run = self._on_host(name, node.fn, call.args)
-            _table[call.token] = call.run
+        call = self._call_of(name, node, scope, self._on_host)
+        _table[call.token] = call.run
         return _TRAMPOLINE, call.token
 
-    def eager(
-        self, name: str, node: EagerNode, scope: Scope
-    ) -> tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]:
+    def eager(self, name: str, node: EagerNode, scope: Scope) -> EagerCall:
         """Return a function that calls the user's code of an eager node with a stream, and whether it waits for what is before.
 
         Code that is given host memory does, and code that says so by an attribute `waits`. Code with a method `prepared` can tell
         other libraries' calls that do the same; that comes third.
         """
         _require_bound(name, node.fn)
-        call, known = self._call_of(name, node, scope)
-        if not known:
-            call.run = self._between(name, node.fn, call.args)
+        call = self._call_of(name, node, scope, self._between)
         waits = getattr(node.fn, "waits", False) or any(isinstance(arg, np.ndarray) for arg in call.args)
         prepared = getattr(node.fn, "prepared", None)
         return call.run, waits, None if prepared is None else partial(prepared, *call.args)
 
-    def _call_of(self, name: str, node: HostNode | EagerNode, scope: Scope) -> tuple[_Call, bool]:
-        """Return the call of a node with its current arguments, and whether it was known."""
+    def _call_of(
+        self, name: str, node: HostNode | EagerNode, scope: Scope, make: Callable[[str, Any, list[Any]], Callable[..., None]]
+    ) -> _Call:
+        """Return the call of a node with its current arguments; one that is not known is what `make` returns."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
         known = self._calls.get(name)
         same = known is not None and known.given[0] is node and known.given[2] == addresses
         if known is not None and same and all(map(same_value, known.given[1], values)):
-            return known, True
-        args = [self._argument(arg, value, node, scope) for arg, value in zip(node.args, values)]
-        call = _Call((node, values, addresses), args)
+            return known
+        args = [self._argument(arg, node, scope) for arg in node.args]
+        call = _Call((node, values, addresses), args, make(name, node.fn, args))
         if name not in self._before:
             self._before[name] = known
         elif known is not None:
             self._stale.append(known)
         self._calls[name] = call
-        return call, False
+        return call
 
     def _on_host(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[], None]:
         failures, runtime, launcher = self.failures, self._runtime, self._launcher
@@ -220,13 +186,7 @@ class HostCalls:
         return call
 
     def refuse_inside(self, action: str, graph: str) -> None:
-        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it.
-
-        Raises
-        ------
-        HipGraphError
-            If this thread runs one.
-        """
+        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it."""
         refuse_inside(action, graph)
         name = self.inside.get(threading.get_ident())
         if name is not None:
@@ -235,14 +195,13 @@ class HostCalls:
                 f" arguments that it is given, and call {action} when launch has returned"
             )
 
-    def _argument(self, arg: Any, value: Any, node: HostNode | EagerNode, scope: Scope) -> Any:
+    def _argument(self, arg: Any, node: HostNode | EagerNode | CapturedNode, scope: Scope) -> Any:
+        """Return what a node's function is given: a value, host memory as a NumPy array, or other memory with its address."""
         if not isinstance(arg, (ArrayView, Access)):
-            return value if isinstance(arg, Parameter) else arg
+            return scope.value(arg) if isinstance(arg, Parameter) else arg
         view = _view(arg)
-        if isinstance(node, EagerNode):
-            root = scope.resolve(view.root)[1]
-            if not (isinstance(root, Array) and root.on_host):
-                return CapturedArray(scope.address(view), view, scope)
+        if isinstance(node, CapturedNode) or (isinstance(node, EagerNode) and not scope.is_host(view)):
+            return CapturedArray(scope.address(view), view, scope)
         buffer, start = self._lend(scope, view)
         array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
         array.flags.writeable = any(
@@ -252,7 +211,18 @@ class HostCalls:
 
     def captured(self, name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
         """Return a function that calls the user's code of a captured node with a stream to issue work on."""
-        return _captured_call(name, node, scope)
+        _require_bound(name, node.fn)
+        args = [self._argument(arg, node, scope) for arg in node.args]
+
+        def call(stream: int) -> None:
+            try:
+                node.fn(CapturedStream(stream, scope.runtime), *args)
+            except HipError:  # gets the node's name where every call of HIP does
+                raise
+            except Exception as error:
+                raise CallbackError.of(name, error, "captured") from error
+
+        return call
 
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
@@ -353,8 +323,7 @@ class CapturedArray:
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        root = scope.resolve(view.root)[1]
-        self._on_host = isinstance(root, Array) and root.on_host
+        self._on_host = scope.is_host(view)
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime
         self._device = scope.owner(view)
@@ -391,25 +360,3 @@ class CapturedArray:
         if self._reachable:
             return memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides).__dlpack__(**options)
         return capsule(self.ptr, self.shape, self.strides, self.dtype, self.__dlpack_device__())
-
-
-def _captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
-    """Return a function that calls the user's code with a stream to issue work on."""
-    _require_bound(name, node.fn)
-    args = []
-    for arg in node.args:
-        if isinstance(arg, (ArrayView, Access)):
-            view = _view(arg)
-            args.append(CapturedArray(scope.address(view), view, scope))
-        else:
-            args.append(scope.value(arg) if isinstance(arg, Parameter) else arg)
-
-    def call(stream: int) -> None:
-        try:
-            node.fn(CapturedStream(stream, scope.runtime), *args)
-        except HipError:  # gets the node's name where every call of HIP does
-            raise
-        except Exception as error:
-            raise CallbackError.of(name, error, "captured") from error
-
-    return call

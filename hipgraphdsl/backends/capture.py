@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 from ..errors import HipError
-from ..plan import Plan, Step
-from ..runtimes.base import Runtime
+from ..plan import Step
 from .batches import entry_of
-from .capturing import capturing
+from .capturing import captured
 from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
@@ -22,34 +22,22 @@ from .operations import (
 )
 from .program import GraphProgram, Naming
 from .resolve import prepare
-from .scope import Scope
 from .streams import LaneStreams
 
 
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
-    """Capture every step, with forks and joins by events, and instantiate; on failure everything is returned.
+class CaptureProgram(GraphProgram):
+    """A graph of what the steps issue on streams, with forks and joins by events.
 
     The node handle of a step is asked of the capture right after the call that recorded it, for later set and enable.
     """
-    program = _CaptureProgram(plan, scope, runtime, disabled)
-    try:
-        program.capture()
-        program.instantiate()
-    except BaseException:
-        program.close()
-        raise
-    return program
 
-
-class _CaptureProgram(GraphProgram):
-    def capture(self) -> None:
-        """Record the steps into `graph`."""
+    def fill(self) -> None:
         runtime = self.runtime
         for step in self.plan.steps:
             if step.index not in self.disabled:
                 prepare(step, self.scope_of(step))
             if step.batch >= 0:
-                entry_of(self.plan, step.batch, self.scope.shared, self.scope_of(step).place_of(step))
+                entry_of(self.plan, step.batch, self.scope.shared, self.place_of(step))
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
@@ -60,9 +48,8 @@ class _CaptureProgram(GraphProgram):
         """For each step the nodes that whatever follows it waits for."""
         try:
             lanes = LaneStreams(self.plan, runtime)
-            with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
-                lanes.run(origin, self._record, self._note, by_events=False)
-            self.graph = capture.graph
+            issue = partial(lanes.run, origin, self._record, self._note, by_events=False)
+            self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
             self.make_programmatic(self.graph)
         except HipError as error:
             if error.api == "hipStreamEndCapture" and not error.node:
@@ -101,7 +88,7 @@ class _CaptureProgram(GraphProgram):
                 operation.record(self.runtime, stream)
             else:
                 operation.issue(self.runtime, stream)
-        except HipError as error:
+        except HipError as error:  # no `Naming`, which costs each step a twentieth
             raise error.at(self.scope.prefix + step.name) from error.__cause__
         self.operations.append(operation)
         self._previous[step.lane] = step.index
@@ -111,7 +98,7 @@ class _CaptureProgram(GraphProgram):
         if step.index in self.batches or step.index in self._apart:
             return step.index in self.batches
         run = self.plan.runs[step.index]
-        batch = self.batch(run, self.scope_of(step).place_of(step))
+        batch = self.batch(run, self.place_of(step))
         if batch is None:
             self._apart = self._apart.union(run)
             return False

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from ..errors import HipError
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureMode, CaptureStatus
 
 
-class Capture:
-    """The outcome of `capturing`: `graph` is set when the block has ended well."""
-
-    graph: int = 0
-
-
-@contextmanager
-def capturing(
-    runtime: Runtime, stream: int, join: Callable[[], None], mode: CaptureMode = CaptureMode.THREAD_LOCAL
-) -> Iterator[Capture]:
-    """Capture what the block issues on `stream`.
+def captured(runtime: Runtime, stream: int, issue: Callable[[], object], join: Callable[[], None] | None = None) -> int:
+    """Return a new graph of what a function issues on `stream`.
 
     Garbage collection is held off, because a finaliser that unloads a module or frees memory invalidates a capture. If the
-    block fails, `join` is called to join forked streams (on AMD's runtime an unjoined fork leaves streams that no call can
+    function fails, `join` is called to join forked streams (on AMD's runtime an unjoined fork leaves streams that no call can
     recover), the capture is ended and its graph thrown away.
     """
-    capture = Capture()
     collecting = gc.isenabled()
     gc.disable()
     try:
-        runtime.stream_begin_capture(stream, mode)
+        runtime.stream_begin_capture(stream, CaptureMode.THREAD_LOCAL)
         try:
-            yield capture
+            issue()
         except BaseException:
             _abandon(runtime, stream, join)
             raise
-        capture.graph = runtime.stream_end_capture(stream)
+        return runtime.stream_end_capture(stream)
     finally:
         if collecting:
             gc.enable()
 
 
-def _abandon(runtime: Runtime, stream: int, join: Callable[[], None]) -> None:
-    # What the block raised says more than that the capture could not be ended well.
+def _abandon(runtime: Runtime, stream: int, join: Callable[[], None] | None) -> None:
+    # What the function raised says more than that the capture could not be ended well.
     with suppress(HipError):
-        if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:
+        if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE and join is not None:
             join()
     with suppress(HipError):
         runtime.graph_destroy(runtime.stream_end_capture(stream))

@@ -10,14 +10,13 @@ from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
-from ..plan import Plan, Step
+from ..plan import Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
-from .capturing import capturing
+from .capturing import captured
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
-from .scope import Scope
 
 # For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
@@ -25,9 +24,15 @@ _STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
-class _ExplicitProgram(GraphProgram):
+class ExplicitProgram(GraphProgram):
+    """A graph to which each step is added by a call of its own."""
+
+    def fill(self) -> None:
+        self.graph = self.runtime.graph_create()
+        add_steps(self.graph, self)
+
     def change_child(self, node: int, operation: RunChild) -> bool:
-        graph = _child_graph(self.runtime, operation)
+        graph = _child_graph(operation)
         try:
             self.runtime.graph_exec_child_graph_node_set_params(self.handle, node, graph)
         finally:
@@ -35,25 +40,12 @@ class _ExplicitProgram(GraphProgram):
         return True
 
 
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
-    """Add every step to a new graph and instantiate it; on failure everything is returned."""
-    program = _ExplicitProgram(plan, scope, runtime, disabled)
-    program.graph = runtime.graph_create()
-    try:
-        add_steps(program.graph, program, runtime)
-        program.instantiate()
-    except BaseException:
-        program.close()
-        raise
-    return program
-
-
-def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
+def add_steps(graph: int, program: GraphProgram) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
-    shared = program.scope.shared
+    runtime, shared = program.runtime, program.scope.shared
     several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
-    places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
+    places = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, KernelAdder | None] = {}
     current = -1 if several else shared.device
     apart: frozenset[int] = frozenset()
@@ -64,7 +56,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         if device not in adders:
             left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
             left = left.union(step.index for step in steps if step.batch >= 0) if program.plan.batches else left
-            adders[device] = _kernel_adder(graph, program, runtime, device, left)
+            adders[device] = _kernel_adder(graph, program, device, left)
         adder = adders[device]
         try:
             if device != current:
@@ -103,7 +95,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     program.make_programmatic(graph)
 
 
-def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]) -> KernelAdder | None:
+def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozenset[int]) -> KernelAdder | None:
     """Return the compiled adder of a device's plain kernel launches, without the steps `left`; None where it is not available."""
     scope = program.scope
 
@@ -113,7 +105,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
         function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
 
-    return runtime.kernel_adder(
+    return program.runtime.kernel_adder(
         graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
         left, describe, Launch, _NO_ATTRIBUTES, tuple(LAUNCH_ATTRIBUTES),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
@@ -126,13 +118,13 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
         case CallCaptured():
             return _add_captured(graph, deps, partial(operation.record, runtime), runtime)
         case RunChild():
-            child = _child_graph(runtime, operation)
+            child = _child_graph(operation)
             try:
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
         case RunConditional(mode, condition, bodies, times):
-            fill = [partial(_fill, body, runtime, times) for body in bodies]
+            fill = [partial(_fill, body, times) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Launch() if operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
@@ -166,12 +158,12 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_empty_node(graph, ends)
 
 
-def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
+def _fill(body: RunChild, times: int, graph: int) -> None:
     """Add the steps of a conditional node's body to its graph, so many times, one run after the other."""
     before: list[int] = []
     for _ in range(times):
-        program = GraphProgram(body.plan, body.scope, runtime)
-        add_steps(graph, program, runtime)
+        program = GraphProgram(body.plan, body.scope)
+        add_steps(graph, program)
         if not program.nodes:
             return
         if times > 1:
@@ -179,20 +171,19 @@ def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
             followed = {d for step in body.plan.steps for d in step.deps}
             last = [node for i, node in enumerate(program.nodes) if i not in followed]
             for end in before:
-                runtime.graph_add_dependencies(graph, [end] * len(first), first)
-            before = last if len(last) == 1 else [runtime.graph_add_empty_node(graph, last)]
+                program.runtime.graph_add_dependencies(graph, [end] * len(first), first)
+            before = last if len(last) == 1 else [program.runtime.graph_add_empty_node(graph, last)]
 
 
-def _child_graph(runtime: Runtime, operation: RunChild) -> int:
+def _child_graph(operation: RunChild) -> int:
     """Return a new graph of a child's steps."""
-    program = GraphProgram(operation.plan, operation.scope, runtime)
-    graph = runtime.graph_create()
+    program = ExplicitProgram(operation.plan, operation.scope)
     try:
-        add_steps(graph, program, runtime)
+        program.fill()
     except BaseException:
-        runtime.graph_destroy(graph)
+        program.close()
         raise
-    return graph
+    return program.graph
 
 
 def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
@@ -200,9 +191,7 @@ def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
     stream = runtime.stream_create()
     graph = 0
     try:
-        with capturing(runtime, stream, join=lambda: None) as capture:
-            call(stream)
-        graph = capture.graph
+        graph = captured(runtime, stream, partial(call, stream))
     except HipError as error:
         if error.api == "hipStreamEndCapture":
             raise HipError(error.api, error.code, error.name, error.text, hint=UNJOINED) from None

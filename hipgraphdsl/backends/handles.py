@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,14 +23,12 @@ _log = logging.getLogger(__name__)
 BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), name="built_in")
 
 
-class Calls(Protocol):
-    """The user's functions that host nodes and captured nodes call.
+EagerCall = tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]
+"""The fields of `CallEager`."""
 
-    Attributes
-    ----------
-    failures : list
-        What those of host nodes have raised since the last synchronize.
-    """
+
+class Calls(Protocol):
+    """The user's functions that nodes call, as `callbacks.HostCalls` has them."""
 
     failures: list[tuple[str, BaseException]]
 
@@ -38,47 +36,28 @@ class Calls(Protocol):
         """Return the C function and its argument that call a host node with its current arguments."""
 
     def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
-        """Return a function that calls the user's code with a stream to issue work on."""
+        """Return a function that calls the user's code with a stream."""
 
-    def eager(
-        self, name: str, node: EagerNode, scope: Any, /
-    ) -> tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]:
-        """Return the three fields of `CallEager`."""
+    def eager(self, name: str, node: EagerNode, scope: Any, /) -> EagerCall:
+        """Return what calls an eager node."""
 
     def names(self) -> dict[int, str]:
         """Return the names of host nodes by the argument that the C function is called with."""
-
-    def keep(self) -> None:
-        """End a change that has succeeded."""
-
-    def undo(self) -> None:
-        """End a change that has failed: nodes call what they called before."""
 
 
 class SharedHandles:
     """Handles that a workflow and all of its children share; returned together when the Executable is closed.
 
-    Each device has modules of its own, so functions and the addresses of variables are asked for by device.
-
-    Parameters
-    ----------
-    runtime : Runtime
-    device : int
-        The device that the graph is compiled for.
-    devices : tuple of int
-        All devices that it uses.
-    calls : Calls, optional
-        The host nodes' functions.
-    sanitize : bool
-        Compile modules for the sanitizer, and tell it where arrays lie.
+    Each device has modules of its own, so functions and the addresses of variables are asked for by device. `device` is the one
+    that the graph is compiled for, `devices` are all that it uses.
     """
 
     def __init__(
         self,
         runtime: Runtime,
+        calls: Calls,
         device: int = 0,
         devices: tuple[int, ...] = (0,),
-        calls: Calls | None = None,
         *,
         sanitize: bool = False,
     ) -> None:
@@ -89,6 +68,7 @@ class SharedHandles:
         """For each device those that reach its memory."""
         self.calls = calls
         self.sanitize = sanitize
+        """Whether modules are compiled for the sanitizer, which is told where arrays lie."""
         self.deadline: Deadline | None = None
         """When a launch gives up waiting."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
@@ -105,6 +85,14 @@ class SharedHandles:
         """Functions of kernels that begin by waiting for those before them, where the platform has programmatic edges."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
+
+    def on(self, device: int) -> AbstractContextManager[None]:
+        """Make a device current for a while, where there are several."""
+        return self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext()
+
+    def returning_on(self, device: int) -> AbstractContextManager[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        return self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext()
 
     def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
         """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
@@ -136,7 +124,7 @@ class SharedHandles:
     def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
         """Load code on every device; yield device and module, to be noted at once."""
         for device in self.devices:
-            with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+            with self.on(device):
                 yield device, self.runtime.module_load_data(image)
 
     def _load_more(self, module: Module, names: Sequence[str]) -> None:
@@ -260,7 +248,7 @@ class SharedHandles:
         """Return the handle of an event; all belong to the device that the graph was compiled for."""
         handle = self._events.get(event)
         if handle is None:
-            with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+            with self.on(self.device):
                 handle = event.handle
                 if handle is None:
                     handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
@@ -305,5 +293,5 @@ class SharedHandles:
                     returned.callback(self.runtime.event_destroy, handle)
 
     def _unload(self, device: int, module: int) -> None:
-        with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
+        with self.returning_on(device):
             self.runtime.module_unload(module)

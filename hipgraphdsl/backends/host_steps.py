@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 from ..errors import HipError, WaitTimeout
 from ..plan import Plan
-from ..runtimes.base import Runtime
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional
@@ -17,16 +16,10 @@ from .scope import Scope
 
 
 class HostSteps:
-    """The host's part in one program.
+    """The host's part in one program; ``body(plan, scope, device)`` builds what a body does, for streams of that device."""
 
-    Parameters
-    ----------
-    body : callable
-        Builds what a body of a conditional node does: ``body(plan, scope, device) -> Program``, for streams of that device.
-    """
-
-    def __init__(self, scope: Scope, runtime: Runtime, body: Callable[[Plan, Scope, int], Program]) -> None:
-        self._runtime = runtime
+    def __init__(self, scope: Scope, body: Callable[[Plan, Scope, int], Program]) -> None:
+        self._runtime = scope.runtime
         self._shared = scope.shared
         self._body = body
         self._bodies: dict[Scope, Program] = {}
@@ -38,19 +31,12 @@ class HostSteps:
 
     def failed(self) -> bool:
         """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
-        calls = self._shared.calls
-        return calls is not None and bool(calls.failures)
+        return bool(self._shared.calls.failures)
 
     def wait(self, stream: int, name: str) -> bool:
         """Wait for what is on a stream, on behalf of a node; return False if a callback there has raised.
 
         Ctrl-C and the deadline of the launch end it.
-
-        Raises
-        ------
-        WaitTimeout
-        HipError
-            If what is waited for has failed.
         """
         wait, deadline = self._runtime.stream_wait, self._shared.deadline
         self.at = name
@@ -73,14 +59,9 @@ class HostSteps:
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
-        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream.
+        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream of the device.
 
-        Parameters
-        ----------
-        device : int
-            That of the stream.
-        refresh : bool
-            Whether names inside bodies may stand for something else than at the last call.
+        `refresh` where names inside bodies may stand for something else than at the last call.
         """
         runtime = self._runtime
         if not self._word:

@@ -347,19 +347,13 @@ class Nothing(Call):
 
 @dataclass(frozen=True, slots=True)
 class CallCaptured(_Fixed):
-    """Let the user's function issue work on a stream.
-
-    Attributes
-    ----------
-    name : str
-        Of the node.
-    writes : tuple of str
-        Names of the arrays that it declares to write.
-    """
+    """Let the user's function issue work on a stream."""
 
     call: Callable[[int], None]
     name: str
+    """Of the node."""
     writes: tuple[str, ...]
+    """Names of the arrays that it declares to write."""
 
     def issue(self, runtime: Runtime, stream: int) -> None:
         """Call it."""

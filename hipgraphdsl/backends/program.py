@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import ClassVar
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
 from .batches import Batch, batch_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 from .scope import Scope
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _AUTO_FREE_ON_LAUNCH = 1
 
@@ -34,27 +36,19 @@ class Naming:
 
 
 class Program(ABC):
-    """A plan lowered by a backend.
+    """A plan lowered by a backend."""
 
-    Attributes
-    ----------
-    plan : Plan
-        What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps.
-    disabled : frozenset of int
-        Steps that only order.
-    operations : list of Operation
-        What each step does now.
-    outdated : set of int
-        Those that the compiled call path has set since; they are resolved again when they are asked for.
-    """
-
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
+        """What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps."""
         self.scope = scope
-        self.runtime = runtime
+        self.runtime = scope.runtime
         self.disabled = disabled
+        """Steps that only order."""
         self.operations: list[Operation] = []
+        """What each step does now."""
         self.outdated: set[int] = set()
+        """Those that the compiled call path has set since; they are resolved again when they are asked for."""
 
     in_turn: ClassVar[bool] = True
     """Whether launches on different streams follow each other by themselves, as those of one graph do."""
@@ -117,10 +111,13 @@ class Program(ABC):
         """Return the scope that a step's names belong to."""
         return self.scope.inside(step.path)
 
+    def place_of(self, step: Step) -> int:
+        """Return the device that a step runs on."""
+        return self.scope_of(step).place_of(step)
+
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
         """Make the device of a step current for a while, where there are several."""
-        several = len(self.scope.shared.devices) > 1
-        return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
+        return self.scope.shared.on(self.place_of(step))
 
     def resolve(self, step: Step) -> Operation:
         """Return what an enabled step does, by what names stand for now."""
@@ -152,26 +149,33 @@ class Program(ABC):
 
 
 class GraphProgram(Program):
-    """An instantiated graph, however it was built.
+    """An instantiated graph, however it was built."""
 
-    Attributes
-    ----------
-    graph : int
-        hipGraph_t that was instantiated.
-    nodes : list of int
-        hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together.
-    batches : dict of int to Batch
-        By step.
-    programmatic : frozenset of int
-        Steps to which programmatic edges lead.
-    """
-
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
+        super().__init__(plan, scope, disabled)
         self.graph = 0
+        """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
+        """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together."""
         self.batches: dict[int, Batch] = {}
+        """By step."""
         self.programmatic: frozenset[int] = frozenset()
+        """Steps to which programmatic edges lead."""
+
+    @classmethod
+    def build(cls, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> Self:
+        """Make a graph of every step and instantiate it; on failure everything is returned."""
+        program = cls(plan, scope, disabled)
+        try:
+            program.fill()
+            program.instantiate()
+        except BaseException:
+            program.close()
+            raise
+        return program
+
+    def fill(self) -> None:
+        """Make `graph`; whoever fills a graph that another owns has none."""
 
     def batch(self, run: range, device: int) -> Batch | None:
         """Resolve the steps of a batch, and return it; None where each is to be a node of its own."""
@@ -246,7 +250,7 @@ class GraphProgram(Program):
         if batch is not None:
             batch.put(index, operation if enabled and isinstance(operation, Launch) else None)
             return True
-        try:
+        with Naming(self.plan.steps[index].name):
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
                 self.runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -254,8 +258,6 @@ class GraphProgram(Program):
             if node and self._can_disable(operation):
                 self.runtime.graph_node_set_enabled(self.handle, node, enabled)
                 return True
-        except HipError as error:
-            raise error.at(self.plan.steps[index].name) from error.__cause__
         return False
 
     def complete(self) -> None:
@@ -279,10 +281,8 @@ class GraphProgram(Program):
         return tuple(step.name for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def failed(self) -> str:
-        return self._names().get(self.runtime.graph_exec_failed(self.handle), "")
-
-    def _names(self) -> dict[int, str]:
-        return {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
+        names = {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
+        return names.get(self.runtime.graph_exec_failed(self.handle), "")
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 from typing_extensions import assert_never
 
-from ..arrays import Access, Array, ArrayView, HostArray, Parameter
+from ..arrays import Access, ArrayView, HostArray, Parameter
 from ..errors import DeclarationError, HipError
-from ..kernels import KernelParameter, check_argument
+from ..kernels import check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -37,7 +37,7 @@ from ..nodes import (
     element_bytes,
     require_clusters,
 )
-from ..plan import Plan, Step
+from ..plan import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
@@ -52,13 +52,7 @@ _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few en
 
 
 def resolve(step: Step, scope: Scope) -> op.Operation:
-    """Return the operation of a step, with every name resolved.
-
-    Raises
-    ------
-    DeclarationError
-        If an array has no memory at this place, or a value does not fit; the node is named.
-    """
+    """Return the operation of a step, with every name resolved; refuse arrays without memory, and values that do not fit."""
     node = step.node
     match node:
         case KernelNode():
@@ -77,14 +71,11 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case FreeNode():
             return op.Free(scope.address(node.array.as_view()))
         case HostNode():
-            assert scope.shared.calls is not None
             return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
         case CapturedNode():
-            assert scope.shared.calls is not None
             name, written = scope.prefix + node.name, (a.view.root.name for a in node.accesses if a.is_write)
             return op.CallCaptured(scope.shared.calls.captured(name, node, scope), name, tuple(dict.fromkeys(written)))
         case EagerNode():
-            assert scope.shared.calls is not None
             return op.CallEager(*scope.shared.calls.eager(scope.prefix + node.name, node, scope))
         case EventRecordNode():
             return op.RecordEvent(scope.shared.event(node.event))
@@ -135,7 +126,8 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
         elif kind is Access:
             values.append(scope.address(arg.view, device))
         else:
-            values.append(_packed(parameter, scope.value(arg) if kind is Parameter else arg, node))
+            value = scope.value(arg) if kind is Parameter else arg
+            values.append(check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}"))
     grid, block = node.grid, node.block
     if type(grid[0]) is not int or type(grid[1]) is not int or type(grid[2]) is not int:
         grid = tuple(_axis(axis, scope, node.name, f"grid.{i}") for i, axis in enumerate(grid))
@@ -165,16 +157,6 @@ def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]
     return {name: fields[name] for name in given if name in known}
 
 
-def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
-    return check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}")
-
-
-def is_host(view: ArrayView, scope: Scope) -> bool:
-    """Return whether a view is known to lead to host memory."""
-    root = scope.resolve(view.root)[1]
-    return isinstance(root, Array) and root.on_host
-
-
 _KINDS: Final = {
     (True, True): MemcpyKind.HOST_TO_HOST,
     (True, False): MemcpyKind.HOST_TO_DEVICE,
@@ -189,7 +171,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
-        kind = _KINDS[is_host(src, scope), is_host(dst, scope)]
+        kind = _KINDS[scope.is_host(src), scope.is_host(dst)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
@@ -242,43 +224,31 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: op.Copy) -> tuple[
 
 def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> op.Launch:
     dst, src = scope.address(node.dst, device), scope.address(node.src, device)
-    wide, rest, blocks = _copy_kernel_grid(dst | src, node.nbytes)
+    wide = 0 if (dst | src) % 16 else node.nbytes // 16  # 16-byte words; the bytes after them are the rest
+    rest = node.nbytes - 16 * wide
+    blocks = min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
     function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
     return op.Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
 
 
-def _copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
-    """Return 16-byte words, bytes after them, and blocks of the kernel that copies; `addresses` are both, joined by or."""
-    wide = 0 if addresses % 16 else nbytes // 16
-    rest = nbytes - 16 * wide
-    return wide, rest, min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
-
-
 def _repeated_bytes(element: bytes) -> int:
     """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
-    for size in (1, 2, 4):
-        if len(element) % size == 0 and element == element[:size] * (len(element) // size):
-            return size
-    return 0
+    return next((size for size in (1, 2, 4) if element == element[:size] * (len(element) // size)), 0)
 
 
 def prepare(step: Step, scope: Scope) -> None:
     """Load the library's own kernels that a step needs, because a capture forbids to load any."""
-    device = scope.place_of(step)
+    node, device = step.node, scope.place_of(step)
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy", device)
-    elif isinstance(step.node, ConditionalNode):
-        for plan, inner in zip(step.bodies, scope.bodies(step.node)):
-            _prepare_all(plan, inner)
-    elif isinstance(step.node, ChildGraphNode) and step.child is not None:
-        _prepare_all(step.child, scope.children[step.node.name])
-    elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
+    elif isinstance(node, MemsetNode) and not _memset_size(node, _element(node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill", device)
-
-
-def _prepare_all(plan: Plan, scope: Scope) -> None:
-    for step in plan.steps:
-        prepare(step, scope.inside(step.path))
+    held = [*zip(step.bodies, scope.bodies(node))] if isinstance(node, ConditionalNode) else []
+    if step.child is not None:
+        held.append((step.child, scope.children[node.name]))
+    for plan, inner in held:
+        for own in plan.steps:
+            prepare(own, inner.inside(own.path))
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:

@@ -5,35 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..arrays import ArrayView, Parameter
+from ..arrays import Array, ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import element_value
 from ..placement import device_of
 from ..plan import Step
-from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Binding, ChildGraphNode, ConditionalNode, Level, Workflow
 from .handles import SharedHandles
 
 
 class Scope(Binding):
-    """What the names of one workflow stand for in one Executable.
-
-    Parameters
-    ----------
-    runtime : Runtime
-    shared : SharedHandles
-        Modules, functions, events and callbacks, common to a workflow and its children.
-    prefix : str
-        ``"child/"`` inside a child graph.
-    """
+    """What the names of one workflow stand for in one Executable; `prefix` is ``"child/"`` inside a child graph."""
 
     __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
-    def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Scope | None = None) -> None:
+    def __init__(self, shared: SharedHandles, prefix: str = "", parent: Scope | None = None) -> None:
         super().__init__(prefix, parent)
-        self.runtime = runtime
+        self.runtime = shared.runtime
         self.shared = shared
+        """Modules, functions, events and callbacks, common to a workflow and its children."""
         self.addresses: dict[Any, int] = {}
         """Address of each array, symbol and bound array parameter."""
         self.bound_from: dict[Any, Any] = {}
@@ -58,7 +49,7 @@ class Scope(Binding):
                 outer = scopes[level.parent]
                 inner = outer.children.get(level.key)
                 if inner is None:
-                    inner = outer.children[level.key] = Scope(outer.runtime, outer.shared, f"{outer.prefix}{level.key}/", outer)
+                    inner = outer.children[level.key] = Scope(outer.shared, f"{outer.prefix}{level.key}/", outer)
                 scope = inner
             scopes[level] = scope
             yield scope, level
@@ -117,6 +108,11 @@ class Scope(Binding):
         """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
         device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
+
+    def is_host(self, view: ArrayView) -> bool:
+        """Return whether a view is known to lead to host memory."""
+        root = self.resolve(view.root)[1]
+        return isinstance(root, Array) and root.on_host
 
     def bound(self, root: Any) -> Any:
         return self.bound_from.get(root)

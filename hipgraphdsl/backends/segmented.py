@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..arrays import AllocArray
-from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
-from ..runtimes.data import LAUNCH_STREAM
+from ..runtimes.data import LAUNCH_STREAM, LaunchCall
 from ..suited import with_one_root
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
@@ -20,65 +18,37 @@ from .program import Naming, Program
 from .scope import Scope
 from .streams import LaneStreams, placed
 
-Build = Callable[[Plan, Scope, Runtime, frozenset[int]], Program]
+Build = Callable[[Plan, Scope, frozenset[int]], Program]
 
 
-def in_segments(build: Build) -> Build:
-    """Return a builder that makes one program of a plan that one graph can hold, and else one of each segment."""
-    return partial(_built, build)
-
-
-def _built(
-    build: Build, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
+def in_segments(
+    build: Build, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None
 ) -> Program:
-    if plan.cut is None:
-        return build(plan, scope, runtime, disabled)
-    return SegmentedProgram(plan, scope, runtime, disabled, build, device)
+    """Return one program of a plan that one graph can hold, and else one that has a program of each segment."""
+    return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
 
 
-def _body(build: Build, runtime: Runtime, plan: Plan, scope: Scope, device: int) -> Program:
+def _body(build: Build, plan: Plan, scope: Scope, device: int) -> Program:
     """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
-    shared = scope.shared
-    with runtime.using_device(shared.device) if len(shared.devices) > 1 else nullcontext():
-        return _built(build, placed(plan, scope), scope, runtime, device=device)
-
-
-class _Place(NamedTuple):
-    """Where a step of the plan is: in the graph of which segment, at which place; of a step of the host there is no graph."""
-
-    graph: Program | None
-    at: int
-
-
-class Part(NamedTuple):
-    """What a launch does for a step of the outer plan: a segment, or what the host does and the bodies that it chooses from."""
-
-    step: Step
-    done: Program | Operation
-    bodies: tuple[Program, ...] = ()
+    with scope.shared.on(scope.shared.device):
+        return in_segments(build, placed(plan, scope), scope, device=device)
 
 
 class SegmentedProgram(Program):
-    """Segments as graphs and the host's steps, in lanes: a graph is launched on the stream of its lane.
+    """Segments as graphs, which `build` makes, and the host's steps, in lanes: a graph is launched on the stream of its lane.
 
-    Parameters
-    ----------
-    build : callable
-        Builds the graph of a segment.
-    device : int, optional
-        Of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
+    `device` is that of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
     """
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], build: Build, device: int | None = None
-    ) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled)
         assert plan.cut is not None
         self._outer, self._members = plan.cut
         self._graphs: list[Program | None] = []
         """For each step of the outer plan."""
-        self._places = [_Place(None, i) for i in range(len(plan.steps))]
-        self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
+        self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
+        """Where each step is: in the graph of which segment, at which place; of a step of the host there is no graph."""
+        self._host = HostSteps(scope, partial(_body, build))
         self._lanes: LaneStreams | None = None
         self._end = 0
         """Event behind each launch: as launches of one graph do, launches on different streams follow each other."""
@@ -103,9 +73,9 @@ class SegmentedProgram(Program):
                     with Naming(step.name):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
-                            self._host.build(operation, self.scope_of(step).place_of(step))
-            self._lanes = LaneStreams(self._outer, runtime, device)  # which leaves the device of the launch current
-            self._end = runtime.event_create(timing=False)
+                            self._host.build(operation, self.place_of(step))
+            self._lanes = LaneStreams(self._outer, self.runtime, device)  # which leaves the device of the launch current
+            self._end = self.runtime.event_create(timing=False)
         except BaseException:
             self.close()
             raise
@@ -142,9 +112,9 @@ class SegmentedProgram(Program):
         plan = with_one_root(plan, self.runtime.target)
         first = len(plan.steps) - len(members)
         off = self.disabled | self._left
-        graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in off))
+        graph = build(plan, self.scope, frozenset(first + k for k, i in enumerate(members) if i in off))
         for k, i in enumerate(members, first):
-            self._places[i] = _Place(graph, k)
+            self._places[i] = graph, k
             self.operations[i] = graph.operations[k]
         return graph
 
@@ -153,11 +123,11 @@ class SegmentedProgram(Program):
         """The segments, in the order in which they are launched."""
         return tuple(graph for graph in self._graphs if graph is not None)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield what a launch does, in order."""
+    def parts(self) -> Iterator[tuple[Step, Program | Operation, tuple[Program, ...]]]:
+        """Yield what a launch does for each outer step: a segment, or what the host does and the bodies that it may run."""
         for step, graph, members in zip(self._outer.steps, self._graphs, self._members):
             done = self.operations[members[0]] if graph is None else graph
-            yield Part(step, done, self._host.programs(done) if isinstance(done, RunConditional) else ())
+            yield step, done, self._host.programs(done) if isinstance(done, RunConditional) else ()
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -191,7 +161,7 @@ class SegmentedProgram(Program):
             return None
         if self._alone is None:
             self._alone = self._take_down(self._lanes, alone=True)
-        compiled = self._alone.compiled()
+        compiled = self._alone.compiled
         if compiled is None or compiled.entry is None:
             return None
         self._entered = stream
@@ -200,7 +170,7 @@ class SegmentedProgram(Program):
     def entry_failed(self, code: int) -> None:
         assert self._alone is not None
         assert self._lanes is not None
-        compiled = self._alone.compiled()
+        compiled = self._alone.compiled
         assert compiled is not None
         try:
             compiled.failed(code)
@@ -210,9 +180,9 @@ class SegmentedProgram(Program):
     def _take_down(self, lanes: LaneStreams, *, alone: bool = False) -> LaunchCalls:
         """Return what a launch does; `alone` without what orders launches on several streams."""
         hosts = self.scope.shared.calls
-        calls = LaunchCalls(self.runtime, [] if hosts is None else hosts.failures)
+        calls = LaunchCalls(self.runtime, hosts.failures)
         # What other libraries do is passed over when a callback has raised, which only its function looks at.
-        by_library = self._launched and (hosts is None or not hosts.names())
+        by_library = self._launched and not hosts.names()
 
         def take_down(step: Step, stream: int) -> None:
             graph = self._graphs[step.index]
@@ -222,12 +192,10 @@ class SegmentedProgram(Program):
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
-                for call in prepared or ():
-                    calls.foreign(call)
-                if prepared is None:
-                    calls.host(operation.call, stream, always=False)
+                for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
+                    calls.add(call)
             elif not isinstance(operation, Nothing):
-                calls.host(partial(self._do, step, operation), stream, always=True)
+                calls.add(LaunchCall(partial(self._do, step, operation), (stream,), always=True))
 
         if self._launched and not alone:
             calls.stream_wait_event(LAUNCH_STREAM, self._end)
@@ -238,15 +206,12 @@ class SegmentedProgram(Program):
 
     def _do(self, step: Step, operation: Operation, stream: int) -> None:
         """Do what the host does at a step for which it may wait."""
-        try:
+        with Naming(self.scope.prefix + step.name):
             if isinstance(operation, CallEager):
                 self._host.call(operation, stream, step.name)
             elif isinstance(operation, RunConditional):
-                device = self.scope_of(step).place_of(step)
-                for body in self._host.chosen(operation, stream, step.name, device, refresh=False):
+                for body in self._host.chosen(operation, stream, step.name, self.place_of(step), refresh=False):
                     body.launch(stream)
-        except HipError as error:
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         nodes: dict[Program, dict[int, Step]] = {}

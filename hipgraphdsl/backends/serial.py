@@ -6,8 +6,6 @@ from contextlib import ExitStack
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
-from .program import Program
 from .scope import Scope
 from .streams import EagerProgram
 
@@ -15,15 +13,15 @@ from .streams import EagerProgram
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
-        super().__init__(plan, scope, runtime, disabled, device)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled, device)
         self._streams: dict[int, int] = {}
         """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""
         try:
             for place in scope.shared.devices:
                 if place != scope.shared.device or self.device != place:
-                    with runtime.using_device(place):
-                        self._streams[place] = runtime.stream_create()
+                    with self.runtime.using_device(place):
+                        self._streams[place] = self.runtime.stream_create()
         except BaseException:
             self.close()
             raise
@@ -32,7 +30,7 @@ class SerialProgram(EagerProgram):
         """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
         if len(self.scope.shared.devices) == 1:
             return stream
-        place = self.scope_of(step).place_of(step)
+        place = self.place_of(step)
         self.runtime.set_device(place)  # the caller restores the thread's own device
         return self._streams.get(place, stream)
 
@@ -56,8 +54,3 @@ class SerialProgram(EagerProgram):
             for stream in streams.values():
                 returned.callback(self.runtime.stream_destroy, stream)
             returned.callback(super().close)
-
-
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
-    """Prepare the operations; nothing runs before the first launch."""
-    return SerialProgram(plan, scope, runtime, disabled)

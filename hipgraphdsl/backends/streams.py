@@ -59,24 +59,29 @@ class LaneStreams:
         self._ends = tuple(plan.lanes[lane][-1] for lane in others)
         self._joins: dict[int, int] = {}
         """For each other device an event by which a run that failed half way is joined."""
-        try:
+        self._returned = ExitStack()  # all of them, even if one call fails
+        with ExitStack() as failed:
+            failed.callback(self.close)
             for lane in others:
                 self._go_to(owners[lane])
                 self.streams[lane] = runtime.stream_create()
+                self._returned.callback(runtime.stream_destroy, self.streams[lane])
             for index in sorted(recorded | set(self._ends)):
-                self._go_to(owners[lane_of[index]])
-                self.events[index] = runtime.event_create(timing=False)
+                self.events[index] = self._event(owners[lane_of[index]])
             if self.streams:
-                self._go_to(self.device)
-                self.start = runtime.event_create(timing=False)
+                self.start = self._event(self.device)
             for device in plan.devices:
                 if device != self.device:
-                    self._go_to(device)
-                    self._joins[device] = runtime.event_create(timing=False)
+                    self._joins[device] = self._event(device)
             self._go_to(self.device)
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
+
+    def _event(self, device: int) -> int:
+        """Return a new event of a device."""
+        self._go_to(device)
+        event = self.runtime.event_create(timing=False)
+        self._returned.callback(self.runtime.event_destroy, event)
+        return event
 
     def _go_to(self, device: int, calls: Runtime | LaunchCalls | None = None) -> None:
         """Make a device current, where there are several; who runs or builds restores the thread's own."""
@@ -92,16 +97,12 @@ class LaneStreams:
         by_events: bool = True,
         calls: LaunchCalls | None = None,
     ) -> None:
-        """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
+        """Visit all steps in topological order: wait for events, call `do(step, stream)`, call `note`, record an event.
 
         Parameters
         ----------
         origin : int
             The stream that the work is launched on.
-        do : callable
-            Issues one step.
-        note : callable, optional
-            Called after `do` and before the event is recorded.
         by_events : bool
             False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
         calls : LaunchCalls, optional
@@ -151,27 +152,20 @@ class LaneStreams:
 
     def close(self) -> None:
         """Return streams and events."""
-        events, streams = [*self.events.values(), *([self.start] if self.start else [])], [*self.streams.values()]
-        events += self._joins.values()
-        self.events, self.streams, self.start, self._joins = {}, {}, 0, {}
-        with ExitStack() as returned:  # all of them, even if one call fails
-            for stream in streams:
-                returned.callback(self.runtime.stream_destroy, stream)
-            for event in events:
-                returned.callback(self.runtime.event_destroy, event)
+        self._returned.close()
 
 
 class EagerProgram(Program):
     """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self.host = HostSteps(scope, runtime, partial(_body, type(self), runtime))
+        self.host = HostSteps(scope, partial(_body, type(self)))
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
-        self._keeps = "pool_reuse_early" in runtime.target.quirks
+        self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
@@ -232,7 +226,7 @@ class EagerProgram(Program):
     def _chosen(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
         return cast(
             "Iterator[EagerProgram]",
-            self.host.chosen(operation, stream, step.name, self.scope_of(step).place_of(step), refresh=refresh),
+            self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=refresh),
         )
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
@@ -261,10 +255,7 @@ class EagerProgram(Program):
 
     def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
         """Free memory on the null stream of its device."""
-        if len(scope.shared.devices) == 1:
-            self.runtime.free_async(pointer, 0)
-            return
-        with self.runtime.returning_on(scope.owner(array.as_view())):
+        with scope.shared.returning_on(scope.owner(array.as_view())):
             self.runtime.free_async(pointer, 0)
 
     def change(self, index: int, operation: Operation) -> bool:
@@ -275,8 +266,8 @@ class EagerProgram(Program):
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
 
-def _body(kind: type[EagerProgram], runtime: Runtime, plan: Plan, scope: Scope, device: int) -> EagerProgram:
-    return kind(placed(plan, scope), scope, runtime, frozenset(), device)
+def _body(kind: type[EagerProgram], plan: Plan, scope: Scope, device: int) -> EagerProgram:
+    return kind(placed(plan, scope), scope, device=device)
 
 
 def placed(plan: Plan, scope: Scope) -> Plan:
@@ -299,9 +290,9 @@ class StreamsProgram(EagerProgram):
 
     in_turn = False
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
-        super().__init__(plan, scope, runtime, disabled, device)
-        self._lanes = LaneStreams(self.laned(), runtime, device)
+    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+        super().__init__(plan, scope, disabled, device)
+        self._lanes = LaneStreams(self.laned(), self.runtime, device)
 
     def laned(self) -> Plan:
         """Return the plan whose steps `issue` takes, each in its lane."""
@@ -322,8 +313,3 @@ class StreamsProgram(EagerProgram):
         with ExitStack() as returned:
             returned.callback(self._lanes.close)
             returned.callback(super().close)
-
-
-def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
-    """Prepare streams, events and operations; nothing runs before the first launch."""
-    return StreamsProgram(plan, scope, runtime, disabled)

@@ -25,14 +25,7 @@ from .state import Change, Name, State, within
 
 
 class Changes:
-    """The changes that a graph can take.
-
-    Parameters
-    ----------
-    target : Target
-    scope : Scope
-        What the names in workflows stand for.
-    """
+    """The changes that a graph can take."""
 
     def __init__(self, target: Target, scope: Scope) -> None:
         self._target = target
@@ -59,11 +52,7 @@ class Changes:
         if new.accesses != step.node.accesses:
             field = next(iter(fields))
             if step.path:
-                raise UpdateError(
-                    f"node {name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
-                    node=name,
-                    field=field,
-                )
+                raise _refused(name, "what a node inside a child accesses is fixed; set it in the child and compile again", field)
             _require_ordered(found, new, field)
         return self._replaced(found, changes, [])
 
@@ -89,10 +78,7 @@ class Changes:
         for i in indices:
             step = found.plan.steps[i]
             if step.node.kind in ("alloc", "free"):
-                raise UpdateError(
-                    f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
-                    node=step.name,
-                )
+                raise _refused(step.name, f"nodes of kind {step.node.kind} cannot be disabled, because others use the memory")
         plan, off, children = found.plan, found.disabled, found.children_off
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
@@ -184,11 +170,15 @@ class Changes:
                     moved.append((child.name, f" for {name!r}", root.owner(outer[name]), root.owner(view)))
         for name, what, before, after in moved:
             if before != after:
-                raise UpdateError(
-                    f"node {name!r}: what it is given{what} would move it from device {before} to device {after}; the device of a"
-                    " node is fixed when the graph is compiled",
-                    node=name,
+                raise _refused(
+                    name,
+                    f"what it is given{what} would move it from device {before} to device {after}; the device of a node is fixed"
+                    " when the graph is compiled",
                 )
+
+
+def _refused(name: str, why: str, field: str | None = None) -> UpdateError:
+    return UpdateError(f"node {name!r}: {why}", node=name, field=field)
 
 
 def _name_of(node: Any, action: str) -> str:
@@ -235,37 +225,29 @@ def _require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) ->
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
-            raise UpdateError(f"node {name!r}: {field} is fixed when the graph is compiled", node=name, field=field)
-    fixed = [field for field in ("mode", "bodies", "bind") if field in fields and isinstance(node, ConditionalNode)]
-    if fixed:
-        raise UpdateError(
-            f"node {name!r}: {fixed[0]} of a conditional node is fixed when the graph is compiled", node=name, field=fixed[0]
-        )
+            raise _refused(name, f"{field} is fixed when the graph is compiled", field)
+    for field in ("mode", "bodies", "bind") if isinstance(node, ConditionalNode) else ():
+        if field in fields:
+            raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 
 def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
     """Refuse parameters that the workflow of a node does not have."""
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
-            raise UpdateError(
-                f"node {name!r}: parameter {parameter.name!r} is not of the graph that was compiled",
-                node=name,
-                field=next(iter(fields)),
-            )
+            raise _refused(name, f"parameter {parameter.name!r} is not of the graph that was compiled", next(iter(fields)))
 
 
 def _changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:
     """Return a child that binds the same names otherwise."""
     if "/" in name:
-        raise UpdateError(f"node {name!r}: how a child inside a child is bound is fixed", node=name, field="bind")
+        raise _refused(name, "how a child inside a child is bound is fixed", "bind")
     child = known.changed(**fields)
     assert isinstance(child, ChildGraphNode)
     if child.bind.keys() != known.bind.keys():
-        raise UpdateError(
-            f"node {name!r}: which of the child's names are bound is fixed when the graph is compiled; they are"
-            f" {', '.join(map(repr, known.bind)) or 'none'}",
-            node=name,
-            field="bind",
+        names = ", ".join(map(repr, known.bind)) or "none"
+        raise _refused(
+            name, f"which of the child's names are bound is fixed when the graph is compiled; they are {names}", "bind"
         )
     return child
 
@@ -277,29 +259,23 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
         root = access.view.root
         known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
         if not isinstance(root, Symbol) and known.get(root.name) is not root:
-            raise UpdateError(f"node {name!r}: array {root.name!r} is not of the graph that was compiled", node=name, field=field)
+            raise _refused(name, f"array {root.name!r} is not of the graph that was compiled", field)
     nodes = list(workflow.nodes)
     nodes[workflow.index[name]] = new
     report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code != "HG409"]  # bounds are nothing that edges could order
     if faults:
-        raise UpdateError(
-            f"node {name!r}: with {field}= it would access memory that the graph's edges do not order: {faults[0].message};"
-            " declare it in the graph and compile again",
-            node=name,
-            field=field,
+        raise _refused(
+            name,
+            f"with {field}= it would access memory that the graph's edges do not order: {faults[0].message}; declare it in the"
+            " graph and compile again",
+            field,
         )
 
 
 def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
-    """Return the nodes of another workflow that differ from this one's, with this one's arrays and parameters.
-
-    Raises
-    ------
-    UpdateError
-        If something differs that cannot change in place; names the first node and field.
-    """
+    """Return the nodes of another workflow that differ, with this one's arrays; refuse what cannot change in place."""
     changes = explain_update(workflow, new).changes
     blocking = next((change for change in changes if not change.in_place), None)
     if blocking is not None:

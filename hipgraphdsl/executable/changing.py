@@ -27,7 +27,7 @@ class Changing:
                     executable._refuse_closed(self._action)
             elif executable._depth == 1:
                 if executable._own.compiled.pause():
-                    executable._own.instance.take_back()
+                    executable._own.take_back()
                 if there is not None:
                     there.__enter__()
                     self._there = there
@@ -39,7 +39,7 @@ class Changing:
         executable = self._executable
         try:
             if executable._depth == 1 and not executable._closed and not executable._forked:
-                executable._own.instance.offer()
+                executable._own.offer()
         finally:
             executable._depth -= 1
             executable._lock.release()

@@ -81,28 +81,20 @@ class LongWay:
 
 
 class CompiledPath:
-    """A compiled launcher bound to a program, or the absence of one.
-
-    Attributes
-    ----------
-    launcher : Launcher or None
-        The compiled part, which counts what it does.
-    bound : bool
-        Whether it can launch what is there.
-    wanted : bool
-        Whether launches give values, so that being told how to set parameters is worth its time.
-    held_back : bool
-        Whether somebody else must see each launch first, so that none may take the short way.
-    """
+    """A compiled launcher bound to a program, or the absence of one."""
 
     def __init__(self, home: Home, long_way: LongWay) -> None:
         self._home = home
         self._runtime = home.runtime
         self._long_way = long_way
         self.launcher: Any = home.runtime.launcher(long_way)
+        """The compiled part, which counts what it does, or None."""
         self.bound = False
+        """Whether it can launch what is there."""
         self.wanted = False
+        """Whether launches give values, so that being told how to set parameters is worth its time."""
         self.held_back = False
+        """Whether somebody else must see each launch first, so that none may take the short way."""
         self._entered = False
         """Whether it is bound to a program that is no graph, until the next change."""
         self._counted = (0, 0)
@@ -216,15 +208,10 @@ class CompiledPath:
             self.launcher.ready = False
 
     def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
-        """Tell the launcher which parameters it may set, and where.
+        """Tell the launcher which parameters it may set, and where in the bound program.
 
-        Parameters
-        ----------
-        program : Program
-            The bound one, whose operations are what its nodes do.
-        users : mapping
-            For each parameter by launch keyword: the scope that declares it, the parameter, and all enabled steps that depend
-            on it.
+        `users` has for each parameter by launch keyword the scope that declares it, the parameter, and the enabled steps that
+        depend on it.
         """
         assert isinstance(program, GraphProgram)
         slots = []

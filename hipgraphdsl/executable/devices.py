@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ..errors import DeclarationError
@@ -16,47 +16,29 @@ class Home:
 
     Every call that reaches the driver is made between: a thread may be new, and other libraries may change or take away its
     current device or context between two calls.
-
-    Attributes
-    ----------
-    runtime : Runtime
-    device : int
-    several : bool
-        Whether the thread's current device may be another one.
-    switches : bool
-        Whether the thread may have to be brought there: with several devices, and where it may have no current context.
-    sanitize : bool
-        Whether kernels are judged, so that the runtime must know where arrays lie.
     """
 
     def __init__(self, runtime: Runtime, device: int, *, sanitize: bool = False) -> None:
         self.runtime = runtime
         self.device = device
         self.sanitize = sanitize
+        """Whether kernels are judged, so that the runtime must know where arrays lie."""
         self.several = runtime.get_device_count() > 1
+        """Whether the thread's current device may be another one."""
         self.switches = self.several or runtime.needs_context
+        """Whether the thread may have to be brought there: with several devices, and where it may have no current context."""
 
     def there(self, device: int | None = None) -> AbstractContextManager[None]:
         """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
-        if self.switches:
-            return self.runtime.using_device(self.device if device is None else device)
-        return nullcontext()
+        return self.runtime.using_device(self.device if device is None else device) if self.switches else nullcontext()
 
     def returning(self, device: int | None = None) -> AbstractContextManager[None]:
         """Do the same for what returns handles, which it does even where the device cannot be made current."""
-        if self.switches:
-            return self.runtime.returning_on(self.device if device is None else device)
-        return nullcontext()
+        return self.runtime.returning_on(self.device if device is None else device) if self.switches else nullcontext()
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:
-    """Let devices reach each other's memory where nodes need it; return for each device those that reach its memory.
-
-    Raises
-    ------
-    DeclarationError
-        If a device is not there, or code reaches memory of a device that its own has no access to.
-    """
+    """Let devices reach each other's memory where nodes need it; return for each device those that reach its memory."""
     count = runtime.get_device_count()
     missing = [device for device in devices if device >= count]
     if missing:
@@ -65,22 +47,24 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
             f" {count} device{'s' * (count != 1)}, from 0" + runtime.more_devices()
         )
     granted: dict[int, list[int]] = {}
-    wanted = _peers(workflow, device, devices)
-    pools = _alloc_devices(workflow, device) if wanted else set()
+    reached = list(_reaching(workflow, device)) if len(devices) > 1 else []
+    wanted = _peers(workflow, device, reached) if len(devices) > 1 else {}
+    made = [node.made for _, node in workflow.walk() if node.made is not None] if wanted else []
+    pools = {device if array.device is None else array.device for array in made}
     for owner, others in wanted.items():
         for other in others:
             if let_reach(runtime, other, owner):
                 granted.setdefault(owner, []).append(other)
                 continue
-            found = _code_that_reaches(workflow, other, owner, device)
-            if found is not None:
-                name, array = found
-                raise DeclarationError(
-                    f"node {name!r} on device {other} reaches {array!r} on device {owner}, and between these two devices"
-                    " there is no peer access; copy what it needs to its own device by memcpy, which works between all",
-                    node=name,
-                    array=array,
-                )
+            for name, node, here, memory in reached:
+                if (here, memory.owner) == (other, owner) and runs_code(node):  # copies do not need it
+                    raise DeclarationError(
+                        f"node {name!r} on device {other} reaches {memory.root.name!r} on device {owner}, and between these two"
+                        " devices there is no peer access; copy what it needs to its own device by memcpy, which works between"
+                        " all",
+                        node=name,
+                        array=memory.root.name,
+                    )
         if owner in pools and owner in granted:
             runtime.mem_pool_set_access(owner, granted[owner])
     return granted
@@ -105,33 +89,18 @@ def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, 
                     yield level.name(node), node, device, memory
 
 
-def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int, list[int]]:
+def _peers(workflow: Workflow, default: int, reached: Iterable[tuple[str, AnyNode, int, Memory]]) -> dict[int, list[int]]:
     """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
 
     Copies need no access between devices, but are direct with it. A parameter may stand for any array.
     """
     found: dict[int, set[int]] = {}
-    if len(devices) > 1:
-        for _, node, device, memory in _reaching(workflow, default):
-            if device in memory.access or not runs_code(node):
-                found.setdefault(memory.owner, set()).add(device)
-        by_parameters = {device for devices in reaching(workflow, default).values() for device in devices}
-        for level in workflow.levels() if by_parameters else ():
-            for _, array in level.own_arrays():
-                owner = default if array.device is None else array.device
-                found.setdefault(owner, set()).update(by_parameters.intersection(array.access) - {owner})
+    for _, node, device, memory in reached:
+        if device in memory.access or not runs_code(node):
+            found.setdefault(memory.owner, set()).add(device)
+    by_parameters = {device for devices in reaching(workflow, default).values() for device in devices}
+    for level in workflow.levels() if by_parameters else ():
+        for _, array in level.own_arrays():
+            owner = default if array.device is None else array.device
+            found.setdefault(owner, set()).update(by_parameters.intersection(array.access) - {owner})
     return {owner: sorted(others) for owner, others in sorted(found.items())}
-
-
-def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
-    """Return the devices on which alloc nodes make memory."""
-    arrays = (node.made for level, node in workflow.walk() if node.made is not None)
-    return {default if array.device is None else array.device for array in arrays}
-
-
-def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> tuple[str, str] | None:
-    """Return a node of one device, and the array of the other, that needs peer access between them; copies do not."""
-    for name, node, here, memory in _reaching(workflow, default):
-        if (here, memory.owner) == (device, owner) and runs_code(node):
-            return name, memory.root.name
-    return None

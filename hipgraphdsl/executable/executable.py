@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -33,10 +33,10 @@ from ..workflow import AnyNode, Workflow
 from .changing import Changing
 from .compiled import LongWay
 from .in_flight import stream_handle
+from .instance import Instance
 from .known import Known
 from .memory import Block
 from .profiling import elapsed_us, profile
-from .resources import Resources
 from .state import Change, Planned, plan_for
 from .stats import Stats
 
@@ -80,26 +80,16 @@ class Executable:
     stats : Stats
     """
 
-    def __init__(
-        self,
-        workflow: Workflow,
-        plan: Plan,
-        runtime: Runtime,
-        backend: str,
-        options: Mapping[str, Any],
-        guard: int = 0,
-        *,
-        sanitize: bool = False,
-    ) -> None:
+    def __init__(self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int = 0, *, sanitize: bool = False) -> None:
         self._closed = True  # until everything is there
         self._forked = False
         self.runtime = runtime
-        self.backend = backend
-        self.device = plan.device
+        self.backend = made[1]
+        self.device = made[0].device
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
+        self._own = Instance(workflow, runtime, made, guard, LongWay(self), sanitize=sanitize)
 
     @classmethod
     def build(
@@ -140,12 +130,12 @@ class Executable:
             pack, batch, guard = False, False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        plan, backend, options = made or plan_for(
+        made = made or plan_for(
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
             batch=batch, programmatic=programmatic, any_order=any_order,
         )  # fmt: skip
         after_plan = time.perf_counter()
-        executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
+        executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -158,7 +148,8 @@ class Executable:
         _living.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
-            workflow.name, runtime.target.name, backend, time.perf_counter() - started, plan, executable.stats.device_bytes,
+            workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, executable.plan,
+            executable.stats.device_bytes,
         )  # fmt: skip
         return executable
 
@@ -205,13 +196,13 @@ class Executable:
         require_seconds(timeout_s)
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             own = self._own
-            if params or not own.instance.sound:
-                own.instance.give(params)
+            if params or not own.sound:
+                own.give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
-            own.shared.deadline = Deadline.after(timeout_s, own.instance.unfinished)
+            own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
             try:
-                own.instance.launch(handle)
+                own.launch(handle)
             except (CallbackError, HipError) as error:
                 if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                     own.in_flight.settle(handle)
@@ -239,7 +230,7 @@ class Executable:
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
         with self._changing("prepared"):
-            self._own.instance.give(params)
+            self._own.give(params)
             assert self._program is not None
             return self._program.refreshed()
 
@@ -277,7 +268,7 @@ class Executable:
             self._own.hosts.forget(stale)
 
     def _wait(self, timeout_s: float | None) -> None:
-        self._own.instance.wait(timeout_s)
+        self._own.wait(timeout_s)
         if self._own.parameters.keeps_replaced:
             with self._lock:
                 self._own.parameters.forget_replaced()
@@ -376,12 +367,9 @@ class Executable:
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
         self._require_open("known")
-        found = Known(
-            functions=self._own.shared.kernels(),
-            events=self._own.shared.events(),
-            calls=self._own.hosts.names(),
-        )
-        found.note_memory(self._own.memory.arrays, self._own.scope, self)
+        own = self._own
+        found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
+        found.note_memory(own.memory.arrays, own.scope, self)
         return found
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -407,7 +395,7 @@ class Executable:
             self._change(self._own.changes.with_fields, node, fields)
 
     def _change(self, how: Callable[..., Change], *asked: Any) -> None:
-        self._own.instance.become(how(self._own.instance.state, *asked))
+        self._own.become(how(self._own.state, *asked))
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, from the next launch on."""
@@ -454,10 +442,9 @@ class Executable:
         self.close()
         _living.discard(other)
         other._closed = True
-        resources = other._own
-        resources.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
-        self._own, self._closed = resources, False
-        resources.instance.bind_compiled()
+        other._own.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
+        self._own, self._closed = other._own, False
+        self._own.bind_compiled()
         total.instantiations += before.instantiations
         total.launches += before.launches
         total.updates += before.updates
@@ -469,7 +456,7 @@ class Executable:
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.instance.state.options)
+        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.state.options)
         try:
             if self._own.parameters.own:
                 self.synchronize()
@@ -479,7 +466,7 @@ class Executable:
                     continue
                 if other.array.shape == block.array.shape and other.array.dtype == block.array.dtype:
                     twin.write(name, self.read(name))
-            twin._own.instance.take_over(self._own.instance)
+            twin._own.take_over(self._own)
         except BaseException:
             twin.close()
             raise
@@ -495,9 +482,9 @@ class Executable:
         their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
-            self._own.instance.give(params)
+            self._own.give(params)
             self.synchronize()
-            state = self._own.instance.state.on_streams(self.runtime.target)
+            state = self._own.state.on_streams(self.runtime.target)
             hosts = self._own.hosts
             hosts.keep()
             try:
@@ -518,12 +505,12 @@ class Executable:
     @property
     def workflow(self) -> Workflow:
         """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
-        return self._own.instance.state.workflow
+        return self._own.state.workflow
 
     @property
     def plan(self) -> Plan:
         """The workflow's steps in order, with the edges that they need and their lanes."""
-        return self._own.instance.state.plan
+        return self._own.state.plan
 
     @property
     def stats(self) -> Stats:
@@ -535,7 +522,7 @@ class Executable:
 
     @property
     def _program(self) -> Program | None:
-        return self._own.instance.program
+        return self._own.program
 
     @property
     def handle(self) -> int:

@@ -17,16 +17,11 @@ from .devices import Home
 
 
 class InFlight:
-    """The Executable's own stream, and every stream with launches in flight.
-
-    Attributes
-    ----------
-    stream : int
-        The Executable's own; 0 before `open`.
-    """
+    """The Executable's own stream, and every stream with launches in flight."""
 
     def __init__(self, name: str, home: Home, compiled: CompiledPath) -> None:
         self.stream = 0
+        """The own one; 0 before `open`."""
         self._name = name
         self._home = home
         self._runtime = home.runtime
@@ -79,20 +74,7 @@ class InFlight:
             self.launched(self.stream)
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
-        """Wait until all launches have finished.
-
-        Parameters
-        ----------
-        timeout_s : float, optional
-        unfinished : callable
-            Returns the names of nodes that have not finished, for an error.
-
-        Raises
-        ------
-        WaitTimeout
-        HipError
-            What a launch has failed with; nothing is in flight then.
-        """
+        """Wait until all launches have finished, and raise what one has failed with; errors name what is `unfinished`."""
         deadline = Deadline.after(timeout_s, unfinished)
         wait = self._runtime.stream_wait
         self.note_compiled()

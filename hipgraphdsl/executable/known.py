@@ -15,25 +15,16 @@ from .memory import Block
 
 @dataclass(slots=True)
 class Known:
-    """Names for addresses and handles.
-
-    Attributes
-    ----------
-    arrays : dict of str to ExternalArray
-        Memory that lasts, by name (``"child/x"`` inside children); each keeps its owner alive.
-    allocs : dict of int to AllocArray
-        What alloc nodes have made, by address.
-    functions : dict of int to Kernel
-    events : dict of int to Event
-    calls : dict of int to str
-        Nodes by the argument of the host function that calls them.
-    """
+    """Names for addresses and handles."""
 
     arrays: dict[str, ExternalArray] = field(default_factory=dict)
+    """Memory that lasts, by name (``"child/x"`` inside children); each keeps its owner alive."""
     allocs: dict[int, AllocArray] = field(default_factory=dict)
+    """What alloc nodes have made, by address."""
     functions: dict[int, Kernel] = field(default_factory=dict)
     events: dict[int, Event] = field(default_factory=dict)
     calls: dict[int, str] = field(default_factory=dict)
+    """Nodes by the argument of the host function that calls them."""
 
     def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
         """Add the memory of arrays, which their owner keeps alive, and what alloc nodes have made."""

@@ -20,13 +20,7 @@ from .uses import Root, Use, Uses
 
 
 def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
-    """Page-lock the memory that a workflow needs so, as its names are bound now.
-
-    Raises
-    ------
-    DeclarationError
-        If some cannot be; names the node and the array.
-    """
+    """Page-lock the memory that a workflow needs so, as its names are bound now; refuse a workflow where that cannot be."""
     pageable = [block for block in (*memory.arrays.values(), *parameters.kept_blocks()) if block.pageable]
     if not pageable:
         return

@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -30,30 +30,21 @@ _MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because
 
 @dataclass(slots=True)
 class Block:
-    """The memory of one array.
-
-    Attributes
-    ----------
-    release : callable, optional
-        Returns the allocation, which begins `guard` bytes before `pointer`.
-    keep : object
-        The owner of memory that `release` does not free.
-    guard : int
-        Bytes of the allocation before `pointer`, and as many behind the array.
-    pageable : bool
-        Host memory that is not page-locked.
-    refused : HipError, optional
-        Why it could not be page-locked.
-    """
+    """The memory of one array."""
 
     array: Array
     pointer: int
     release: Callable[[int], None] | None = None
+    """Returns the allocation, which begins `guard` bytes before `pointer`."""
     keep: Any = None
+    """The owner of memory that `release` does not free."""
     device: int = 0
     guard: int = 0
+    """Bytes of the allocation before `pointer`, and as many behind the array."""
     pageable: bool = False
+    """Host memory that is not page-locked."""
     refused: HipError | None = None
+    """Why it could not be page-locked."""
     lent: weakref.ref[Any] | None = None
     """The buffer of the views that callbacks have got, while there are any."""
 
@@ -96,11 +87,6 @@ class Block:
 
         Of an array of NumPy the memory of its base is locked, up to 64 MiB, because parts of it may be shared with other
         Executables: no copy reaches across the end of a registration.
-
-        Raises
-        ------
-        DeclarationError
-            If a part of it is page-locked already.
         """
         start, nbytes = self.pointer - self.guard, self.array.nbytes
         if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
@@ -134,26 +120,11 @@ def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
 
 
 class Memory:
-    """Allocates, fills, copies and returns.
-
-    Parameters
-    ----------
-    workflow : Workflow
-        Whose arrays, with those of its children, are asked for.
-    home : Home
-    guard : int
-        Bytes of zeros before and behind each array that is allocated.
-    stats : Stats
-        Told how much there is.
-
-    Attributes
-    ----------
-    arrays : dict of str to Block
-        By name, ``"child/x"`` inside children.
-    """
+    """Allocates, fills, copies and returns; each array has `guard` bytes of zeros before it and behind it."""
 
     def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats) -> None:
         self.arrays: dict[str, Block] = {}
+        """By name, ``"child/x"`` inside children."""
         self._workflow = workflow
         self._home = home
         self._runtime = home.runtime
@@ -165,13 +136,7 @@ class Memory:
         """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
-        """Return the memory of an array by its name.
-
-        Raises
-        ------
-        DeclarationError
-            If there is no array of that name, or it lives only while the graph runs.
-        """
+        """Return the memory of an array by its name; refuse what there is not, or only while the graph runs."""
         block = self.arrays.get(name)
         if block is None:
             level, inner = Level(self._workflow).at(name)
@@ -253,13 +218,7 @@ class Memory:
 
     @staticmethod
     def values_for(name: str, array: Array, values: Any) -> np.ndarray[Any, Any]:
-        """Return values as an array has them.
-
-        Raises
-        ------
-        DeclarationError
-            If the array is read-only, or the values have another shape or cannot be converted.
-        """
+        """Return values as an array has them; refuse those of another shape or kind, and all for a read-only array."""
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
         return array_values(f"array {name!r}", values, array.dtype, array.shape, name)
@@ -279,7 +238,7 @@ class Memory:
                     continue
                 array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
                 with self._home.there(device):
-                    found[device] = Block(array, self._runtime.malloc(nbytes), device=device)
+                    found[device] = Block(array, self._runtime.malloc(nbytes), self._runtime.free, device=device)
         except BaseException:
             self.drop_packed(found)
             raise
@@ -320,21 +279,14 @@ class Memory:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of everything with an exit stack."""
-        packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
-        blocks = [*self.arrays.values(), *packed, *self._words]
+        blocks = [*self.arrays.values(), *self._packed.values(), *self._words]
         self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
 
 
 def bind_external(array: ExternalArray, prefix: str) -> int:
-    """Return the address of an external array.
-
-    Raises
-    ------
-    DeclarationError
-        If it was loaded from a file and nobody has supplied its memory.
-    """
+    """Return the address of an external array; refuse one from a file whose memory nobody has supplied."""
     if not array.pointer:
         raise DeclarationError(
             f"external array {prefix + array.name!r} has no memory; supply it by from_json(text, arrays={{{array.name!r}: ...}})",

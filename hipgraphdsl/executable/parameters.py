@@ -19,33 +19,22 @@ _MOST_APART = 256  # combinations of addresses that are remembered
 
 
 class Parameters:
-    """Values by launch keyword, ``"child/p"`` inside children; they stand in the scopes that declare them.
-
-    Attributes
-    ----------
-    table : dict of str to (Scope, Parameter)
-    missing : set of str
-        Those that the first launch must give.
-    kept : dict of str to dict of int to Block
-        Owners of the memory that array parameters are or were bound to, by address, while a launch may use it.
-    keeps_replaced : bool
-        Whether some of it is no longer what a parameter is bound to.
-    defaults : dict of str to int
-        Addresses of array parameters whose default is an array of the graph, or that have memory of their own.
-    own : dict of str to Block
-        The memory of parameters that copy their values.
-    elsewhere : frozenset of str
-        Those that only other ranks use; a launch may give them, and nothing happens here.
-    """
+    """Values by launch keyword, ``"child/p"`` inside children; they stand in the scopes that declare them."""
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
+        """Those that the first launch must give."""
         self.kept: dict[str, dict[int, Block]] = {}
+        """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
         self.keeps_replaced = False
+        """Whether some of it is no longer what a parameter is bound to."""
         self.defaults: dict[str, int] = {}
+        """Addresses of array parameters whose default is an array of the graph, or that have memory of their own."""
         self.own: dict[str, Block] = {}
+        """The memory of parameters that copy their values."""
         self.elsewhere: frozenset[str] = frozenset()
+        """Those that only other ranks use; a launch may give them, and nothing happens here."""
         self._name = name
         self._home = home
         self._memory = memory
@@ -54,13 +43,7 @@ class Parameters:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert a launch's arguments for `bind`: values of scalars, addresses of arrays.
-
-        Raises
-        ------
-        DeclarationError
-            If a parameter is missing, unknown or of the wrong kind.
-        """
+        """Return a launch's arguments as values of scalars and addresses of arrays; refuse missing, unknown and wrong ones."""
         values = {name: self._value(name, value) for name, value in params.items() if name not in self.elsewhere}
         missing = self.missing - values.keys()
         if missing:
@@ -121,11 +104,6 @@ class Parameters:
         """Refuse the memory of array parameters that their nodes cannot use.
 
         It may be read-only and written, on a device that code does not reach, or touched under another name in no order.
-
-        Raises
-        ------
-        DeclarationError
-            Names the nodes, the parameter and the array.
         """
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
         read_only = [name for name in names if (name, bound[self.table[name]]) in self._read_only]

@@ -23,14 +23,11 @@ _INVALID_HANDLE: Final = 400  # the error of hipEventElapsedTime for an event th
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
     """Issue a plan on a stream of the current device, where nothing is in flight, and return when each node ran.
 
-    Parameters
-    ----------
-    finish : callable
-        Waits for what is on the stream, and raises what went wrong there.
+    `finish` waits for what is on the stream, and raises what went wrong there.
     """
     runtime = home.runtime
     with ExitStack() as returned:
-        program = _Launcher(plan, scope, runtime, disabled)
+        program = _Launcher(plan, scope, disabled)
         returned.callback(program.close)
         plan, members = program.launches
         events: list[int] = []
@@ -83,13 +80,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
 
 
 class _Launcher(StreamsProgram):
-    """Streams on which a batch or chain may be one launch, as backends that build graphs make it.
-
-    Attributes
-    ----------
-    launches : Launches
-        What is issued, of which steps of `plan`.
-    """
+    """Streams on which a batch or chain may be one launch, as backends that build graphs make it."""
 
     def laned(self) -> Plan:
         self.launches = launches(self.plan, [run for run in together(self.plan) if self._shares(run)])
@@ -115,7 +106,7 @@ class _Launcher(StreamsProgram):
 
     def _batch(self, run: Sequence[int], operations: Sequence[Operation]) -> Batch | None:
         first = self.plan.steps[run[0]]
-        return batch_of(self.plan, run, operations, self.scope.shared, self.scope_of(first).place_of(first))
+        return batch_of(self.plan, run, operations, self.scope.shared, self.place_of(first))
 
 
 def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: Any) -> float:

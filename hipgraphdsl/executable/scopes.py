@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..arrays import AllocArray, Array
 from ..backends import Scope
 from ..kernels import Module, Symbol
 from ..nodes import element_value
-from ..workflow import Workflow
+from ..workflow import Level, Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
 
@@ -17,11 +14,11 @@ from .parameters import Parameters, require_alike
 def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""
     for scope, level in top.levels(workflow):
-        _fill(scope, level.workflow, memory, parameters, level.bind)
+        _fill(scope, level, memory, parameters)
 
 
-def _fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
-    prefix = scope.prefix
+def _fill(scope: Scope, level: Level, memory: Memory, parameters: Parameters) -> None:
+    prefix, workflow, bind = scope.prefix, level.workflow, level.bind
     for name, array in workflow.arrays.items():
         if name in bind:
             scope.bound_from[array] = bind[name]

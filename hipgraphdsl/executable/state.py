@@ -32,13 +32,7 @@ Name = tuple[dict[Any, Any], Any, Any]
 
 
 def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any) -> Planned:
-    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options.
-
-    Raises
-    ------
-    DeclarationError
-        If the backend cannot do what options ask for, or the workflow cannot be planned.
-    """
+    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options."""
     notes = [note] if note else []
     any_order = options.get("any_order", False)
     require_any_order(any_order, target, backend, options["batch"])
@@ -77,30 +71,18 @@ def _is_cooperative(step: Step) -> bool:
 
 
 class State(NamedTuple):
-    """What the graph of an Executable is.
-
-    Attributes
-    ----------
-    workflow : Workflow
-        With the changes that were made since it was compiled.
-    plan : Plan
-        Its steps have the same changes.
-    disabled : frozenset of int
-        Steps that only order.
-    options : mapping
-        Of `watch.planned`.
-    uses : Uses
-        What the nodes use.
-    children_off : frozenset of str
-        Children that were disabled as a whole and are steps no longer, because their nodes were put in their place.
-    """
+    """What the graph of an Executable is."""
 
     workflow: Workflow
+    """With the changes that were made since it was compiled, as the steps of the plan."""
     plan: Plan
     disabled: frozenset[int]
+    """Steps that only order."""
     options: Mapping[str, Any]
+    """Of `watch.planned`."""
     uses: Uses
     children_off: frozenset[str] = frozenset()
+    """Children that were disabled as a whole and are steps no longer, because their nodes were put in their place."""
 
     @property
     def names_off(self) -> list[str]:
@@ -151,26 +133,17 @@ class State(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The next state of a graph, and how it differs from the current one.
-
-    Attributes
-    ----------
-    state : State
-    steps : tuple of int
-        Those that may do something else, or are enabled or disabled; not asked where the plan is another.
-    names : tuple of Name
-        What names stand for from then on: values of parameters, and what children are bound to.
-    values : mapping
-        The parameters among them, by launch keyword.
-    kernels : tuple of Kernel
-        Which nodes are to launch, and may not have been loaded.
-    """
+    """The next state of a graph, and how it differs from the current one."""
 
     state: State
     steps: tuple[int, ...] = ()
+    """Those that may do something else, or are enabled or disabled; not asked where the plan is another."""
     names: tuple[Name, ...] = ()
+    """What names stand for from then on: values of parameters, and what children are bound to."""
     values: Mapping[str, Any] = MappingProxyType({})
+    """The parameters among them, by launch keyword."""
     kernels: tuple[Kernel, ...] = ()
+    """Which nodes are to launch, and may not have been loaded."""
 
 
 def _together(plan: Plan) -> set[tuple[str, ...]]:

@@ -67,18 +67,7 @@ class _Places:
 class Uses:
     """What the nodes of a workflow use, by what their names stand for in one Executable; looked up when it is first asked.
 
-    Parameters
-    ----------
-    workflow : Workflow
-        Its edges say what is ordered: backends and lanes may order more, and need not.
-    steps : sequence of Step
-        Of its plan.
-    scope : Scope
-
-    Attributes
-    ----------
-    apart : set of tuple of int
-        Addresses of all array parameters that were found to be right together.
+    The workflow's edges say what is ordered: backends and lanes may order more, and need not.
     """
 
     def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Scope) -> None:
@@ -86,6 +75,7 @@ class Uses:
         self._steps = steps
         self._scope = scope
         self.apart: set[tuple[int, ...]] = set()
+        """Addresses of all array parameters that were found to be right together."""
 
     def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool) -> Uses:
         """Return what the nodes of a changed workflow use; `same_parameters` if each step has the parameters that it had."""
@@ -162,19 +152,9 @@ class Uses:
         return next((use.name for use in uses if use.mode != "read"), None)
 
     def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
-        """Refuse memory of parameters that nodes reach under another name too, one of them writing, in no order.
+        """Refuse memory of given parameters that nodes reach under another name too, one of them writing, in no order.
 
-        Parameters
-        ----------
-        given : iterable of Root
-            The parameters to judge.
-        bound : mapping of Root to int
-            The addresses of all parameters that stand for arrays, those included.
-
-        Raises
-        ------
-        DeclarationError
-            Names both nodes, the parameter and what else the memory is.
+        `bound` has the addresses of all parameters that stand for arrays, those included.
         """
         parameters = _Places(bound)
         for root in given:

@@ -94,7 +94,7 @@ class Program:
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""
         try:
-            program = backend_named(self.backend)(self.plan, self.handles.top, self.handles.writer)
+            program = backend_named(self.backend)(self.plan, self.handles.top)
         except HipError as error:
             raise DeclarationError(f"node {error.node!r}: {error.text}", node=error.node) from None
         return self.launches.text(program)

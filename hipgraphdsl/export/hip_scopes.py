@@ -14,7 +14,6 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, ArrayView, Parameter
 from ..backends.handles import BUILT_IN, SharedHandles
-from ..backends.resolve import is_host
 from ..backends.scope import Scope
 from ..kernels import ArgumentPacker, Kernel, Signature, Symbol
 from ..nodes import (
@@ -47,7 +46,7 @@ class NamedScope(Scope):
     addresses: _Addresses
 
     def __init__(self, handles: Handles, level: Level, parent: NamedScope | None) -> None:
-        super().__init__(handles.runtime, handles, level.prefix, parent)
+        super().__init__(handles, level.prefix, parent)
         self.level = level
         self.addresses = _Addresses(self, handles.writer.places)
         self.named: dict[Parameter, str] = {}
@@ -131,7 +130,7 @@ class Handles(SharedHandles):
         # Clusters are left out by the program itself, which knows the device that it runs on.
         target = replace(target, quirks=target.quirks | _PORTABLE, clusters=True)
         self.writer = WritingRuntime(target, captures)
-        super().__init__(self.writer, calls=_Calls(self))
+        super().__init__(self.writer, _Calls(self))
         self.sources = Kernels(workflow)
         self.fixed = FIXED_NAMES | self.sources.names | KEYWORDS
         self.names = Names(self.fixed)
@@ -263,17 +262,12 @@ class _Calls:
     def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
         """Return a function that writes the call of an eager node, and whether it is given host memory."""
         call = self._call(name, node, scope, ["stream"])
-        waits = any(is_host(view, scope) for view in node.addresses)
+        waits = any(map(scope.is_host, node.addresses))
         return lambda _: self._handles.writer.between.append(call), waits, None
 
     def names(self) -> dict[int, str]:
         """Return nothing: a program is written, not launched."""
         return {}
-
-    def keep(self) -> None:
-        """Nothing: a program is written once."""
-
-    undo = keep
 
     def _call(self, name: str, node: HostNode | CapturedNode | EagerNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:
         def pointer(view: ArrayView) -> list[Piece]:

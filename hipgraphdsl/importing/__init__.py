@@ -7,13 +7,14 @@ in a Workflow without inferred edges. What a kernel reads and writes no runtime 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..arrays import AllocArray, ArrayView, DeviceArray, ExternalArray, as_handle
 from ..backends.callbacks import CapturedStream
-from ..backends.capturing import capturing
+from ..backends.capturing import captured
 from ..draft import Draft
 from ..errors import DeclarationError
 from ..executable import Executable, Known
@@ -60,14 +61,13 @@ def import_capture(
     with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
         stream = opened.stream_create()
         try:
-            with capturing(opened, stream, join=lambda: None) as capture:
-                fn(CapturedStream(stream, opened))
+            graph = captured(opened, stream, partial(fn, CapturedStream(stream, opened)))
         finally:
             opened.stream_destroy(stream)
         try:
-            return import_handle(capture.graph, opened, name, arrays, source)
+            return import_handle(graph, opened, name, arrays, source)
         finally:
-            opened.graph_destroy(capture.graph)
+            opened.graph_destroy(graph)
 
 
 def import_handle(handle: Any, runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None) -> Workflow:

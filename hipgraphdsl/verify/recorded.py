@@ -44,9 +44,8 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
 @contextmanager
 def _recorded(node: CapturedNode, name: str, scope: Scope) -> Iterator[RawGraph]:
     """Capture what a node's function issues, and read it back; what it has by pointers is valid inside."""
-    runtime, calls = scope.runtime, scope.shared.calls
-    assert calls is not None
-    graph = captured_graph(runtime, calls.captured(name, node, scope))
+    runtime = scope.runtime
+    graph = captured_graph(runtime, scope.shared.calls.captured(name, node, scope))
     try:
         yield RawGraph.read(graph, runtime, name)
     finally:

@@ -164,7 +164,7 @@ def test_watching_changes_no_result(case: Case, name: str, device: Runtime, back
         for given in case.launches:
             run.launch(given)
         run.agree()
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
         for node in tuple(case.ops if case.toggles is None else case.toggles)[:1]:
             exe.disable(node)
             run.launch({}, off=(node,))

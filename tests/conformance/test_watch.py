@@ -75,7 +75,7 @@ def test_a_timeout_names_what_has_not_finished(device: Runtime, backend: Any, be
         finally:
             gate.set()
         exe.run()
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
         assert exe.read("x").tolist() == [3] * 4
 
 
@@ -138,7 +138,7 @@ def test_a_loop_names_what_this_iteration_has_not_finished(device: Runtime, back
         finally:
             word[0] = -1
         exe.synchronize()
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
 
 
 def test_nodes_are_set_disabled_and_updated_by_name_while_watched(device: Runtime, backend: Any) -> None:
@@ -158,7 +158,7 @@ def test_nodes_are_set_disabled_and_updated_by_name_while_watched(device: Runtim
         exe.disable("right")
         exe.run(p=7)
         assert exe.read("x").tolist() == [3, 3, 6, 6]
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
         twin = exe.clone()
         twin.enable("right")
         twin.run()

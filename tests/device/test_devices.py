@@ -267,7 +267,7 @@ def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend, watch
         exe.run()
         for d in (0, 1):
             assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d))
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
 
 
 def test_workflow_that_names_no_device_moves_as_a_whole(runtime: Runtime, backend: Backend) -> None:
@@ -1165,7 +1165,7 @@ def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, bac
         exe.run()
         np.testing.assert_array_equal(exe.read("x"), RAMP * 4)
         np.testing.assert_array_equal(exe.read("y"), RAMP * 27 / 2)
-        assert exe._own.instance.unfinished() == ()
+        assert exe._own.unfinished() == ()
     assert hg.verify(g, runtime=cpu, backends=(backend,)).findings == ()
 
 

@@ -83,7 +83,7 @@ def contents(exe: hg.Executable, runtime: Runtime) -> tuple[list[Any], list[Any]
 
 
 def build_again(exe: hg.Executable) -> None:
-    exe._own.instance.torn = True
+    exe._own.torn = True
     exe.prepared()
 
 
@@ -240,9 +240,9 @@ def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple
     calls, (called, failures) = taken
     calls.stream_wait_event(LAUNCH_STREAM, 0xE1)
     calls.graph_launch(0xA1, LAUNCH_STREAM)
-    calls.host(lambda stream: called.append(("passed over", stream)), LAUNCH_STREAM, always=False)
+    calls.add(LaunchCall(lambda stream: called.append(("passed over", stream)), (LAUNCH_STREAM,), always=False))
     calls.graph_launch(0xA2, 0x51)
-    calls.host(lambda stream: called.append(("always", stream)), 0x51, always=True)
+    calls.add(LaunchCall(lambda stream: called.append(("always", stream)), (0x51,), always=True))
     calls.event_record(0xE1, LAUNCH_STREAM)
     for stream in (0x50, 2**63 + 8):
         called.clear()
@@ -273,7 +273,7 @@ def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, li
             raise KeyError(stream)
 
     calls.graph_launch(0xA1, LAUNCH_STREAM)
-    calls.host(fail, LAUNCH_STREAM, always=True)
+    calls.add(LaunchCall(fail, (LAUNCH_STREAM,), always=True))
     calls.graph_launch(0xA2, LAUNCH_STREAM)
     calls.event_record(0xBAD, LAUNCH_STREAM)
     calls.graph_launch(0xA3, LAUNCH_STREAM)
@@ -301,8 +301,8 @@ def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, 
     stop, codes = ctypes.c_int32(), [0]
     failed = codes.append
     calls.graph_launch(0xA1, LAUNCH_STREAM)
-    calls.foreign(LaunchCall(ForeignCall(none, failed, ctypes.addressof(stop)), ()))
-    calls.foreign(LaunchCall(ForeignCall(function, failed), (2**63 + 8, 2**40, 1, 2, 3, -4 % 2**32, 0x7000, LAUNCH_STREAM)))
+    calls.add(LaunchCall(ForeignCall(none, failed, ctypes.addressof(stop)), ()))
+    calls.add(LaunchCall(ForeignCall(function, failed), (2**63 + 8, 2**40, 1, 2, 3, -4 % 2**32, 0x7000, LAUNCH_STREAM)))
     calls.event_record(0xE1, LAUNCH_STREAM)
     calls.run(0x50)
     whole = [
@@ -314,7 +314,7 @@ def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, 
     assert (called, codes) == (whole, [0])
     stop.value = 1
     called.clear()
-    compiled = calls.compiled()
+    compiled = calls.compiled
     if compiled is None:
         calls.run(0x50)
         assert codes == [0, -1]
@@ -335,8 +335,8 @@ def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, 
 
 def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, list[Any]]) -> None:
     calls, _ = taken
-    calls.host(print, LAUNCH_STREAM, always=True)
-    compiled = calls.compiled()
+    calls.add(LaunchCall(print, (LAUNCH_STREAM,), always=True))
+    compiled = calls.compiled
     assert compiled is None or compiled.entry is None
 
 

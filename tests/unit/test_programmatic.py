@@ -49,7 +49,7 @@ def calls(exe: hg.Executable, api: str) -> list[Any]:
 
 
 def program(exe: hg.Executable) -> GraphProgram:
-    made = exe._own.instance.program
+    made = exe._own.program
     assert isinstance(made, GraphProgram)
     return made
 
