@@ -100,7 +100,8 @@ def rt(library: Path) -> CpuRuntime:
 
 def device_synchronize(rt: CpuRuntime) -> None:
     """Wait for all streams by HIP's own call, which programs use and the protocol does not have."""
-    rt._call("hipDeviceSynchronize")
+    if code := rt._ext.hipDeviceSynchronize():
+        rt._fail("hipDeviceSynchronize", code)
 
 
 class Args:
