@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
@@ -219,15 +219,13 @@ class Draft:
         if known.get(root.name) is root:
             return
         if root.name in known:
-            raise DeclarationError(
-                f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
-                node=node,
+            raise node_error(
+                node,
+                f"{what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
                 array=root.name,
             )
         names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        raise DeclarationError(
-            f"node {node!r}: graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", node=node, array=root.name
-        )
+        raise node_error(node, f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
         """Return the error that there is no such node."""

@@ -27,7 +27,7 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .kernels import Module, Symbol
 from .nodes import (
     AllocNode,
@@ -466,9 +466,7 @@ class ChildGraphNode(Node):
                 bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
                 names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
-                raise DeclarationError(
-                    f"node {name!r}: child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}", node=name
-                )
+                raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
 
     @lazy
@@ -530,7 +528,7 @@ class ChildGraphNode(Node):
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
-        raise DeclarationError(f"node {node!r}: workflow is a Graph or a Workflow (got {type(value).__name__})", node=node)
+        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
     return found
 
 
@@ -575,18 +573,15 @@ class ConditionalNode(Node):
         name = data["name"]
         mode = data.get("mode")
         if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
-            raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
+            raise node_error(name, f"mode is 'if', 'while' or 'switch' (got {mode!r})")
         condition = data["condition"]
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
-            raise DeclarationError(
-                f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
-                node=name,
+            raise node_error(
+                name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
             )
         if isinstance(condition.root, Array) and not condition.root.on_device:
-            raise DeclarationError(
-                f"node {name!r}: the device reads the condition; {condition.name!r} is pageable host memory",
-                node=name,
-                array=condition.root.name,
+            raise node_error(
+                name, f"the device reads the condition; {condition.name!r} is pageable host memory", array=condition.root.name
             )
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
@@ -594,7 +589,7 @@ class ConditionalNode(Node):
         most: int | None = {"if": 2, "while": 1, "switch": None}[mode]
         if not bodies or (most is not None and len(bodies) > most):
             wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
-            raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)
+            raise node_error(name, f"mode {mode!r} takes {wanted} (got {len(bodies)})")
         bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
         children = [
             ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
@@ -602,11 +597,11 @@ class ConditionalNode(Node):
         ]
         for inner in bind:
             if not any(inner in child.bind for child in children):
-                raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
+                raise node_error(name, f"no body has an array or parameter {inner!r}")
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
         every = data.get("check_every", 1)
         if mode != "while" and type(every) is int and every > 1:
-            raise DeclarationError(f"node {name!r}: check_every is for mode 'while' (got mode {mode!r})", node=name)
+            raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:

@@ -118,10 +118,13 @@ class Root(Sliceable):
         Which sort it is, as files and messages write it.
     device : int or None
         The device that owns the memory; None is the device that the graph is compiled for.
+    writeable : bool
+        Whether nodes may write it.
     """
 
     kind: ClassVar[str]
     device: int | None
+    writeable: bool = True
 
     @property
     def on_host(self) -> bool:

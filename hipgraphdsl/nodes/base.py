@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationI
 from pydantic_core import core_schema
 
 from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
@@ -423,9 +423,9 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         if found is not None and isinstance(value, Parameter) and not isinstance(found, (Parameter, ArrayView)):
             return found  # a value in its place
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
-            raise DeclarationError(
-                f"node {node!r}: there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
-                node=node,
+            raise node_error(
+                node,
+                f"there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
                 array=value.name,
             )
         return found
@@ -488,7 +488,7 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
         return ()
     if isinstance(value, (list, tuple)):
         return tuple(value)
-    raise DeclarationError(f"node {node!r}: {field} is a list of arrays (got {value!r}); write {field}=[...]", node=node)
+    raise node_error(node, f"{field} is a list of arrays (got {value!r}); write {field}=[...]")
 
 
 def argument_text(arg: Any) -> str:

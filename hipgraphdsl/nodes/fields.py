@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
-from ..errors import DeclarationError, shown
+from ..errors import node_error, shown
 from ..kernels import Module
 from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
 
@@ -263,14 +263,14 @@ class Extents(Form):
         return as_dim3(value, field, node)
 
     def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
-        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in _without_ones(value)]
+        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
         return axes[0] if len(axes) == 1 else axes
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         return tuple([_axis(axis, names) for axis in data]) if type(data) is list else _axis(data, names)
 
     def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
-        axes = [writer.value(axis) for axis in _without_ones(value)]
+        axes = [writer.value(axis) for axis in without_ones(value)]
         return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
@@ -280,28 +280,27 @@ def as_dim3(value: Any, field: str, node: str) -> Dim3:
         return (value, 1, 1)
     axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(axes) <= 3:
-        raise DeclarationError(f"node {node!r}: {field} has one to three axes (got {len(axes)})", node=node)
+        raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
     result: list[Axis] = []
     for i, axis in enumerate(axes):
         if isinstance(axis, Parameter):
             if axis.shape or axis.dtype.kind not in "iu":
-                raise DeclarationError(
-                    f"node {node!r}: {field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}", node=node
-                )
+                raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
             result.append(axis)
             continue
         extent = as_int(axis)
         if extent is None:
-            raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
+            raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
         if extent < 1:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
+            raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
         if extent >= 2**32:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be less than 2**32 (got {extent})", node=node)
+            raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
         result.append(extent)
     return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
 
-def _without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return extents without the ones at their end."""
     used = len(axes)
     while used > 1 and axes[used - 1] == 1:
         used -= 1

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from .base import Node, argument_text, as_accesses, lazy
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
@@ -91,17 +91,17 @@ class _UserCode(Node):
         name = data["name"]
         fn = data.get("fn")
         if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
-            raise DeclarationError(f"node {name!r}: fn is a Python callable (got {fn!r})", node=name)
+            raise node_error(name, f"fn is a Python callable (got {fn!r})")
         kind = _suspended(fn)
         if kind:
-            raise DeclarationError(
-                f"node {name!r}: fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain"
-                " function that runs it to its end",
-                node=name,
+            raise node_error(
+                name,
+                f"fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain function that runs"
+                " it to its end",
             )
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
-            raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
+            raise node_error(name, f"args is a tuple (got {args!r}); write args=(...,)")
         data["args"] = tuple(
             a
             if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable)
@@ -111,7 +111,7 @@ class _UserCode(Node):
         if "access" not in data:
             data["access"] = as_accesses(data.pop("reads", None), data.pop("writes", None), data["args"], name)
         elif "reads" in data or "writes" in data:
-            raise DeclarationError(f"node {name!r}: give access, or reads and writes, not both", node=name)
+            raise node_error(name, "give access, or reads and writes, not both")
         for access in data["access"]:
             cls._check_access(access, name)
 
@@ -145,10 +145,8 @@ class _UserCode(Node):
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
         root = access.view.root
-        if access.is_write and not getattr(root, "writeable", True):
-            raise DeclarationError(
-                f"node {node!r}: external array {root.name!r} is read-only; list it in reads=[...]", node=node, array=root.name
-            )
+        if access.is_write and not root.writeable:
+            raise node_error(node, f"external array {root.name!r} is read-only; list it in reads=[...]", array=root.name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -330,9 +328,9 @@ class HostNode(_UserCode):
         super()._check_access(access, node)
         root = access.view.root
         if not root.on_host:
-            raise DeclarationError(
-                f"node {node!r}: a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
-                node=node,
+            raise node_error(
+                node,
+                f"a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
                 array=root.name,
             )
 

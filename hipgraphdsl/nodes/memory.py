@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
 from ..arrays.views import selector_text
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from ..kernels import struct_fields
 from ..printed import human_bytes
 from .base import Node, check_name, lazy
@@ -98,26 +98,21 @@ class MemcpyNode(Node):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name, dst, src = data["name"], data["dst"], data["src"]
         if dst.dtype != src.dtype:
-            raise DeclarationError(
-                f"node {name!r}: a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}", node=name
-            )
+            raise node_error(name, f"a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}")
         same_form = [n for n in dst.shape if n > 1] == [n for n in src.shape if n > 1]
         if dst.size != src.size or not (same_form or (dst.contiguous and src.contiguous)):
-            raise DeclarationError(
-                f"node {name!r}: {src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape}"
-                f" ({dst.nbytes} bytes); slice one of them to the other's shape",
-                node=name,
+            raise node_error(
+                name,
+                f"{src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape} ({dst.nbytes}"
+                " bytes); slice one of them to the other's shape",
             )
         if copy_geometry(dst, src) is None:
-            raise DeclarationError(
-                f"node {name!r}: no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides"
-                f" {dst.strides}); split it, or copy a contiguous part",
-                node=name,
+            raise node_error(
+                name,
+                f"no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides {dst.strides});"
+                " split it, or copy a contiguous part",
             )
-        if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(
-                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
-            )
+        _require_writeable(dst, name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -164,6 +159,11 @@ class MemcpyNode(Node):
 def _side(view: ArrayView) -> str:
     root = view.root
     return "H" if isinstance(root, Array) and root.on_host else "D"
+
+
+def _require_writeable(view: ArrayView, node: str) -> None:
+    if not view.root.writeable:
+        raise node_error(node, f"external array {view.root.name!r} is read-only", array=view.root.name)
 
 
 def _part(view: ArrayView) -> str:
@@ -240,6 +240,20 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
     return element
 
 
+def _unfillable(dst: ArrayView) -> str:
+    """Return why no memset can fill a view; empty where one can."""
+    size, dims = dst.dtype.itemsize, len(dst.region.dims) + 1
+    if size > _MAX_FILL_BYTES:
+        most = f"a memset takes at most {_MAX_FILL_BYTES}"
+        return f"elements of {dst.name!r} have {size} bytes, and {most}; copy the values from a host array"
+    if dims > _MAX_FILL_DIMS:
+        return f"{dst.name!r} has {dims} strided dimensions, and a memset takes at most {_MAX_FILL_DIMS}; set parts of it"
+    if not dst.root.on_device:
+        how = "set it in a host node or declare it with pinned=True"
+        return f"{dst.root.name!r} is pageable host memory, which a memset cannot reach; {how}"
+    return ""
+
+
 class MemsetNode(Node):
     """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel where memset cannot).
 
@@ -267,39 +281,16 @@ class MemsetNode(Node):
         name, dst, value = data["name"], data["dst"], data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
-                raise DeclarationError(
-                    f"node {name!r}: the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
-                    node=name,
+                raise node_error(
+                    name,
+                    f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
                     array=value.name,
                 )
         else:
             element_bytes(value, dst.dtype, f"node {name!r}")
-        if dst.dtype.itemsize > _MAX_FILL_BYTES:
-            raise DeclarationError(
-                f"node {name!r}: elements of {dst.name!r} have {dst.dtype.itemsize} bytes, and a memset takes at most"
-                f" {_MAX_FILL_BYTES};"
-                " copy the values from a host array",
-                node=name,
-                array=dst.root.name,
-            )
-        if len(dst.region.dims) >= _MAX_FILL_DIMS:
-            raise DeclarationError(
-                f"node {name!r}: {dst.name!r} has {len(dst.region.dims) + 1} strided dimensions, and a memset takes at most"
-                f" {_MAX_FILL_DIMS}; set parts of it",
-                node=name,
-                array=dst.root.name,
-            )
-        if not dst.root.on_device:
-            raise DeclarationError(
-                f"node {name!r}: {dst.root.name!r} is pageable host memory, which a memset cannot reach; set it in a host node or"
-                " declare it with pinned=True",
-                node=name,
-                array=dst.root.name,
-            )
-        if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(
-                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
-            )
+        if refused := _unfillable(dst):
+            raise node_error(name, refused, array=dst.root.name)
+        _require_writeable(dst, name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -445,10 +436,10 @@ class FreeNode(Node):
             data["array"] = array.root
         if not isinstance(data.get("array"), AllocArray):
             what = f"{array.kind} array {array.name!r}" if isinstance(array, (Array, HostArray)) else repr(array)
-            raise DeclarationError(
-                f"node {name!r}: only what an alloc node made can be freed (got {what}); other arrays are returned when the"
-                " Executable is closed",
-                node=name,
+            raise node_error(
+                name,
+                f"only what an alloc node made can be freed (got {what}); other arrays are returned when the Executable is"
+                " closed",
                 array=getattr(array, "name", None),
             )
 

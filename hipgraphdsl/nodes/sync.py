@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from ..arrays import Access, ArrayView, as_handle, as_int, as_view
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from .base import Node, check_name, lazy
 from .fields import Count, Form, Owner, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
@@ -67,7 +67,7 @@ def _as_event(value: Any, node: str) -> Event:
         return value
     if isinstance(value, str):
         return Event(check_name(value, "event"))
-    raise DeclarationError(f"node {node!r}: event is a name or an Event (got {value!r})", node=node)
+    raise node_error(node, f"event is a name or an Event (got {value!r})")
 
 
 class EventName(Form):
@@ -230,10 +230,10 @@ class _SemaphoreNode(Node):
         if isinstance(semaphore, str):
             data["semaphore"] = Semaphore(check_name(semaphore, "semaphore"))
         elif not isinstance(semaphore, Semaphore):
-            raise DeclarationError(f"node {name!r}: semaphore is a name or a Semaphore (got {semaphore!r})", node=name)
+            raise node_error(name, f"semaphore is a name or a Semaphore (got {semaphore!r})")
         number = as_int(value)
         if number is None or not 0 <= number < 2**64:
-            raise DeclarationError(f"node {name!r}: value is an unsigned 64-bit integer (got {value!r})", node=name)
+            raise node_error(name, f"value is an unsigned 64-bit integer (got {value!r})")
 
     def describe(self) -> str:
         return f"{self.semaphore.name} {self.value}"
@@ -342,9 +342,7 @@ class MemoryOpsNode(Node):
         name, ops = data["name"], data.get("ops")
         ops = tuple(ops) if isinstance(ops, (tuple, list)) else (ops,)
         if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
-            raise DeclarationError(
-                f"node {name!r}: ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value", node=name
-            )
+            raise node_error(name, "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value")
         data["ops"] = ops
 
     @property
