@@ -47,8 +47,8 @@ from .nodes import (
     SemaphoreWaitNode,
     UnboundCallback,
 )
-from .nodes.base import lazy
-from .nodes.binding import bound_array, bound_value, parameters_of
+from .nodes.base import lazy, parameters_of, views_of
+from .nodes.binding import bound_array, bound_value
 from .nodes.fields import BoundValues, Choice, Count, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
@@ -502,7 +502,7 @@ class ChildGraphNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
+        return views_of(self.bind.values())
 
     @property
     def own_accesses(self) -> tuple[Access, ...]:
@@ -629,7 +629,7 @@ class ConditionalNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
+        return views_of(self.bind.values())
 
     @property
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:

@@ -469,18 +469,12 @@ def as_accesses(reads: Any, writes: Any, args: tuple[Any, ...], node: str) -> tu
     Without `reads` and `writes`, it updates every array in `args`; a view in both lists is updated.
     """
     if reads is None and writes is None:
-        found = []
-        for arg in args:
-            if isinstance(arg, Access):
-                found.append(arg)
-            elif isinstance(arg, ArrayView):
-                found.append(Access(arg, "update"))
-        return tuple(found)
+        touched = (arg for arg in args if isinstance(arg, (Access, ArrayView)))
+        return tuple(arg if isinstance(arg, Access) else Access(arg, "update") for arg in touched)
     read = [as_view(v, f"node {node!r}: an array in reads=") for v in _listed(reads, "reads", node)]
     written = [as_view(v, f"node {node!r}: an array in writes=") for v in _listed(writes, "writes", node)]
-    result = [Access(v, "update" if v in written else "read") for v in read]
-    result += [Access(v, "write") for v in written if v not in read]
-    return tuple(result)
+    only_written = (Access(v, "write") for v in written if v not in read)
+    return (*(Access(v, "update" if v in written else "read") for v in read), *only_written)
 
 
 def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
@@ -489,6 +483,25 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
     if isinstance(value, (list, tuple)):
         return tuple(value)
     raise node_error(node, f"{field} is a list of arrays (got {value!r}); write {field}=[...]")
+
+
+def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
+    """Return the parameters among values, and those that views and accesses among them are of, without repeats."""
+    found: dict[Parameter, None] = {}
+    for value in values:
+        kind = type(value)
+        if kind is int or kind is float:
+            continue
+        root = value.root if kind is ArrayView else value.view.root if kind is Access else value
+        if isinstance(root, Parameter):
+            found[root] = None
+    return tuple(found)
+
+
+def views_of(values: Iterable[Any]) -> tuple[ArrayView, ...]:
+    """Return the views among values, and those of accesses among them."""
+    kinds = (ArrayView, Access)
+    return tuple([value.view if type(value) is Access else value for value in values if type(value) in kinds])
 
 
 def argument_text(arg: Any) -> str:

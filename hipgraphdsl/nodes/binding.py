@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..arrays import AllocArray, Array, ArrayView, HostArray, Parameter, as_view
@@ -36,9 +35,3 @@ def bound_value(inner: Parameter, value: Any, node: str) -> Any:
         return value
     element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
     return value
-
-
-def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
-    """Return the parameters among values, and those that views among them are of, without repeats."""
-    roots = (value.root if isinstance(value, ArrayView) else value for value in values)
-    return tuple(dict.fromkeys(root for root in roots if isinstance(root, Parameter)))

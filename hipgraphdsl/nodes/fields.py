@@ -26,7 +26,6 @@ class Owner(Protocol):
     @property
     def method(self) -> str:
         """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
-        ...
 
 
 class TextWriter(Protocol):
@@ -34,35 +33,27 @@ class TextWriter(Protocol):
 
     def variable(self, thing: Array | Parameter) -> str:
         """Return the variable of an array or a parameter."""
-        ...
 
     def module(self, module: Module) -> str:
         """Return the variable of a module."""
-        ...
 
     def child(self, workflow: Any) -> str:
         """Return a call that makes the graph of a child workflow."""
-        ...
 
     def callback(self, fn: Any) -> str:
         """Return a callable by its name."""
-        ...
 
     def view(self, view: ArrayView) -> str:
         """Return a view."""
-        ...
 
     def value(self, value: Any) -> str:
         """Return an argument or a value."""
-        ...
 
     def dtype(self, dtype: Any) -> str:
         """Return a dtype."""
-        ...
 
     def place(self, array: Array) -> str:
         """Return the arguments that say on which device an array is, and which others have access; empty by default."""
-        ...
 
 
 class Form:
@@ -206,24 +197,31 @@ class View(Form):
         return names.view(data)
 
 
-class Views(Form):
+class Several(Form):
+    """A list of what another form writes."""
+
+    item: Form
+    json_types = (list,)
+
+    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
+        return [self.item.dump(each, names, node) for each in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
+        return tuple([self.item.load(each, names, node) for each in data])
+
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
+        return f"[{', '.join([self.item.text(each, writer, node) for each in value])}]"
+
+
+class Views(Several):
     """Views of arrays, at least one."""
 
-    schema = list_of(ref("view"), minItems=1)
-    json_types = (list,)
+    item = View()
+    schema = list_of(item.schema, minItems=1)
 
     def normal(self, value: Any, field: str, node: str) -> tuple[ArrayView, ...]:
         given = value if isinstance(value, (list, tuple)) else (value,)
         return tuple(as_view(view, f"node {node!r}: {field}: an array") for view in given)
-
-    def dump(self, value: tuple[ArrayView, ...], names: Names, node: Owner) -> Data:
-        return [names.view_data(view) for view in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[ArrayView, ...]:
-        return tuple([names.view(view) for view in data])
-
-    def text(self, value: tuple[ArrayView, ...], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join(map(writer.view, value))}]"
 
 
 class Value(Form):
@@ -238,17 +236,11 @@ class Value(Form):
         return names.value(data)
 
 
-class Values(Form):
+class Values(Several):
     """Arguments: views, accesses, parameters and values."""
 
-    schema = list_of(ref("value"))
-    json_types = (list,)
-
-    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return [names.value_data(arg) for arg in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([names.value(arg) for arg in data])
+    item = Value()
+    schema = list_of(item.schema)
 
     def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
         return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
@@ -375,20 +367,11 @@ class WorkflowKey(Form):
         return writer.child(value)
 
 
-class WorkflowKeys(Form):
+class WorkflowKeys(Several):
     """Workflows by their keys in the file."""
 
-    schema = list_of(ref("name"), minItems=1)
-    json_types = (list,)
-
-    def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
-        return [names.key_of_workflow(workflow) for workflow in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([names.workflow(key) for key in data])
-
-    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join(map(writer.child, value))}]"
+    item = WorkflowKey()
+    schema = list_of(item.schema, minItems=1)
 
 
 class BoundValues(Form):

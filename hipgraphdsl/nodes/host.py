@@ -8,12 +8,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError, node_error
-from .base import Node, argument_text, as_accesses, lazy
+from .base import Node, argument_text, as_accesses, lazy, parameters_of, views_of
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
 
@@ -49,18 +50,14 @@ class Callback(Form):
         return writer.callback(value)
 
 
-class Accesses(Form):
+class Accesses(Values):
     """What the user's code touches; left out where it follows from the arguments."""
 
     schema = list_of(ref("access"))
-    json_types = (list,)
     simple = False
 
-    def dump(self, value: tuple[Access, ...], names: Names, node: Owner) -> Data:
-        return [names.access_data(access) for access in value]
-
     def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
-        found = tuple([names.value(entry) for entry in data])
+        found = super().load(data, names, node)
         if not all(isinstance(entry, Access) for entry in found):
             raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
         return found
@@ -129,8 +126,7 @@ class _UserCode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        views = (arg.view if isinstance(arg, Access) else arg for arg in self.args)
-        return tuple(view for view in views if isinstance(view, ArrayView))
+        return views_of(self.args)
 
     @property
     def lists(self) -> tuple[list[ArrayView], list[ArrayView]]:
@@ -155,13 +151,7 @@ class _UserCode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        found: dict[Parameter, None] = {}
-        for arg in self.args:
-            value = arg.view if isinstance(arg, Access) else arg
-            value = value.root if isinstance(value, ArrayView) else value
-            if isinstance(value, Parameter):
-                found[value] = None
-        return tuple(found)
+        return parameters_of(self.args)
 
     def describe(self) -> str:
         return f"{callable_name(self.fn)}({', '.join(argument_text(a) for a in self.args)})"
@@ -185,6 +175,7 @@ def _suspended(fn: Any) -> str:
     return ""
 
 
+@dataclass(frozen=True, repr=False)
 class UnboundCallback:
     """A callback that a file names and nobody has supplied yet; compile refuses it by name.
 
@@ -194,25 +185,17 @@ class UnboundCallback:
         Import path, ``"package.module:function"``.
     """
 
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
+    path: str
 
     @property
     def __name__(self) -> str:  # shown where a function's own name would be
         return self.path.rpartition(":")[2]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnboundCallback) and other.path == self.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
-
     def __repr__(self) -> str:
         return f"UnboundCallback({self.path!r})"
 
 
+@dataclass(frozen=True, repr=False)
 class ForeignFunction:
     """A C function with its argument, as a graph that was read back calls it on the host.
 
@@ -222,28 +205,23 @@ class ForeignFunction:
         Of a function ``void (*)(void*)``.
     argument : int
         What it is called with.
+    label : str
+        What it is called in messages.
+    keep : object
+        What must live as long.
     """
 
-    __slots__ = ("address", "argument", "keep", "label")
-
-    def __init__(self, address: int, argument: int, label: str = "", keep: Any = None) -> None:
-        self.address = address
-        self.argument = argument
-        self.label = label or "c_function"
-        self.keep = keep
+    address: int
+    argument: int
+    label: str = field(default="", compare=False)
+    keep: Any = field(default=None, compare=False)
 
     @property
     def __name__(self) -> str:  # shown where a function's own name would be
-        return self.label
+        return self.label or "c_function"
 
     def __call__(self, *_: Any) -> None:
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)(self.argument)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ForeignFunction) and (other.address, other.argument) == (self.address, self.argument)
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.argument))
 
     def __repr__(self) -> str:
         return f"ForeignFunction({self.address:#x}, {self.argument:#x})"
@@ -337,10 +315,8 @@ class HostNode(_UserCode):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         super()._prepare(data)
-        for arg in data["args"]:
-            view = arg.view if isinstance(arg, Access) else arg
-            if isinstance(view, ArrayView):
-                cls._check_access(Access(view, "read"), data["name"])
+        for view in views_of(data["args"]):
+            cls._check_access(Access(view, "read"), data["name"])
 
 
 class _OnStream(_UserCode):

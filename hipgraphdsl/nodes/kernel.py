@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_int, no_array
 from ..errors import node_error
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Node, argument_text, lazy
+from .base import Node, argument_text, lazy, parameters_of, views_of
 from .fields import Count, Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
 from .values import Data, Names
 
@@ -212,18 +212,7 @@ class KernelNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        found: dict[Parameter, None] = {}
-        for value in (*self.args, *self.grid, *self.block):
-            kind = type(value)
-            if kind is int or kind is float:
-                continue
-            if kind is Access:
-                value = value.view.root
-            elif kind is ArrayView:
-                value = value.root
-            if isinstance(value, Parameter):
-                found[value] = None
-        return tuple(found) if found else ()
+        return parameters_of((*self.args, *self.grid, *self.block))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -231,8 +220,7 @@ class KernelNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        kinds = (ArrayView, Access)
-        return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in kinds])
+        return views_of(self.args)
 
     @lazy
     def least_threads(self) -> int:

@@ -12,7 +12,7 @@ from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error
 from ..kernels import struct_fields
 from ..printed import human_bytes
-from .base import Node, check_name, lazy
+from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
@@ -120,7 +120,7 @@ class MemcpyNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(dict.fromkeys(v.root for v in (self.dst, self.src) if isinstance(v.root, Parameter)))
+        return parameters_of((self.dst, self.src))
 
     @property
     def engine(self) -> str:
@@ -298,7 +298,7 @@ class MemsetNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(dict.fromkeys(p for p in (self.dst.root, self.value) if isinstance(p, Parameter)))
+        return parameters_of((self.dst, self.value))
 
     def describe(self) -> str:
         value = self.value.name if isinstance(self.value, Parameter) else self.value

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ..arrays import Access, ArrayView, as_handle, as_int, as_view
 from ..errors import DeclarationError, node_error
 from .base import Node, check_name, lazy
-from .fields import Count, Form, Owner, TextWriter, quoted
+from .fields import Count, Form, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 
@@ -104,35 +104,25 @@ class SemaphoreName(Form):
         return quoted(value.name)
 
 
-class MemoryOps(Form):
-    """Operations of `hg.write_value` and `hg.wait_value`."""
+class _Operation(Form):
+    """An operation of `hg.write_value` or `hg.wait_value`."""
 
-    schema = list_of(
-        record(
-            {
-                "op": {"enum": ["write", "wait"]},
-                "view": ref("view"),
-                "value": {"type": "integer"},
-                "condition": {"enum": ["eq", "geq", "and", "nor"]},
-            },
-            "op view value",
-        ),
-        minItems=1,
-        maxItems=256,
+    schema = record(
+        {
+            "op": {"enum": ["write", "wait"]},
+            "view": ref("view"),
+            "value": {"type": "integer"},
+            "condition": {"enum": ["eq", "geq", "and", "nor"]},
+        },
+        "op view value",
     )
-    json_types = (list,)
 
-    def dump(self, value: tuple[MemoryOp, ...], names: Names, node: Owner) -> Data:
-        return [
-            {"op": op.op, "view": names.view_data(op.view), "value": op.value}
-            | ({"condition": op.condition} if op.op == "wait" else {})
-            for op in value
-        ]
+    def dump(self, value: MemoryOp, names: Names, node: Owner) -> Data:
+        condition = {"condition": value.condition} if value.op == "wait" else {}
+        return {"op": value.op, "view": names.view_data(value.view), "value": value.value} | condition
 
-    def load(self, data: Data, names: Names, node: str) -> tuple[MemoryOp, ...]:
-        return tuple([self._operation(Members(entry, "a memory operation"), names) for entry in data])
-
-    def _operation(self, members: Members, names: Names) -> MemoryOp:
+    def load(self, data: Data, names: Names, node: str) -> MemoryOp:
+        members = Members(data, "a memory operation")
         op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
         if op not in ("write", "wait"):
             raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})", "ops")
@@ -142,12 +132,16 @@ class MemoryOps(Form):
         members.done("a memory operation")
         return found
 
-    def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Owner) -> str:
-        ops = (
-            f"hg.{op.op}_value({writer.view(op.view)}, {op.value}" + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
-            for op in value
-        )
-        return f"[{', '.join(ops)}]"
+    def text(self, value: MemoryOp, writer: TextWriter, node: Owner) -> str:
+        condition = f", {quoted(value.condition)}" if value.op == "wait" else ""
+        return f"hg.{value.op}_value({writer.view(value.view)}, {value.value}{condition})"
+
+
+class MemoryOps(Several):
+    """Operations of `hg.write_value` and `hg.wait_value`."""
+
+    item = _Operation()
+    schema = list_of(item.schema, minItems=1, maxItems=256)
 
 
 class EmptyNode(Node):
