@@ -208,10 +208,10 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     """
     try:
         extents = tuple(shape) if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
-        result = tuple(e.__index__() for e in extents)
-    except (AttributeError, TypeError):
-        raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})") from None
-    if any(isinstance(e, (bool, np.bool_)) for e in extents):
+    except TypeError:  # an array without dimensions
+        extents = (None,)
+    result = tuple(extent for extent in map(as_int, extents) if extent is not None)
+    if len(result) < len(extents):
         raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})")
     if len(result) > _MAX_DIMS:
         raise DeclarationError(f"a shape has at most {_MAX_DIMS} dimensions (got {len(result)})")

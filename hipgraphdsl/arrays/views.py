@@ -257,10 +257,7 @@ class ArrayView(Sliceable):
         selection: list[Selector] = []
         at = 0  # of the dimensions that the view has
         for selector in self.selection:
-            if type(selector) is not slice:
-                selection.append(selector)
-                continue
-            if at == len(keys):
+            if type(selector) is not slice or at == len(keys):
                 selection.append(selector)
                 continue
             wanted, extent = keys[at], shape[at]

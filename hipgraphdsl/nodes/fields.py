@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
 from ..errors import node_error, shown
 from ..kernels import Module
-from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
+from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
 
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
@@ -329,11 +329,7 @@ class NodeNames(Form):
 class Reasons(Form):
     """Codes of diagnostics with reasons."""
 
-    schema = {  # noqa: RUF012
-        "type": "object",
-        "additionalProperties": {"type": "string"},
-        "description": "Diagnostic codes and reasons.",
-    }
+    schema = map_of({"type": "string"}, description="Diagnostic codes and reasons.")
     json_types = (dict,)
 
     def dump(self, value: dict[str, str], names: Names, node: Owner) -> Data:
@@ -377,7 +373,7 @@ class WorkflowKeys(Several):
 class BoundValues(Form):
     """Values by names of a child."""
 
-    schema = {"type": "object", "additionalProperties": ref("value")}  # noqa: RUF012
+    schema = map_of(ref("value"))
     json_types = (dict,)
 
     def dump(self, value: dict[str, Any], names: Names, node: Owner) -> Data:

@@ -123,13 +123,15 @@ def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": item, **more}
 
 
+def map_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of an object with any names."""
+    return {"type": "object", "additionalProperties": item, **more}
+
+
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 FLAG: dict[str, Any] = {"type": "boolean"}
 DEVICE = {**COUNT, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
-MEMORY = {
-    "device": DEVICE,
-    "access": list_of(DEVICE, description="Other devices whose kernels may reach the memory."),
-}
+MEMORY = {"device": DEVICE, "access": list_of(DEVICE, description="Other devices whose kernels may reach the memory.")}
 SHAPE = list_of({"type": "integer", "minimum": 1}, maxItems=32)
 
 
@@ -484,16 +486,8 @@ def memory_data(array: Array) -> dict[str, Data]:
 
 
 _SIMPLE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|V[1-9]\d{0,5})")
-_NAMED = {"bool", "bfloat16"} | {
-    f"{kind}{bits}"
-    for kind, sizes in (
-        ("int", (8, 16, 32, 64)),
-        ("uint", (8, 16, 32, 64)),
-        ("float", (16, 32, 64)),
-        ("complex", (64, 128)),
-    )
-    for bits in sizes
-}
+_NAMED = {"bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"}
+_NAMED |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 
 
 def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
@@ -625,7 +619,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
             record({"str": {"type": "string"}}, "str"),
             record({"bytes": ref("base64")}, "bytes"),
             record({"tuple": list_of(ref("value"))}, "tuple"),
-            record({"dict": {"type": "object", "additionalProperties": ref("value")}}, "dict"),
+            record({"dict": map_of(ref("value"))}, "dict"),
             record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
             record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
             record(
