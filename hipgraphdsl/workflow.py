@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 from pydantic import Field
 from pydantic_core import core_schema
 
-from .arrays import (
-    Access,
-    AllocArray,
-    Array,
-    ArrayView,
-    ExternalArray,
-    Parameter,
-    Region,
-    UnboundValues,
-    as_dict,
-)
+from .arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues, as_dict
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
@@ -91,7 +81,7 @@ class Workflow:
     predecessors: tuple[tuple[int, ...], ...]
     reasons: tuple[tuple[str, ...], ...]
     infer: bool = True
-    ordered: tuple[tuple[str, str], ...] = field(default=())
+    ordered: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, draft: Draft) -> Workflow:
@@ -159,15 +149,7 @@ class Workflow:
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
         """The same as a networkx graph: node attribute `node`, edge attribute `reason`."""
-        import networkx as nx
-
-        dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
-        for node in self.nodes:
-            dag.add_node(node.name, node=node)
-        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
-            for source, reason in zip(sources, reasons):
-                dag.add_edge(self.nodes[source].name, node.name, reason=reason)
-        return dag
+        return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
         """Return what a file named and nobody has supplied, as (node or array, what is missing); children's included."""
@@ -586,15 +568,11 @@ class ConditionalNode(Node):
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
-        most: int | None = {"if": 2, "while": 1, "switch": None}[mode]
+        most, wanted = {"if": (2, "one or two bodies"), "while": (1, "one body"), "switch": (None, "one or more bodies")}[mode]
         if not bodies or (most is not None and len(bodies) > most):
-            wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
             raise node_error(name, f"mode {mode!r} takes {wanted} (got {len(bodies)})")
         bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
-        children = [
-            ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
-            for body in data["bodies"]
-        ]
+        children = _children(name, data["bodies"], bind)
         for inner in bind:
             if not any(inner in child.bind for child in children):
                 raise node_error(name, f"no body has an array or parameter {inner!r}")
@@ -606,14 +584,11 @@ class ConditionalNode(Node):
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
         """The bodies as child graph nodes, bound."""
-        return tuple(
-            ChildGraphNode(name=self.name, workflow=body, bind={k: v for k, v in self.bind.items() if _has(body, k)})
-            for body in self.bodies
-        )
+        return _children(self.name, self.bodies, self.bind)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        found = [Access(self.condition, "read")]
+        found = list(self.own_accesses)
         for child in self.children:
             # A body may be skipped, so what it writes keeps its earlier value: an update.
             found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
@@ -659,8 +634,10 @@ def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
     return bind[name] if own is root else None
 
 
-def _has(workflow: Workflow, name: str) -> bool:
-    return name in workflow.arrays or name in workflow.parameters
+def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:
+    """Return bodies as child graph nodes, each bound by its own names."""
+    own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
+    return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))
 
 
 # -- every node

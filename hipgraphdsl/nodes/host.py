@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError, node_error
@@ -161,18 +161,19 @@ class _UserCode(Node):
         return (*super().likeness, callable_name(self.fn))
 
 
+_SUSPENDED: Final = (
+    (inspect.iscoroutinefunction, "a coroutine"),
+    (inspect.isgeneratorfunction, "a generator"),
+    (inspect.isasyncgenfunction, "an asynchronous generator"),
+)
+
+
 def _suspended(fn: Any) -> str:
     """Return what kind of function it is whose call only makes an object that would run it, else nothing."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004  # its code is asked for, not whether it is callable
-        if inspect.iscoroutinefunction(code):
-            return "a coroutine"
-        if inspect.isgeneratorfunction(code):
-            return "a generator"
-        if inspect.isasyncgenfunction(code):
-            return "an asynchronous generator"
-    return ""
+    codes = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # its code is asked for, not whether it is callable
+    return next((kind for code in codes for is_kind, kind in _SUSPENDED if is_kind(code)), "")
 
 
 @dataclass(frozen=True, repr=False)

@@ -349,10 +349,24 @@ class _ArrayName(Form):
         return writer.variable(value)
 
 
-_FIXED_MEMORY = "memory that a graph allocates is fixed when it is built"
+class _GraphMemoryNode(Node):
+    """What alloc and free nodes share: they write the whole array, so that every use lies between them."""
+
+    work = ""
+    reach = ""
+    placed = "memory"
+    in_body = False
+    in_child = False
+    fixed = "memory that a graph allocates is fixed when it is built"
+
+    array: AllocArray
+
+    @lazy
+    def accesses(self) -> tuple[Access, ...]:
+        return (Access(self.array.as_view(), "write"),)
 
 
-class AllocNode(Node, Viewable):
+class AllocNode(_GraphMemoryNode, Viewable):
     """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
 
     Attributes
@@ -361,12 +375,6 @@ class AllocNode(Node, Viewable):
     """
 
     kind: ClassVar[str] = "alloc"
-    work = ""
-    reach = ""
-    placed = "memory"
-    in_body = False
-    in_child = False
-    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _NewArray()]
 
@@ -396,11 +404,6 @@ class AllocNode(Node, Viewable):
     def __getitem__(self, key: Any) -> ArrayView:
         return self.array[key]
 
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        """A write of the whole array, so that every use comes later."""
-        return (Access(self.array.as_view(), "write"),)
-
     def describe(self) -> str:
         return f"{self.array.name}: {self.array.dtype}{list(self.array.shape)}"
 
@@ -409,7 +412,7 @@ class AllocNode(Node, Viewable):
         return (self.describe(), human_bytes(self.nbytes))
 
 
-class FreeNode(Node):
+class FreeNode(_GraphMemoryNode):
     """Return what an alloc node made (hipGraphAddMemFreeNode).
 
     Attributes
@@ -418,12 +421,6 @@ class FreeNode(Node):
     """
 
     kind: ClassVar[str] = "free"
-    work = ""
-    reach = ""
-    placed = "memory"
-    in_body = False
-    in_child = False
-    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _ArrayName()]
 
@@ -446,11 +443,6 @@ class FreeNode(Node):
     @property
     def freed(self) -> AllocArray:
         return self.array
-
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        """A write of the whole array, so that it comes after every earlier use."""
-        return (Access(self.array.as_view(), "write"),)
 
     def describe(self) -> str:
         return self.array.name

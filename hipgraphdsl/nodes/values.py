@@ -204,10 +204,6 @@ class Names:
             return {"param": view.name}
         return view.name
 
-    def access_data(self, access: Access) -> Data:
-        """Return an access as data: ``{"read": view}``."""
-        return {access.mode: self.view_data(access.view)}
-
     def value_data(self, value: Any) -> Data:
         """Return an argument as data.
 
@@ -230,7 +226,7 @@ class Names:
         if kind is Parameter:
             return {"param": value.name}
         if kind is Access:
-            return self.access_data(value)
+            return {value.mode: self.view_data(value.view)}
         try:
             return self._rare_value_data(value)
         except Unstorable:
