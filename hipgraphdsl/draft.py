@@ -139,13 +139,7 @@ class Draft:
     # -- nodes
 
     def add(self, node: Node) -> None:
-        """Add a node with its edges; nothing is changed if it is refused.
-
-        Raises
-        ------
-        DeclarationError
-            If its name is taken, or it mentions a node, an array or a parameter that the draft does not have.
-        """
+        """Add a node with its edges; nothing is changed if it is refused."""
         name, index, arrays = node.name, self.index, self.arrays
         if name in index:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
@@ -237,13 +231,7 @@ class Draft:
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 
     def names_of(self, nodes: Any) -> tuple[str, ...]:
-        """Return the names of nodes, which are given as models or by name.
-
-        Raises
-        ------
-        DeclarationError
-            If one of them is no node of the draft.
-        """
+        """Return the names of nodes of the draft, which are given as models or by name."""
         if isinstance(nodes, (str, Node)):
             nodes = (nodes,)
         elif not isinstance(nodes, Iterable):
@@ -304,13 +292,7 @@ class Draft:
         return sum(reason.startswith(_INFERRED) for reasons in self.reasons for reason in reasons)
 
     def follow_dag(self) -> None:
-        """Take over edges that were put into `dag`, or taken out of it, by hand.
-
-        Raises
-        ------
-        DeclarationError
-            If a node was put in, taken out or replaced.
-        """
+        """Take over edges that were put into `dag`, or taken out of it, by hand; nodes are refused."""
         dag, index = self._dag, self.index
         if dag is None:
             return
@@ -353,16 +335,11 @@ class Draft:
         )
 
 
-def array_arguments(
-    name: str, initial: Any, shape: Any, dtype: Any
-) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
-    """Return the initial values (None without any), shape and dtype of an array, each following from the others where it can.
+_Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 
-    Raises
-    ------
-    DeclarationError
-        If shape or dtype is missing or impossible, or does not fit the values.
-    """
+
+def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
+    """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
     try:
         return _array_arguments(name, initial, shape, dtype)
     except DeclarationError as error:
@@ -371,14 +348,11 @@ def array_arguments(
         raise DeclarationError(f"array {name!r}: {error}", array=name) from None
 
 
-def _array_arguments(
-    name: str, initial: Any, shape: Any, dtype: Any
-) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
+def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
     if isinstance(shape, (str, type, np.dtype)):
         raise DeclarationError(
-            f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
-            " values, shape, dtype, so say shape= and dtype=",
-            array=name,
+            f"a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial values, shape, dtype,"
+            " so say shape= and dtype="
         )
     if initial is None:
         if shape is None or dtype is None:
@@ -390,16 +364,14 @@ def _array_arguments(
     if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
         # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
         raise DeclarationError(
-            f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
-            f" shape={initial!r}, or give the values as a list or a NumPy array",
-            array=name,
+            f"the second argument holds initial values, and {initial!r} looks like a shape; say shape={initial!r}, or give the"
+            " values as a list or a NumPy array"
         )
     wanted_dtype = None if dtype is None else as_dtype(dtype)
     try:
-        given = np.asarray(initial)
-        values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
+        values = np.array(converted(initial, np.asarray(initial).dtype if wanted_dtype is None else wanted_dtype), order="C")
     except (TypeError, ValueError, OverflowError) as error:
-        raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
+        raise DeclarationError(f"the initial values cannot be taken: {error}") from None
     values = values.astype(as_dtype(values.dtype), copy=False)
     wanted = values.shape if shape is None else as_shape(shape)
     if wanted != values.shape:

@@ -33,13 +33,7 @@ class Viewable:
 
 
 def as_view(obj: Any, what: str = "an array") -> ArrayView:
-    """Return `obj` as a view.
-
-    Raises
-    ------
-    DeclarationError
-        If `obj` is neither an array, a view, an alloc node nor a parameter with a shape.
-    """
+    """Return an array, a view, an alloc node or a parameter with a shape as a view; DeclarationError for anything else."""
     if isinstance(obj, ArrayView):
         return obj
     if isinstance(obj, Viewable):

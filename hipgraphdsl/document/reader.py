@@ -65,13 +65,7 @@ class Loader(Generic[W]):
                 raise DeclarationError(f"callbacks[{name!r}] is a callable (got {shown(fn)})")
 
     def text(self, text: Any) -> W:
-        """Return the workflow that a text describes; nothing is run, compiled or imported.
-
-        Raises
-        ------
-        DeclarationError
-            If it is no workflow, of a newer version, truncated or beyond the limits; line and field are named.
-        """
+        """Return the workflow that a text describes; errors name line and field. Nothing is run, compiled or imported."""
         if not isinstance(text, str):
             raise DeclarationError(f"a workflow file is text (got {type(text).__name__})")
         text = text.removeprefix("\ufeff")

@@ -178,6 +178,12 @@ class Reader:
             self.refuse(str(error))
         return value
 
+    def item(self, place: str, index: int | None = None) -> Item:
+        """Read one value of any kind, with its place."""
+        self.peek()
+        line = self.line
+        return Item(self.value(), place, line, index)
+
     def entries(self, opening: str, closing: str, what: str) -> Iterator[None]:
         """Yield before each entry of an object or a list; the caller reads it."""
         self.expect(opening, what)
@@ -226,8 +232,7 @@ class Reader:
                     # Judged here, so that a million of what is no element is never kept.
                     if self.peek() != ("[" if key == "order" else "{"):
                         self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.next!r})")
-                    line = self.line
-                    item = Item(self.value(), place, line, index)
+                    item = self.item(place, index)
                     if not item.value:
                         item.refuse(f"{_LISTS[key]} (got an empty one)")
                     found.append(item)
@@ -239,9 +244,7 @@ class Reader:
                 if prefix:
                     self.refuse("modules stand at the top of the file")
                 for name in self.members("modules"):
-                    self.peek()
-                    line = self.line
-                    item = section.modules[name] = Item(self.value(), f"modules[{name[:60]!r}]", line)
+                    item = section.modules[name] = self.item(f"modules[{name[:60]!r}]")
                     if not isinstance(item.value, dict) or not item.value:
                         item.refuse("a module is an object {...} with its source or its file")
             elif key == "workflows" and not prefix:
@@ -251,10 +254,9 @@ class Reader:
                     where = f"workflows[{name[:60]!r}]"
                     section.children[name] = self.section(where, f"{where}.", where)
             else:
-                line = self.line
                 if len(section.scalars) == _MAX_FIELDS:
                     self.refuse(f"a workflow has no {_MAX_FIELDS} fields")
-                section.scalars[key] = Item(self.value(), f"{prefix}{key[:60]}", line)
+                section.scalars[key] = self.item(f"{prefix}{key[:60]}")
         return section
 
 

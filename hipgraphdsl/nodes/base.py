@@ -439,13 +439,7 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
 
 
 def check_name(name: Any, what: str) -> str:
-    """Return `name` if it can name something.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no string, empty, too long or holds characters that a file or a drawing cannot show.
-    """
+    """Return `name` if it can name something: as text that a file and a drawing can show; DeclarationError otherwise."""
     if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
         return name
     if not isinstance(name, str):

@@ -229,14 +229,7 @@ class ForeignFunction:
 
 
 def callback_path(fn: Any) -> str:
-    """Return the import path of a function, ``"package.module:function"``.
-
-    Raises
-    ------
-    DeclarationError
-        If it has none: a lambda, a closure, a bound method, an object that is called, or a function of an interactive
-        session.
-    """
+    """Return the import path of a function, ``"package.module:function"``; DeclarationError if it has none."""
     try:
         return _import_path(fn)
     except Unstorable as fault:

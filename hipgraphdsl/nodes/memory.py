@@ -176,24 +176,12 @@ def _part(view: ArrayView) -> str:
 
 
 def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
-    """Return the bytes of `value` as one element of `dtype`.
-
-    Raises
-    ------
-    DeclarationError
-        If the dtype cannot hold it.
-    """
+    """Return the bytes of `value` as one element of `dtype`; DeclarationError if the dtype cannot hold it."""
     return _element(value, dtype, where).tobytes()
 
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """Return the value of a parameter as one element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct.
-
-    Raises
-    ------
-    DeclarationError
-        If the dtype cannot hold it, or it is true or false and the dtype is of numbers.
-    """
+    """Return a parameter's value as an element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct."""
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     element = _element(value, dtype, where)

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Container, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -53,13 +53,7 @@ class Members:
         self.data = dict(data)
 
     def take(self, key: str, *types: type, default: Any = ...) -> Any:
-        """Return the value of a key, of one of the JSON types that are given.
-
-        Raises
-        ------
-        Fault
-            If it is missing and has no default, or is of another type.
-        """
+        """Return the value of a key, of one of the JSON types that are given; Fault if it is missing or another."""
         if key not in self.data:
             if default is ...:
                 raise Fault(f"field {key!r} is missing", key)
@@ -205,13 +199,7 @@ class Names:
         return view.name
 
     def value_data(self, value: Any) -> Data:
-        """Return an argument as data.
-
-        Raises
-        ------
-        Unstorable
-            If JSON has no form for it and `strict` is set.
-        """
+        """Return an argument as data; Unstorable if JSON has no form for it and `strict` is set."""
         kind = type(value)
         if kind is ArrayView:
             return self.view_data(value)
@@ -487,21 +475,19 @@ _NAMED |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 6
 
 
 def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype that `dtype_data` described.
-
-    Raises
-    ------
-    DeclarationError
-        If bfloat16 is asked for and ml_dtypes is not there.
-    """
+    """Return the dtype that `dtype_data` described."""
     if type(data) is str:
         if data in _NAMED:
             return as_dtype(data)
         if _SIMPLE.fullmatch(data):
             return np.dtype(data)
-        if re.fullmatch(r"void[1-9]\d{0,8}", data):
-            return _checked_size(np.dtype(f"V{int(data[4:]) // 8}")) if int(data[4:]) >= 8 else _no_dtype(data)
-        return _no_dtype(data)
+        void = re.fullmatch(r"void([1-9]\d{0,8})", data)
+        nbytes = int(void[1]) // 8 if void else 0
+        if nbytes > _MAX_ITEM:
+            raise Fault(f"an element has at most {_MAX_ITEM} bytes")
+        if nbytes:
+            return np.dtype(f"V{nbytes}")
+        raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs", "dtype")
     if depth > 16:
         raise Fault("a struct is nested too deeply")
     fields = Members(data, "a dtype")
@@ -524,16 +510,6 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
         return np.dtype(spec, align=align)  # type: ignore[no-any-return]  # NumPy's stubs do not know a spec with align
     except (TypeError, ValueError) as error:
         raise Fault(f"a struct is wrong: {error}") from None
-
-
-def _checked_size(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.itemsize > _MAX_ITEM:
-        raise Fault(f"an element has at most {_MAX_ITEM} bytes")
-    return dtype
-
-
-def _no_dtype(data: str) -> NoReturn:
-    raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs", "dtype")
 
 
 def shape_of(data: Data) -> tuple[int, ...]:
