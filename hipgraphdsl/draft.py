@@ -157,12 +157,10 @@ class Draft:
                 self._require_known(parameter, name)
         if made is not None:
             if arrays.get(made.name, made) is not made:
-                raise DeclarationError(
-                    f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name
-                )
+                self.require_new(made.name, "array", arrays)
             arrays[made.name] = made
-        if self._noted < len(self.nodes):
-            self._catch_up()
+        for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft began with
+            self._note(earlier)
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
         self._inferred += len(edges)
         event = node.awaited
@@ -193,11 +191,6 @@ class Draft:
             name = f"{base}_{count}"
         self._proposed = (name, base, count)
         return name
-
-    def _catch_up(self) -> None:
-        """Take note of the nodes of the workflow that the draft began with."""
-        for node in self.nodes:
-            self._note(node)
 
     def _note(self, node: Node) -> None:
         if self._hazards is not None:

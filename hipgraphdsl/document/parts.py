@@ -165,17 +165,7 @@ def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
 
 
 def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[str], Any]) -> Array:
-    """Return the array that data stands for.
-
-    Parameters
-    ----------
-    taken : container of str
-        Names that arrays have already.
-    prefix : str
-        What the caller's names of the array begin with.
-    supply : callable
-        Returns what the caller gives for such a name, None where nothing.
-    """
+    """Return the array that data stands for; `supply` tells what the caller gives for its name behind `prefix`, or None."""
     fields = Members(data, "an array")
     name = check_name(fields.take("name", str), "array")
     kind = fields.take("kind", str)
@@ -200,7 +190,7 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
     elif kind in ("host", "device"):
         if kind == "host":
             where["pinned"] = fields.take("pinned", bool, default=True)
-            where["rank"] = _rank_of(fields.take("rank", int, str, default=0))
+            where["rank"] = as_rank(fields.take("rank", int, str, default=0), "host array")
         initial = _initial(fields, name, shape, dtype)
         if supplied is not None:
             initial = _supplied(name, supplied, initial, shape, dtype)
@@ -209,13 +199,6 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
         raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
     fields.done(f"{kind} array {name!r}")
     return array
-
-
-def _rank_of(data: Data) -> Any:
-    try:
-        return as_rank(data, "host array")
-    except DeclarationError as error:
-        raise Fault(str(error), "rank") from None
 
 
 def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -228,17 +211,17 @@ def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype
     if given == ["sha256"]:
         digest = fields.take("sha256", str)
         if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})", "sha256")
+            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})")
         return UnboundValues(digest)
     if given == ["values"]:
         values = fields.take("values", list)
         if len(values) != size:
-            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}", "values")
+            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}")
         found = filled(values, shape, dtype)
     else:
         data = bytes_of(fields.take("base64", str))
         if len(data) != size * dtype.itemsize:
-            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}", "base64")
+            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
         found = np.frombuffer(data, dtype).reshape(shape).copy()
     found.flags.writeable = False
     return found
@@ -315,7 +298,7 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
     fields = Members(data, "a module")
     name = fields.take("name", str, default=key)
     if not name.isprintable() or len(name) > 1000:
-        raise Fault("a module's name has at most 1000 printable characters", "name")
+        raise Fault("a module's name has at most 1000 printable characters")
     structs = fields.take("structs", dict, default={})
     layouts = {struct: dtype_of(value) for struct, value in structs.items()}
     if "source" in fields.data:
@@ -324,14 +307,14 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
         options = fields.take("options", list, default=[])
         headers = fields.take("headers", dict, default={})
         if not all(type(line) is str for line in (*lines, *options)):
-            raise Fault("'source' and 'options' are lists of text", "source")
+            raise Fault("'source' and 'options' are lists of text")
         if not all(type(text) is str for text in headers.values()):
-            raise Fault("'headers' is an object of texts", "headers")
+            raise Fault("'headers' is an object of texts")
         fields.done("a module")
         return Module.stored("\n".join(lines), name, options, layouts, headers, budget)
     file, digest = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
     if not all(type(text) is str for text in signatures.values()):
-        raise Fault("'signatures' is an object of parameter lists", "signatures")
+        raise Fault("'signatures' is an object of parameter lists")
     fields.done("a module")
     return Module.from_dict({"name": name, "file": file, "sha256": digest, "signatures": signatures, "structs": structs})

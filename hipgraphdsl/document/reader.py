@@ -188,7 +188,7 @@ class _Section(Names):
         members = Members(item.value, "a node")
         kind = members.take("kind", str)
         if kind not in self.loader.kinds:
-            raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}", "kind")
+            raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}")
         self._count(1)
         self.made.add(self.loader.kinds[kind].from_data(members, self, ("<workflow file>", item.line)))
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from json import encoder
 from typing import Any, NoReturn
 
@@ -22,16 +23,14 @@ _MAX_CHILDREN = 10_000  # distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
 
 
+@dataclass(slots=True)
 class Item:
     """One element of a document with its place; of a list, also its index. What is raised inside ``with item:`` is given it."""
 
-    __slots__ = ("index", "line", "place", "value")
-
-    def __init__(self, value: Data, place: str, line: int = 0, index: int | None = None) -> None:
-        self.value = value
-        self.place = place
-        self.line = line
-        self.index = index
+    value: Data
+    place: str
+    line: int = 0
+    index: int | None = None
 
     def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
         """Raise DeclarationError with the place."""
@@ -164,8 +163,7 @@ class Reader:
         self.at += 1
 
     def value(self) -> Data:
-        """Read one value of any kind."""
-        self.peek()
+        """Read one value of any kind, which begins here."""
         try:
             value, self.at = _decoder.raw_decode(self.text, self.at)
         except json.JSONDecodeError as error:

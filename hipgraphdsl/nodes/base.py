@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
@@ -35,13 +35,9 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
         self._name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    @overload
-    def __get__(self, node: None, owner: type[Any]) -> lazy[T]: ...
-    @overload
-    def __get__(self, node: object, owner: type[Any]) -> T: ...
-    def __get__(self, node: Any, owner: type[Any]) -> Any:
+    def __get__(self, node: Any, owner: type[Any]) -> T:
         if node is None:
-            return self
+            return self  # type: ignore[return-value]  # of the class
         value = node.__dict__[self._name] = self._compute(node)
         return value
 
@@ -334,9 +330,7 @@ class Node(BaseModel):
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other fields, checked as a new node is."""
-        data = {name: getattr(self, name) for name in type(self).model_fields}
-        data.update(fields)
-        return type(self)(**data)
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | fields)
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
@@ -397,18 +391,7 @@ def _names_of(context: Any) -> Names:
 
 
 def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
-    """Return a field's value with the arrays and parameters of the same names in another graph.
-
-    Parameters
-    ----------
-    arrays, parameters : mapping
-        What takes their places, by name: arrays or views of such, parameters or values.
-
-    Raises
-    ------
-    DeclarationError
-        If that has none of the same shape and dtype.
-    """
+    """Return a field's value with what takes the places of its arrays and parameters, by name; DeclarationError if none fits."""
     if isinstance(value, ArrayView):
         root = translated(value.root, arrays, parameters, node)
         if isinstance(root, ArrayView):

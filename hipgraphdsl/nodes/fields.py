@@ -252,7 +252,28 @@ class Extents(Form):
     schema = ref("dim3")
 
     def normal(self, value: Any, field: str, node: str) -> Dim3:
-        return as_dim3(value, field, node)
+        """Return extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
+        if type(value) is int and 0 < value < 2**32:
+            return (value, 1, 1)
+        axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(axes) <= 3:
+            raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
+        result: list[Axis] = []
+        for i, axis in enumerate(axes):
+            if isinstance(axis, Parameter):
+                if axis.shape or axis.dtype.kind not in "iu":
+                    raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
+                result.append(axis)
+                continue
+            extent = as_int(axis)
+            if extent is None:
+                raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
+            if extent < 1:
+                raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
+            if extent >= 2**32:
+                raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
+            result.append(extent)
+        return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
     def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
         axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
@@ -264,31 +285,6 @@ class Extents(Form):
     def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
         axes = [writer.value(axis) for axis in without_ones(value)]
         return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
-
-
-def as_dim3(value: Any, field: str, node: str) -> Dim3:
-    """Return one to three extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
-    if type(value) is int and 0 < value < 2**32:
-        return (value, 1, 1)
-    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(axes) <= 3:
-        raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
-    result: list[Axis] = []
-    for i, axis in enumerate(axes):
-        if isinstance(axis, Parameter):
-            if axis.shape or axis.dtype.kind not in "iu":
-                raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
-            result.append(axis)
-            continue
-        extent = as_int(axis)
-        if extent is None:
-            raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
-        if extent < 1:
-            raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
-        if extent >= 2**32:
-            raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
-        result.append(extent)
-    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
 
 def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -319,7 +315,7 @@ class NodeNames(Form):
 
     def load(self, data: Data, names: Names, node: str) -> tuple[str, ...]:
         if not all(type(entry) is str for entry in data):
-            raise Fault(f"'after' is a list of node names (got {shown(data)})", "after")
+            raise Fault(f"'after' is a list of node names (got {shown(data)})")
         return tuple(data)
 
     def text(self, value: tuple[str, ...], writer: TextWriter, node: Owner) -> str:
@@ -337,7 +333,7 @@ class Reasons(Form):
 
     def load(self, data: Data, names: Names, node: str) -> dict[str, str]:
         if not all(type(reason) is str for reason in data.values()):
-            raise Fault("'ignore' is an object of codes and reasons", "ignore")
+            raise Fault("'ignore' is an object of codes and reasons")
         return data  # type: ignore[no-any-return]
 
     def text(self, value: dict[str, str], writer: TextWriter, node: Owner) -> str:

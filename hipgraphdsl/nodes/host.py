@@ -43,7 +43,7 @@ class Callback(Form):
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         if not re.fullmatch(r"[\w.]{1,400}:[\w.]{1,400}", data):
-            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})", "fn")
+            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})")
         return names.callback(data, node) or UnboundCallback(data)
 
     def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
@@ -59,7 +59,7 @@ class Accesses(Values):
     def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
         found = super().load(data, names, node)
         if not all(isinstance(entry, Access) for entry in found):
-            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
+            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}')
         return found
 
     def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Owner) -> str:

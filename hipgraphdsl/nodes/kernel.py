@@ -137,10 +137,7 @@ class KernelNode(Node):
         kernel, block = data["kernel"], data["block"]
         if not isinstance(kernel, Kernel):
             raise node_error(name, f"kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})")
-        threads = 1
-        for axis in block:
-            if not isinstance(axis, Parameter):
-                threads *= axis
+        threads = math.prod([axis for axis in block if not isinstance(axis, Parameter)])
         if threads > _MAX_THREADS:
             raise node_error(name, f"a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})")
         shared = data.get("shared_bytes", 0)

@@ -123,14 +123,6 @@ class MemcpyNode(Node):
         return parameters_of((self.dst, self.src))
 
     @property
-    def engine(self) -> str:
-        return self.direction
-
-    @property
-    def copied_bytes(self) -> int:
-        return self.nbytes
-
-    @property
     def duration_keys(self) -> tuple[str, ...]:
         return (self.direction, self.kind)
 
@@ -143,6 +135,9 @@ class MemcpyNode(Node):
     def nbytes(self) -> int:
         """Bytes copied."""
         return self.dst.nbytes
+
+    engine = direction
+    copied_bytes = nbytes
 
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"
@@ -312,7 +307,7 @@ class _NewArray(Form):
         members = Members(data, "the array of an alloc node")
         name = check_name(members.take("name", str), "array")
         if name in names.arrays:
-            raise Fault(f"array {name!r} is declared twice", "array")
+            raise Fault(f"array {name!r} is declared twice")
         shape, dtype, where = memory_of(members)
         members.done("the array of an alloc node")
         return AllocArray(name, shape, dtype, **where)

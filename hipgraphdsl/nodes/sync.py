@@ -62,14 +62,6 @@ def _keep_number(value: Event | Semaphore, what: str) -> None:
     object.__setattr__(value, "handle", number)
 
 
-def _as_event(value: Any, node: str) -> Event:
-    if isinstance(value, Event):
-        return value
-    if isinstance(value, str):
-        return Event(check_name(value, "event"))
-    raise node_error(node, f"event is a name or an Event (got {value!r})")
-
-
 class EventName(Form):
     """An event by its name."""
 
@@ -125,7 +117,7 @@ class _Operation(Form):
         members = Members(data, "a memory operation")
         op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
         if op not in ("write", "wait"):
-            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})", "ops")
+            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})")
         found = (
             write_value(view, value) if op == "write" else wait_value(view, value, members.take("condition", str, default="eq"))
         )
@@ -165,7 +157,11 @@ class _EventNode(Node):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        data["event"] = _as_event(data.get("event"), data["name"])
+        event = data["event"]
+        if isinstance(event, str):
+            data["event"] = Event(check_name(event, "event"))
+        elif not isinstance(event, Event):
+            raise node_error(data["name"], f"event is a name or an Event (got {event!r})")
 
     def describe(self) -> str:
         return self.event.name

@@ -35,10 +35,6 @@ Data = Any
 class Fault(Exception):
     """Something in the data is wrong; caught where line and element are known."""
 
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
-
 
 class Unstorable(Exception):
     """A value that a node holds has no form in a file; caught where the node's name is known."""
@@ -56,18 +52,18 @@ class Members:
         """Return the value of a key, of one of the JSON types that are given; Fault if it is missing or another."""
         if key not in self.data:
             if default is ...:
-                raise Fault(f"field {key!r} is missing", key)
+                raise Fault(f"field {key!r} is missing")
             return default
         value = self.data.pop(key)
         if types and type(value) not in types:
-            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})", key)
+            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
         return value
 
     def done(self, what: str) -> None:
         """Refuse what nobody has asked for."""
         if self.data:
             key = next(iter(self.data))
-            raise Fault(f"{what} has no field {key[:60]!r}", key)
+            raise Fault(f"{what} has no field {key[:60]!r}")
 
 
 _JSON_NAMES: dict[type, str] = {
@@ -487,7 +483,7 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
             raise Fault(f"an element has at most {_MAX_ITEM} bytes")
         if nbytes:
             return np.dtype(f"V{nbytes}")
-        raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs", "dtype")
+        raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs")
     if depth > 16:
         raise Fault("a struct is nested too deeply")
     fields = Members(data, "a dtype")
@@ -515,7 +511,7 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
 def shape_of(data: Data) -> tuple[int, ...]:
     """Return a shape."""
     if type(data) is not list or not all(type(n) is int for n in data):
-        raise Fault(f"'shape' is a list of integers (got {shown(data)})", "shape")
+        raise Fault(f"'shape' is a list of integers (got {shown(data)})")
     return as_shape(tuple(data))
 
 
@@ -532,7 +528,7 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
     if data is None and field == "device":
         return None
     if type(data) is not int or not 0 <= data < 2**16:
-        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})", field)
+        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})")
     return data
 
 
