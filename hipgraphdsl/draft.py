@@ -102,7 +102,7 @@ class Draft:
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
+        dtype, shape = as_dtype(dtype), as_shape(shape)
         if copy and not shape:
             raise DeclarationError(
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
@@ -366,11 +366,10 @@ def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Descri
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(f"the initial values cannot be taken: {error}") from None
     values = values.astype(as_dtype(values.dtype), copy=False)
-    wanted = values.shape if shape is None else as_shape(shape)
+    wanted = as_shape(values.shape if shape is None else shape)
     if wanted != values.shape:
         raise DeclarationError(
             f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
         )
-    as_shape(values.shape)
     values.flags.writeable = False
     return values, values.shape, values.dtype

@@ -130,17 +130,13 @@ class _Builder:
         self.known = known
         self.runtime = runtime
         self.source = source
-        self.outer = outer
         self.draft = Draft(name, infer=False)
         self._own = {node.params[0] for node in raw.nodes if node.type is NodeType.MEM_ALLOC}
         self._stand_ins: dict[AllocArray, DeviceArray] = {}
         """Memory of an enclosing graph that this one uses, and what stands for it here."""
-        if outer is None:
-            self._events: dict[int, Event] = dict(known.events)
-            self._semaphores: dict[int, Semaphore] = {}
-            self._modules: dict[int, ForeignModule] = {}
-        else:
-            self._events, self._semaphores, self._modules = outer._events, outer._semaphores, outer._modules
+        self._events: dict[int, Event] = dict(known.events) if outer is None else outer._events
+        self._semaphores: dict[int, Semaphore] = {} if outer is None else outer._semaphores
+        self._modules: dict[int, ForeignModule] = {} if outer is None else outer._modules
 
     def build(self) -> Workflow:
         ends: list[tuple[str, ...]] = []  # for each raw node the models that finish it
