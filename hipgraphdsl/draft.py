@@ -362,7 +362,8 @@ def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Descri
         )
     wanted_dtype = None if dtype is None else as_dtype(dtype)
     try:
-        values = np.array(converted(initial, np.asarray(initial).dtype if wanted_dtype is None else wanted_dtype), order="C")
+        given = np.asarray(initial)
+        values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(f"the initial values cannot be taken: {error}") from None
     values = values.astype(as_dtype(values.dtype), copy=False)
