@@ -159,8 +159,9 @@ class Draft:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
             arrays[made.name] = made
-        for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft began with
-            self._note(earlier)
+        if self._noted < len(self.nodes):
+            for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft began with
+                self._note(earlier)
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
         self._inferred += len(edges)
         event = node.awaited

@@ -137,7 +137,10 @@ class KernelNode(Node):
         kernel, block = data["kernel"], data["block"]
         if not isinstance(kernel, Kernel):
             raise node_error(name, f"kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})")
-        threads = math.prod([axis for axis in block if not isinstance(axis, Parameter)])
+        threads = 1
+        for axis in block:
+            if not isinstance(axis, Parameter):
+                threads *= axis
         if threads > _MAX_THREADS:
             raise node_error(name, f"a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})")
         shared = data.get("shared_bytes", 0)
@@ -307,7 +310,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     fault, array = "", None
     if parameter.pointer:
         if isinstance(arg, Viewable):
-            given = arg if isinstance(arg, (ArrayView, Access)) else arg.as_view()
+            given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
             view = given.as_view()
             fault, array = _pointer_fault(parameter, view, given), view.root.name
         else:
