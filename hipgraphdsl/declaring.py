@@ -168,10 +168,7 @@ class Declaring:
         """
         self._draft.require_new(name, "array", self.arrays)
         values, shape, dtype = array_arguments(name, initial, shape, dtype)
-        where = f"array {name!r}"
-        return self._draft.add_array(
-            DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
-        )
+        return self._draft.add_array(DeviceArray(name, shape, dtype, values, **_where(name, device, access)))
 
     def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
@@ -180,10 +177,7 @@ class Declaring:
         `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
         """
         self._draft.require_new(name, "array", self.arrays)
-        where = f"array {name!r}"
-        return self._draft.add_array(
-            ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
-        )
+        return self._draft.add_array(ExternalArray.wrap(name, obj, **_where(name, device, access)))
 
     def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False) -> Parameter:
         """Declare a value that is bound at launch.
@@ -332,10 +326,7 @@ class Declaring:
             As for `device_array`.
         """
         self._draft.require_new(array, "array", self.arrays)
-        where = f"array {array!r}"
-        memory = AllocArray(
-            array, as_shape(shape), as_dtype(dtype), device=as_device(device, where), access=as_devices(access, where)
-        )
+        memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **_where(array, device, access))
         return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
 
     def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:
@@ -357,9 +348,7 @@ class Declaring:
 
         Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
         """
-        return self._new(
-            HostNode, name, callable_name(fn).strip("<>"), after, ignore, fn=fn, args=args, reads=reads, writes=writes
-        )
+        return self._call(HostNode, name, after, ignore, fn, args=args, reads=reads, writes=writes)
 
     def captured(
         self,
@@ -374,18 +363,7 @@ class Declaring:
         ignore: Ignore = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
-        return self._new(
-            CapturedNode,
-            name,
-            callable_name(fn).strip("<>"),
-            after,
-            ignore,
-            fn=fn,
-            args=args,
-            reads=reads,
-            writes=writes,
-            device=device,
-        )
+        return self._call(CapturedNode, name, after, ignore, fn, args=args, reads=reads, writes=writes, device=device)
 
     def eager(
         self,
@@ -415,26 +393,15 @@ class Declaring:
         device : int, optional
             That of the stream; by default the one whose memory the arrays are.
         """
-        return self._new(
-            EagerNode,
-            name,
-            callable_name(fn).strip("<>"),
-            after,
-            ignore,
-            fn=fn,
-            args=args,
-            reads=reads,
-            writes=writes,
-            device=device,
-        )
+        return self._call(EagerNode, name, after, ignore, fn, args=args, reads=reads, writes=writes, device=device)
 
     def record(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
-        return self._new(EventRecordNode, name, "record_" + getattr(event, "name", str(event)), after, ignore, event=event)
+        return self._new(EventRecordNode, name, f"record_{getattr(event, 'name', event)}", after, ignore, event=event)
 
     def wait(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
-        return self._new(EventWaitNode, name, "wait_" + getattr(event, "name", str(event)), after, ignore, event=event)
+        return self._new(EventWaitNode, name, f"wait_{getattr(event, 'name', event)}", after, ignore, event=event)
 
     def empty(self, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EmptyNode:
         """Add a node that does nothing but order others."""
@@ -463,29 +430,15 @@ class Declaring:
         self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
-        return self._new(
-            SemaphoreSignalNode,
-            name,
-            "signal_" + getattr(semaphore, "name", str(semaphore)),
-            after,
-            ignore,
-            semaphore=semaphore,
-            value=value,
-        )
+        base = f"signal_{getattr(semaphore, 'name', semaphore)}"
+        return self._new(SemaphoreSignalNode, name, base, after, ignore, semaphore=semaphore, value=value)
 
     def wait_semaphore(
         self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
-        return self._new(
-            SemaphoreWaitNode,
-            name,
-            "wait_" + getattr(semaphore, "name", str(semaphore)),
-            after,
-            ignore,
-            semaphore=semaphore,
-            value=value,
-        )
+        base = f"wait_{getattr(semaphore, 'name', semaphore)}"
+        return self._new(SemaphoreWaitNode, name, base, after, ignore, semaphore=semaphore, value=value)
 
     def memory_ops(
         self, ops: MemoryOp | Sequence[MemoryOp], *, name: str | None = None, after: After = (), ignore: Ignore = None
@@ -571,6 +524,10 @@ class Declaring:
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
+    def _call(self, kind: type[N], name: str | None, after: After, ignore: Ignore, fn: Callable[..., Any], **fields: Any) -> N:
+        """Add a node that calls a function, and by default is called like it."""
+        return self._new(kind, name, callable_name(fn).strip("<>"), after, ignore, fn=fn, **fields)
+
     def _new(self, kind: type[N], name: str | None, base: str, after: After, ignore: Ignore, **fields: Any) -> N:
         """Add a node of these fields; without a name it is called `base`, with a number behind it if that is taken."""
         draft = self._draft
@@ -581,6 +538,12 @@ class Declaring:
         node = kind(name=draft.default_name(base) if name is None else name, source=caller(), **fields)
         draft.add(node)
         return node
+
+
+def _where(array: str, device: Any, access: Any) -> dict[str, Any]:
+    """Return the device of an array's memory, and those that have access to it."""
+    what = f"array {array!r}"
+    return {"device": as_device(device, what), "access": as_devices(access, what)}
 
 
 def _root_name(obj: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
@@ -102,7 +102,7 @@ class Draft:
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
+        dtype, shape = as_dtype(dtype), as_shape(shape)
         if copy and not shape:
             raise DeclarationError(
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
@@ -139,13 +139,7 @@ class Draft:
     # -- nodes
 
     def add(self, node: Node) -> None:
-        """Add a node with its edges; nothing is changed if it is refused.
-
-        Raises
-        ------
-        DeclarationError
-            If its name is taken, or it mentions a node, an array or a parameter that the draft does not have.
-        """
+        """Add a node with its edges; nothing is changed if it is refused."""
         name, index, arrays = node.name, self.index, self.arrays
         if name in index:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
@@ -163,12 +157,11 @@ class Draft:
                 self._require_known(parameter, name)
         if made is not None:
             if arrays.get(made.name, made) is not made:
-                raise DeclarationError(
-                    f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name
-                )
+                self.require_new(made.name, "array", arrays)
             arrays[made.name] = made
         if self._noted < len(self.nodes):
-            self._catch_up()
+            for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft began with
+                self._note(earlier)
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
         self._inferred += len(edges)
         event = node.awaited
@@ -200,11 +193,6 @@ class Draft:
         self._proposed = (name, base, count)
         return name
 
-    def _catch_up(self) -> None:
-        """Take note of the nodes of the workflow that the draft began with."""
-        for node in self.nodes:
-            self._note(node)
-
     def _note(self, node: Node) -> None:
         if self._hazards is not None:
             self._hazards.record(node.name, node.accesses)
@@ -219,15 +207,13 @@ class Draft:
         if known.get(root.name) is root:
             return
         if root.name in known:
-            raise DeclarationError(
-                f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
-                node=node,
+            raise node_error(
+                node,
+                f"{what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
                 array=root.name,
             )
         names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        raise DeclarationError(
-            f"node {node!r}: graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", node=node, array=root.name
-        )
+        raise node_error(node, f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
         """Return the error that there is no such node."""
@@ -239,13 +225,7 @@ class Draft:
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 
     def names_of(self, nodes: Any) -> tuple[str, ...]:
-        """Return the names of nodes, which are given as models or by name.
-
-        Raises
-        ------
-        DeclarationError
-            If one of them is no node of the draft.
-        """
+        """Return the names of nodes of the draft, which are given as models or by name."""
         if isinstance(nodes, (str, Node)):
             nodes = (nodes,)
         elif not isinstance(nodes, Iterable):
@@ -306,13 +286,7 @@ class Draft:
         return sum(reason.startswith(_INFERRED) for reasons in self.reasons for reason in reasons)
 
     def follow_dag(self) -> None:
-        """Take over edges that were put into `dag`, or taken out of it, by hand.
-
-        Raises
-        ------
-        DeclarationError
-            If a node was put in, taken out or replaced.
-        """
+        """Take over edges that were put into `dag`, or taken out of it, by hand; nodes are refused."""
         dag, index = self._dag, self.index
         if dag is None:
             return
@@ -355,16 +329,11 @@ class Draft:
         )
 
 
-def array_arguments(
-    name: str, initial: Any, shape: Any, dtype: Any
-) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
-    """Return the initial values (None without any), shape and dtype of an array, each following from the others where it can.
+_Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 
-    Raises
-    ------
-    DeclarationError
-        If shape or dtype is missing or impossible, or does not fit the values.
-    """
+
+def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
+    """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
     try:
         return _array_arguments(name, initial, shape, dtype)
     except DeclarationError as error:
@@ -373,14 +342,11 @@ def array_arguments(
         raise DeclarationError(f"array {name!r}: {error}", array=name) from None
 
 
-def _array_arguments(
-    name: str, initial: Any, shape: Any, dtype: Any
-) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
+def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
     if isinstance(shape, (str, type, np.dtype)):
         raise DeclarationError(
-            f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
-            " values, shape, dtype, so say shape= and dtype=",
-            array=name,
+            f"a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial values, shape, dtype,"
+            " so say shape= and dtype="
         )
     if initial is None:
         if shape is None or dtype is None:
@@ -392,22 +358,20 @@ def _array_arguments(
     if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
         # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
         raise DeclarationError(
-            f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
-            f" shape={initial!r}, or give the values as a list or a NumPy array",
-            array=name,
+            f"the second argument holds initial values, and {initial!r} looks like a shape; say shape={initial!r}, or give the"
+            " values as a list or a NumPy array"
         )
     wanted_dtype = None if dtype is None else as_dtype(dtype)
     try:
         given = np.asarray(initial)
         values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
     except (TypeError, ValueError, OverflowError) as error:
-        raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
+        raise DeclarationError(f"the initial values cannot be taken: {error}") from None
     values = values.astype(as_dtype(values.dtype), copy=False)
-    wanted = values.shape if shape is None else as_shape(shape)
+    wanted = as_shape(values.shape if shape is None else shape)
     if wanted != values.shape:
         raise DeclarationError(
             f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
         )
-    as_shape(values.shape)
     values.flags.writeable = False
     return values, values.shape, values.dtype

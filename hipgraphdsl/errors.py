@@ -39,6 +39,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "node_error",
     "shown",
     "unknown_name",
 ]
@@ -63,6 +64,11 @@ class DeclarationError(HipGraphError, ValueError):
         super().__init__(message)
         self.node = node
         self.array = array
+
+
+def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationError:
+    """Return the error that a node of this name cannot be what it was to be."""
+    return DeclarationError(f"node {node!r}: {why}", node=node, array=array)
 
 
 def shown(value: object) -> str:

@@ -15,9 +15,7 @@ from .declaring import caller
 from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
 from .errors import DeclarationError, HipGraphError
-from .nodes import (
-    Node,
-)
+from .nodes import Node
 from .progress import progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
@@ -12,22 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 from pydantic import Field
 from pydantic_core import core_schema
 
-from .arrays import (
-    Access,
-    AllocArray,
-    Array,
-    ArrayView,
-    ExternalArray,
-    Parameter,
-    Region,
-    UnboundValues,
-    as_dict,
-)
+from .arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues, as_dict
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .kernels import Module, Symbol
 from .nodes import (
     AllocNode,
@@ -47,8 +37,8 @@ from .nodes import (
     SemaphoreWaitNode,
     UnboundCallback,
 )
-from .nodes.base import lazy
-from .nodes.binding import bound_array, bound_value, parameters_of
+from .nodes.base import lazy, parameters_of, views_of
+from .nodes.binding import bound_array, bound_value
 from .nodes.fields import BoundValues, Choice, Count, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
@@ -91,7 +81,7 @@ class Workflow:
     predecessors: tuple[tuple[int, ...], ...]
     reasons: tuple[tuple[str, ...], ...]
     infer: bool = True
-    ordered: tuple[tuple[str, str], ...] = field(default=())
+    ordered: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, draft: Draft) -> Workflow:
@@ -159,15 +149,7 @@ class Workflow:
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
         """The same as a networkx graph: node attribute `node`, edge attribute `reason`."""
-        import networkx as nx
-
-        dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
-        for node in self.nodes:
-            dag.add_node(node.name, node=node)
-        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
-            for source, reason in zip(sources, reasons):
-                dag.add_edge(self.nodes[source].name, node.name, reason=reason)
-        return dag
+        return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
         """Return what a file named and nobody has supplied, as (node or array, what is missing); children's included."""
@@ -466,9 +448,7 @@ class ChildGraphNode(Node):
                 bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
                 names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
-                raise DeclarationError(
-                    f"node {name!r}: child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}", node=name
-                )
+                raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
 
     @lazy
@@ -504,7 +484,7 @@ class ChildGraphNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
+        return views_of(self.bind.values())
 
     @property
     def own_accesses(self) -> tuple[Access, ...]:
@@ -530,7 +510,7 @@ class ChildGraphNode(Node):
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
-        raise DeclarationError(f"node {node!r}: workflow is a Graph or a Workflow (got {type(value).__name__})", node=node)
+        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
     return found
 
 
@@ -575,50 +555,40 @@ class ConditionalNode(Node):
         name = data["name"]
         mode = data.get("mode")
         if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
-            raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
+            raise node_error(name, f"mode is 'if', 'while' or 'switch' (got {mode!r})")
         condition = data["condition"]
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
-            raise DeclarationError(
-                f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
-                node=name,
+            raise node_error(
+                name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
             )
         if isinstance(condition.root, Array) and not condition.root.on_device:
-            raise DeclarationError(
-                f"node {name!r}: the device reads the condition; {condition.name!r} is pageable host memory",
-                node=name,
-                array=condition.root.name,
+            raise node_error(
+                name, f"the device reads the condition; {condition.name!r} is pageable host memory", array=condition.root.name
             )
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
-        most: int | None = {"if": 2, "while": 1, "switch": None}[mode]
+        most, wanted = {"if": (2, "one or two bodies"), "while": (1, "one body"), "switch": (None, "one or more bodies")}[mode]
         if not bodies or (most is not None and len(bodies) > most):
-            wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
-            raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)
+            raise node_error(name, f"mode {mode!r} takes {wanted} (got {len(bodies)})")
         bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
-        children = [
-            ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
-            for body in data["bodies"]
-        ]
+        children = _children(name, data["bodies"], bind)
         for inner in bind:
             if not any(inner in child.bind for child in children):
-                raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
+                raise node_error(name, f"no body has an array or parameter {inner!r}")
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
         every = data.get("check_every", 1)
         if mode != "while" and type(every) is int and every > 1:
-            raise DeclarationError(f"node {name!r}: check_every is for mode 'while' (got mode {mode!r})", node=name)
+            raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
         """The bodies as child graph nodes, bound."""
-        return tuple(
-            ChildGraphNode(name=self.name, workflow=body, bind={k: v for k, v in self.bind.items() if _has(body, k)})
-            for body in self.bodies
-        )
+        return _children(self.name, self.bodies, self.bind)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        found = [Access(self.condition, "read")]
+        found = list(self.own_accesses)
         for child in self.children:
             # A body may be skipped, so what it writes keeps its earlier value: an update.
             found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
@@ -634,7 +604,7 @@ class ConditionalNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
+        return views_of(self.bind.values())
 
     @property
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
@@ -664,8 +634,10 @@ def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
     return bind[name] if own is root else None
 
 
-def _has(workflow: Workflow, name: str) -> bool:
-    return name in workflow.arrays or name in workflow.parameters
+def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:
+    """Return bodies as child graph nodes, each bound by its own names."""
+    own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
+    return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))
 
 
 # -- every node

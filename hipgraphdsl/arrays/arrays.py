@@ -156,58 +156,46 @@ class ExternalArray(Array):
             dtype = as_dtype(interface["typestr"])
             shape = tuple(int(n) for n in interface["shape"])
             pointer, readonly = interface["data"]
-            if device is None:
-                device = _owner(obj)
             _require_contiguous(name, shape, interface.get("strides"), dtype.itemsize)
-            return ExternalArray(
-                name,
-                as_shape(shape),
-                dtype,
-                device=device,
-                access=access,
-                obj=obj,
-                pointer=int(pointer),
-                location="device",
-                writeable=not readonly,
-            )
-        try:
-            if isinstance(obj, np.ndarray):
-                host = obj
-            elif hasattr(obj, "__array_interface__"):
-                host = np.asarray(obj)
-            elif hasattr(obj, "__dlpack__"):
-                host = np.from_dlpack(obj)
-            else:
-                host = np.asarray(memoryview(obj))
-        except (TypeError, BufferError, RuntimeError, ValueError) as error:
-            raise DeclarationError(
-                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
-                " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
-                array=name,
-            ) from None
-        if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
-            raise DeclarationError(
-                f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
-                " x.data, or x.filled(value), which copies",
-                array=name,
-            )
+            device = _owner(obj) if device is None else device
+            pointer, writeable = int(pointer), not readonly
+            return ExternalArray(name, as_shape(shape), dtype, obj, pointer, "device", writeable, device=device, access=access)
+        host = _host_memory(name, obj)
         dtype = as_dtype(host.dtype)
         _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
         if host.dtype != dtype:
             raise DeclarationError(f"external array {name!r} has foreign byte order {host.dtype}", array=name)
-        return ExternalArray(
-            name,
-            as_shape(host.shape),
-            dtype,
-            device=device,
-            obj=host,
-            pointer=int(host.ctypes.data),
-            location="host",
-            writeable=bool(host.flags.writeable),
-        )
+        pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
+        return ExternalArray(name, as_shape(host.shape), dtype, host, pointer, "host", writeable, device=device)
 
 
 _DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
+
+
+def _host_memory(name: str, obj: Any) -> np.ndarray[Any, Any]:
+    """Return an object's host memory, shared."""
+    try:
+        if isinstance(obj, np.ndarray):
+            host = obj
+        elif hasattr(obj, "__array_interface__"):
+            host = np.asarray(obj)
+        elif hasattr(obj, "__dlpack__"):
+            host = np.from_dlpack(obj)
+        else:
+            host = np.asarray(memoryview(obj))
+    except (TypeError, BufferError, RuntimeError, ValueError) as error:
+        raise DeclarationError(
+            f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
+            " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
+            array=name,
+        ) from None
+    if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+        raise DeclarationError(
+            f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
+            " x.data, or x.filled(value), which copies",
+            array=name,
+        )
+    return host
 
 
 def _owner(obj: Any) -> int | None:

@@ -17,13 +17,7 @@ _MAX_DEVICES = 2**16
 
 
 def as_device(device: Any, what: str) -> int | None:
-    """Return the number of a device as an int; None stays None, the device that a graph is compiled for.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no number of a device.
-    """
+    """Return the number of a device as an int; None stays None, the device that a graph is compiled for."""
     if device is None:
         return None
     number = as_int(device)
@@ -35,13 +29,7 @@ def as_device(device: Any, what: str) -> int | None:
 
 
 def as_devices(devices: Any, what: str) -> tuple[int, ...]:
-    """Return numbers of devices in their order, without repeats.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no list of devices.
-    """
+    """Return numbers of devices in their order, without repeats."""
     given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
     numbers = [as_device(device, f"{what}: access") for device in given]
     if None in numbers:
@@ -50,13 +38,7 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
 
 
 def as_rank(rank: Any, what: str) -> int | Literal["all"]:
-    """Return the number of a rank as an int; ``"all"`` stays as it is.
-
-    Raises
-    ------
-    DeclarationError
-        If it is neither.
-    """
+    """Return the number of a rank as an int; ``"all"`` stays as it is."""
     if isinstance(rank, str) and rank == "all":
         return "all"
     number = as_int(rank)
@@ -99,26 +81,14 @@ def as_handle(value: Any) -> int | None:
 
 
 def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
-    """Return a mapping as a dict; None is an empty one.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no mapping.
-    """
+    """Return a mapping as a dict; None is an empty one."""
     if value is not None and not isinstance(value, Mapping):
         raise DeclarationError(f"{what} is a dict{of} (got {value!r})")
     return dict(value or {})
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of a name or type; ``"bfloat16"`` needs the package ml_dtypes.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no dtype, or one that a GPU cannot hold (objects, strings, dates, long double).
-    """
+    """Return the NumPy dtype of a name or type, if a GPU can hold it; ``"bfloat16"`` needs the package ml_dtypes."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
             import ml_dtypes
@@ -181,13 +151,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
-    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`.
-
-    Raises
-    ------
-    DeclarationError
-        If they have another shape or cannot be converted.
-    """
+    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`."""
     try:
         return np.ascontiguousarray(np.broadcast_to(converted(values, dtype), shape))
     except (TypeError, ValueError, OverflowError) as error:
@@ -199,19 +163,13 @@ def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple of positive ints.
-
-    Raises
-    ------
-    DeclarationError
-        If an extent is not an integer or is less than 1.
-    """
+    """Return a shape as a tuple of positive ints."""
     try:
         extents = tuple(shape) if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
-        result = tuple(e.__index__() for e in extents)
-    except (AttributeError, TypeError):
-        raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})") from None
-    if any(isinstance(e, (bool, np.bool_)) for e in extents):
+    except TypeError:  # an array without dimensions
+        extents = (None,)
+    result = tuple(extent for extent in map(as_int, extents) if extent is not None)
+    if len(result) < len(extents):
         raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})")
     if len(result) > _MAX_DIMS:
         raise DeclarationError(f"a shape has at most {_MAX_DIMS} dimensions (got {len(result)})")

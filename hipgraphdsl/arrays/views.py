@@ -33,13 +33,7 @@ class Viewable:
 
 
 def as_view(obj: Any, what: str = "an array") -> ArrayView:
-    """Return `obj` as a view.
-
-    Raises
-    ------
-    DeclarationError
-        If `obj` is neither an array, a view, an alloc node nor a parameter with a shape.
-    """
+    """Return an array, a view, an alloc node or a parameter with a shape as a view; DeclarationError for anything else."""
     if isinstance(obj, ArrayView):
         return obj
     if isinstance(obj, Viewable):
@@ -118,10 +112,13 @@ class Root(Sliceable):
         Which sort it is, as files and messages write it.
     device : int or None
         The device that owns the memory; None is the device that the graph is compiled for.
+    writeable : bool
+        Whether nodes may write it.
     """
 
     kind: ClassVar[str]
     device: int | None
+    writeable: bool = True
 
     @property
     def on_host(self) -> bool:
@@ -254,10 +251,7 @@ class ArrayView(Sliceable):
         selection: list[Selector] = []
         at = 0  # of the dimensions that the view has
         for selector in self.selection:
-            if type(selector) is not slice:
-                selection.append(selector)
-                continue
-            if at == len(keys):
+            if type(selector) is not slice or at == len(keys):
                 selection.append(selector)
                 continue
             wanted, extent = keys[at], shape[at]

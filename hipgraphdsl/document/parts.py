@@ -17,6 +17,7 @@ from ..kernels import ForeignModule, Module
 from ..kernels.layouts import dtype_data
 from ..nodes.base import Node, check_name
 from ..nodes.values import (
+    COUNT,
     DEFINITIONS,
     FLAG,
     MAX_VALUES,
@@ -32,6 +33,7 @@ from ..nodes.values import (
     dtype_of,
     filled,
     list_of,
+    map_of,
     memory_data,
     memory_of,
     record,
@@ -54,12 +56,8 @@ PARTS: dict[str, Any] = {
                     "name": _TEXT,
                     "source": list_of(_TEXT, description="HIP C++, a line each."),
                     "options": list_of(_TEXT),
-                    "headers": {
-                        "type": "object",
-                        "additionalProperties": _TEXT,
-                        "description": "Headers of the project's own that the source includes: path to text.",
-                    },
-                    "structs": {"type": "object", "additionalProperties": ref("dtype")},
+                    "headers": map_of(_TEXT, description="Headers of the project's own that the source includes: path to text."),
+                    "structs": map_of(ref("dtype")),
                 },
                 "source",
             ),
@@ -68,44 +66,33 @@ PARTS: dict[str, Any] = {
                     "name": _TEXT,
                     "file": _TEXT,
                     "sha256": ref("sha256"),
-                    "signatures": {"type": "object", "additionalProperties": _TEXT},
-                    "structs": {"type": "object", "additionalProperties": ref("dtype")},
+                    "signatures": map_of(_TEXT),
+                    "structs": map_of(ref("dtype")),
                 },
                 "file sha256",
             ),
         ]
     },
     "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    "array": {
-        **record(
-            {
-                "name": ref("name"),
-                "kind": {"enum": ["host", "device", "external"]},
-                "dtype": ref("dtype"),
-                "shape": SHAPE,
-                **MEMORY,
-                "pinned": FLAG,
-                "rank": {"oneOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]},
-                "location": {"enum": ["host", "device"]},
-                "writeable": FLAG,
-                "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
-                "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
-                "sha256": {
-                    **ref("sha256"),
-                    "description": "Hash of values that are supplied when it is loaded.",
-                },
-            },
-            "name kind dtype shape",
-        )
-    },
-    "parameter": record(
+    "array": record(
         {
             "name": ref("name"),
+            "kind": {"enum": ["host", "device", "external"]},
             "dtype": ref("dtype"),
             "shape": SHAPE,
-            "copy": {"type": "boolean"},
-            "default": ref("value"),
+            **MEMORY,
+            "pinned": FLAG,
+            "rank": {"oneOf": [COUNT, {"const": "all"}]},
+            "location": {"enum": ["host", "device"]},
+            "writeable": FLAG,
+            "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
+            "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
+            "sha256": {**ref("sha256"), "description": "Hash of values that are supplied when it is loaded."},
         },
+        "name kind dtype shape",
+    ),
+    "parameter": record(
+        {"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, "copy": FLAG, "default": ref("value")},
         "name dtype",
     ),
 }
@@ -124,13 +111,9 @@ def document_schema(kinds: Mapping[str, type[Node]]) -> dict[str, Any]:
     properties = {
         "hipgraphdsl": {"const": VERSION, "description": "Version of the format."},
         "name": ref("name"),
-        "modules": {"type": "object", "additionalProperties": ref("module")},
+        "modules": map_of(ref("module")),
         **body,
-        "workflows": {
-            "type": "object",
-            "additionalProperties": record({"name": ref("name"), **body}),
-            "description": "Child graphs, each once; inner ones first.",
-        },
+        "workflows": map_of(record({"name": ref("name"), **body}), description="Child graphs, each once; inner ones first."),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -156,18 +139,14 @@ def array_data(array: Array, *, values: bool = True) -> dict[str, Data]:
         out["location"] = array.location
         if not array.writeable:
             out["writeable"] = False
-    if values and isinstance(array, (HostArray, DeviceArray)) and array.initial is not None:
-        initial = array.initial
-        if isinstance(initial, UnboundValues):
-            out["sha256"] = initial.sha256
-        elif initial.size > MAX_VALUES:
-            out["sha256"] = _sha256_of(initial)
-        else:
-            numbers = _numbers(initial)
-            if numbers is None:
-                out["base64"] = base64_text(initial.tobytes())
-            else:
-                out["values"] = numbers
+    initial = getattr(array, "initial", None) if values else None
+    if isinstance(initial, UnboundValues):
+        out["sha256"] = initial.sha256
+    elif initial is not None and initial.size > MAX_VALUES:
+        out["sha256"] = _sha256_of(initial)
+    elif initial is not None:
+        numbers = _numbers(initial)
+        out |= {"base64": base64_text(initial.tobytes())} if numbers is None else {"values": numbers}
     return out
 
 
@@ -179,27 +158,14 @@ def _sha256_of(values: np.ndarray[Any, Any]) -> str:
 def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
     """Return the elements, C order, as numbers that load to the same bytes, or None where there are none."""
     kind = values.dtype.kind
-    if kind in "biu":
-        return values.reshape(-1).tolist()
-    if kind == "f" and bool(np.isfinite(values).all()):
-        if values.dtype.itemsize == 8:
-            return values.reshape(-1).tolist()
-        return [float(str(value)) for value in values.reshape(-1)]
-    return None
+    if kind not in "biuf" or not np.isfinite(values).all():
+        return None
+    short = kind == "f" and values.dtype.itemsize < 8
+    return [float(str(value)) for value in values.reshape(-1)] if short else values.reshape(-1).tolist()
 
 
 def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[str], Any]) -> Array:
-    """Return the array that data stands for.
-
-    Parameters
-    ----------
-    taken : container of str
-        Names that arrays have already.
-    prefix : str
-        What the caller's names of the array begin with.
-    supply : callable
-        Returns what the caller gives for such a name, None where nothing.
-    """
+    """Return the array that data stands for; `supply` tells what the caller gives for its name behind `prefix`, or None."""
     fields = Members(data, "an array")
     name = check_name(fields.take("name", str), "array")
     kind = fields.take("kind", str)
@@ -222,31 +188,17 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
             if writeable and not array.writeable:
                 raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
     elif kind in ("host", "device"):
-        own = {}
         if kind == "host":
-            own = {
-                "pinned": fields.take("pinned", bool, default=True),
-                "rank": _rank_of(fields.take("rank", int, str, default=0)),
-            }
+            where["pinned"] = fields.take("pinned", bool, default=True)
+            where["rank"] = as_rank(fields.take("rank", int, str, default=0), "host array")
         initial = _initial(fields, name, shape, dtype)
         if supplied is not None:
             initial = _supplied(name, supplied, initial, shape, dtype)
-        array = (
-            HostArray(name, shape, dtype, initial=initial, **own, **where)
-            if kind == "host"
-            else DeviceArray(name, shape, dtype, initial, **where)
-        )
+        array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
     else:
         raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
     fields.done(f"{kind} array {name!r}")
     return array
-
-
-def _rank_of(data: Data) -> Any:
-    try:
-        return as_rank(data, "host array")
-    except DeclarationError as error:
-        raise Fault(str(error), "rank") from None
 
 
 def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -259,17 +211,17 @@ def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype
     if given == ["sha256"]:
         digest = fields.take("sha256", str)
         if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})", "sha256")
+            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})")
         return UnboundValues(digest)
     if given == ["values"]:
         values = fields.take("values", list)
         if len(values) != size:
-            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}", "values")
+            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}")
         found = filled(values, shape, dtype)
     else:
         data = bytes_of(fields.take("base64", str))
         if len(data) != size * dtype.itemsize:
-            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}", "base64")
+            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
         found = np.frombuffer(data, dtype).reshape(shape).copy()
     found.flags.writeable = False
     return found
@@ -344,27 +296,25 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
     if not key or ":" in key or len(key) > 200 or not key.isprintable():
         raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = Members(data, "a module")
-    spec: dict[str, Any] = {"name": fields.take("name", str, default=key)}
-    if not spec["name"].isprintable() or len(spec["name"]) > 1000:
-        raise Fault("a module's name has at most 1000 printable characters", "name")
+    name = fields.take("name", str, default=key)
+    if not name.isprintable() or len(name) > 1000:
+        raise Fault("a module's name has at most 1000 printable characters")
     structs = fields.take("structs", dict, default={})
-    layouts = {name: dtype_of(value) for name, value in structs.items()}
+    layouts = {struct: dtype_of(value) for struct, value in structs.items()}
     if "source" in fields.data:
         source = fields.take("source", list, str)
         lines = source if isinstance(source, list) else [source]
         options = fields.take("options", list, default=[])
         headers = fields.take("headers", dict, default={})
         if not all(type(line) is str for line in (*lines, *options)):
-            raise Fault("'source' and 'options' are lists of text", "source")
+            raise Fault("'source' and 'options' are lists of text")
         if not all(type(text) is str for text in headers.values()):
-            raise Fault("'headers' is an object of texts", "headers")
+            raise Fault("'headers' is an object of texts")
         fields.done("a module")
-        return Module.stored("\n".join(lines), spec["name"], options, layouts, headers, budget)
-    spec["file"], spec["sha256"] = fields.take("file", str), fields.take("sha256", str)
+        return Module.stored("\n".join(lines), name, options, layouts, headers, budget)
+    file, digest = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
     if not all(type(text) is str for text in signatures.values()):
-        raise Fault("'signatures' is an object of parameter lists", "signatures")
-    spec["signatures"] = signatures
-    spec["structs"] = structs
+        raise Fault("'signatures' is an object of parameter lists")
     fields.done("a module")
-    return Module.from_dict(spec)
+    return Module.from_dict({"name": name, "file": file, "sha256": digest, "signatures": signatures, "structs": structs})

@@ -65,13 +65,7 @@ class Loader(Generic[W]):
                 raise DeclarationError(f"callbacks[{name!r}] is a callable (got {shown(fn)})")
 
     def text(self, text: Any) -> W:
-        """Return the workflow that a text describes; nothing is run, compiled or imported.
-
-        Raises
-        ------
-        DeclarationError
-            If it is no workflow, of a newer version, truncated or beyond the limits; line and field are named.
-        """
+        """Return the workflow that a text describes; errors name line and field. Nothing is run, compiled or imported."""
         if not isinstance(text, str):
             raise DeclarationError(f"a workflow file is text (got {type(text).__name__})")
         text = text.removeprefix("\ufeff")
@@ -102,12 +96,12 @@ class Loader(Generic[W]):
             )
         del root.scalars["hipgraphdsl"]
         budget = Budget()  # of all modules together, so that many small ones cost no more than one
-        for key, item in root.maps.get("modules", {}).items():
-            with _Where(item):
+        for key, item in root.modules.items():
+            with item:
                 self.modules[key] = module_of(item.value, key, budget)
         self.declared = root.children
         for key, section in root.children.items():
-            with _Where(section.item):
+            with section.item:
                 check_name(key, "workflow")
             self.children[key] = self.make(_Section(self, section, key, f"{key}/").draft())
         workflow = self.make(_Section(self, root, "", "").draft())
@@ -142,24 +136,6 @@ class Loader(Generic[W]):
         return found
 
 
-class _Where:
-    """Adds the place of an element to what is raised inside."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Fault):
-            self.item.refuse(str(error))
-        if isinstance(error, DeclarationError):
-            self.item.refuse(str(error), node=error.node, array=error.array)
-        if isinstance(error, RecursionError):
-            self.item.refuse("it is nested too deeply")
-
-
 def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
     """Yield the elements of a list and let go of each: the text's data and the workflow need not exist beside each other."""
     items = lists.pop(key, [])
@@ -185,23 +161,23 @@ class _Section(Names):
             infer.refuse(f"'infer' is true or false (got {shown(infer.value)})")
         for unknown, item in scalars.items():
             item.refuse(f"a workflow has no field {unknown[:60]!r}")
-        with _Where(name or section.item):
+        with name or section.item:
             self.made = Draft(name.value if name else key, infer.value if infer else True)
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
 
     def draft(self) -> Draft:
         """Return what the section declares."""
         for item in _taken(self.lists, "arrays"):
-            with _Where(item):
+            with item:
                 self.made.add_array(array_of(item.value, self.arrays, self.prefix, self.loader.array))
         for item in _taken(self.lists, "parameters"):
-            with _Where(item):
+            with item:
                 self.made.add_parameter(*parameter_of(item.value, self))
         for item in _taken(self.lists, "nodes"):
-            with _Where(item):
+            with item:
                 self._node(item)
         for item in _taken(self.lists, "order"):
-            with _Where(item):
+            with item:
                 pair = item.value
                 if not (isinstance(pair, list) and len(pair) == 2 and all(type(name) is str for name in pair)):
                     raise Fault(f"an edge is [earlier node, later node] (got {shown(pair)})")
@@ -212,7 +188,7 @@ class _Section(Names):
         members = Members(item.value, "a node")
         kind = members.take("kind", str)
         if kind not in self.loader.kinds:
-            raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}", "kind")
+            raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}")
         self._count(1)
         self.made.add(self.loader.kinds[kind].from_data(members, self, ("<workflow file>", item.line)))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from json import encoder
 from typing import Any, NoReturn
 
@@ -22,16 +23,14 @@ _MAX_CHILDREN = 10_000  # distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
 
 
+@dataclass(slots=True)
 class Item:
-    """One element of a document with its place; of a list, also its index."""
+    """One element of a document with its place; of a list, also its index. What is raised inside ``with item:`` is given it."""
 
-    __slots__ = ("index", "line", "place", "value")
-
-    def __init__(self, value: Data, place: str, line: int = 0, index: int | None = None) -> None:
-        self.value = value
-        self.place = place
-        self.line = line
-        self.index = index
+    value: Data
+    place: str
+    line: int = 0
+    index: int | None = None
 
     def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
         """Raise DeclarationError with the place."""
@@ -42,6 +41,17 @@ class Item:
         where = f"line {self.line}, {where}" if self.line else where
         raise DeclarationError(f"workflow file, {where}: {message}", node=node, array=array)
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Fault):
+            self.refuse(str(error))
+        if isinstance(error, DeclarationError):
+            self.refuse(str(error), node=error.node, array=error.array)
+        if isinstance(error, RecursionError):
+            self.refuse("it is nested too deeply")
+
 
 class Section:
     """One workflow of a document: elements by section."""
@@ -50,7 +60,7 @@ class Section:
         self.item = Item(None, place, line)
         self.scalars: dict[str, Item] = {}
         self.lists: dict[str, list[Item]] = {}
-        self.maps: dict[str, dict[str, Item]] = {}
+        self.modules: dict[str, Item] = {}
         self.children: dict[str, Section] = {}
 
 
@@ -134,6 +144,11 @@ class Reader:
         column = at - self.text.rfind("\n", 0, at)
         raise DeclarationError(f"workflow file, line {line}, column {column}: {message}")
 
+    @property
+    def next(self) -> str:
+        """What stands here, for a message."""
+        return self.text[self.at : self.at + 20]
+
     def peek(self) -> str:
         """Skip white space and return the next character; empty at the end."""
         found = _SPACE.match(self.text, self.at)
@@ -144,12 +159,11 @@ class Reader:
     def expect(self, character: str, what: str) -> None:
         """Read a character, or refuse."""
         if self.peek() != character:
-            self.refuse(f"{what} begins with {character!r} (got {self.text[self.at : self.at + 20]!r})")
+            self.refuse(f"{what} begins with {character!r} (got {self.next!r})")
         self.at += 1
 
     def value(self) -> Data:
-        """Read one value of any kind."""
-        self.peek()
+        """Read one value of any kind, which begins here."""
         try:
             value, self.at = _decoder.raw_decode(self.text, self.at)
         except json.JSONDecodeError as error:
@@ -162,16 +176,31 @@ class Reader:
             self.refuse(str(error))
         return value
 
+    def item(self, place: str, index: int | None = None) -> Item:
+        """Read one value of any kind, with its place."""
+        self.peek()
+        line = self.line
+        return Item(self.value(), place, line, index)
+
+    def entries(self, opening: str, closing: str, what: str) -> Iterator[None]:
+        """Yield before each entry of an object or a list; the caller reads it."""
+        self.expect(opening, what)
+        end = self.peek()
+        if end == closing:
+            self.at += 1
+        while end != closing:
+            yield
+            end = self.peek()
+            if end not in (",", closing):
+                self.refuse(f"',' or {closing!r} is expected in {what} (got {self.next!r})")
+            self.at += 1
+
     def members(self, what: str) -> Iterator[str]:
         """Yield the keys of an object; the caller reads the value of each."""
-        self.expect("{", what)
         seen: set[str] = set()
-        if self.peek() == "}":
-            self.at += 1
-            return
-        while True:
+        for _ in self.entries("{", "}", what):
             if self.peek() != '"':
-                self.refuse(f"{what} holds names in quotes (got {self.text[self.at : self.at + 20]!r})")
+                self.refuse(f"{what} holds names in quotes (got {self.next!r})")
             key = self.value()
             if key in seen:
                 self.refuse(f"key {key[:60]!r} stands twice in {what}")
@@ -180,35 +209,12 @@ class Reader:
                 self.refuse(f"':' is expected after {key[:60]!r}")
             self.at += 1
             yield key
-            end = self.peek()
-            if end not in (",", "}"):
-                self.refuse(f"',' or '}}' is expected in {what} (got {self.text[self.at : self.at + 20]!r})")
-            self.at += 1
-            if end == "}":
-                return
-
-    def elements(self, what: str) -> Iterator[int]:
-        """Yield the indices of an array; the caller reads each element."""
-        self.expect("[", what)
-        if self.peek() == "]":
-            self.at += 1
-            return
-        index = 0
-        while True:
-            yield index
-            index += 1
-            end = self.peek()
-            if end not in (",", "]"):
-                self.refuse(f"',' or ']' is expected in {what} (got {self.text[self.at : self.at + 20]!r})")
-            self.at += 1
-            if end == "]":
-                return
 
     def document(self) -> Section:
         """Read the whole text."""
         section = self.section("the file", "", "document")
         if self.peek():
-            self.refuse(f"something follows the end of the workflow ({self.text[self.at : self.at + 20]!r})")
+            self.refuse(f"something follows the end of the workflow ({self.next!r})")
         return section
 
     def section(self, place: str, prefix: str, what: str) -> Section:
@@ -220,12 +226,11 @@ class Reader:
             if key in _LISTS:
                 found = section.lists[key] = []
                 place = f"{prefix}{key}"
-                for index in self.elements(place):
+                for index, _ in enumerate(self.entries("[", "]", place)):
                     # Judged here, so that a million of what is no element is never kept.
                     if self.peek() != ("[" if key == "order" else "{"):
-                        self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.text[self.at : self.at + 20]!r})")
-                    line = self.line
-                    item = Item(self.value(), place, line, index)
+                        self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.next!r})")
+                    item = self.item(place, index)
                     if not item.value:
                         item.refuse(f"{_LISTS[key]} (got an empty one)")
                     found.append(item)
@@ -236,11 +241,8 @@ class Reader:
             elif key == "modules":
                 if prefix:
                     self.refuse("modules stand at the top of the file")
-                modules = section.maps[key] = {}
                 for name in self.members("modules"):
-                    self.peek()
-                    line = self.line
-                    item = modules[name] = Item(self.value(), f"modules[{name[:60]!r}]", line)
+                    item = section.modules[name] = self.item(f"modules[{name[:60]!r}]")
                     if not isinstance(item.value, dict) or not item.value:
                         item.refuse("a module is an object {...} with its source or its file")
             elif key == "workflows" and not prefix:
@@ -250,10 +252,9 @@ class Reader:
                     where = f"workflows[{name[:60]!r}]"
                     section.children[name] = self.section(where, f"{where}.", where)
             else:
-                line = self.line
                 if len(section.scalars) == _MAX_FIELDS:
                     self.refuse(f"a workflow has no {_MAX_FIELDS} fields")
-                section.scalars[key] = Item(self.value(), f"{prefix}{key[:60]}", line)
+                section.scalars[key] = self.item(f"{prefix}{key[:60]}")
         return section
 
 
@@ -291,12 +292,8 @@ def guard(text: str) -> None:
 
 
 def written(data: Mapping[str, Data]) -> str:
-    """Return a document as JSON, one array, parameter or node a line."""
-    data = dict(data)
-    out = ["{", f' "hipgraphdsl": {data.pop("hipgraphdsl")},']
-    _write(data, 1, out)
-    out.append("}\n")
-    return "\n".join(out)
+    """Return a document as JSON, one array, parameter, node and line of source a line."""
+    return f"{_block('{}', _members(data, ' '), '')}\n"
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -313,44 +310,29 @@ def _line(value: Data) -> str:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _write(data: Mapping[str, Data], depth: int, out: list[str]) -> None:
-    """Append the members of one workflow, a line for each array, parameter, node and line of source."""
-    pad = " " * depth
-    members = list(data.items())
-    for at, (key, value) in enumerate(members):
-        comma = "," if at + 1 < len(members) else ""
-        if key in ("arrays", "parameters", "nodes", "order") and value:
-            out.append(f"{pad}{_text(key)}: [")
-            lines = [f"{pad} {_line(item)}," for item in value]
-            lines[-1] = lines[-1][:-1]
-            out += lines
-            out.append(f"{pad}]{comma}")
+def _members(data: Mapping[str, Data], pad: str) -> Iterator[str]:
+    """Yield the members of one workflow, to be indented by `pad`."""
+    inner = f"{pad} "
+    for key, value in data.items():
+        if key in _LISTS and value:
+            text = _block("[]", map(_line, value), pad)
         elif key == "modules" and value:
-            out.append(f"{pad}{_text(key)}: {{")
-            _write_modules(value, depth + 1, out)
-            out.append(f"{pad}}}{comma}")
+            text = _block("{}", (f"{_line(name)}: {_module(module, inner)}" for name, module in value.items()), pad)
         elif key == "workflows":
-            out.append(f"{pad}{_text(key)}: {{")
-            children = list(value.items())
-            for n, (name, child) in enumerate(children):
-                out.append(f"{pad} {_line(name)}: {{")
-                _write(child, depth + 2, out)
-                out.append(f"{pad} }}{',' if n + 1 < len(children) else ''}")
-            out.append(f"{pad}}}{comma}")
+            children = ((name, _block("{}", _members(child, f"{inner} "), inner)) for name, child in value.items())
+            text = _block("{}", (f"{_line(name)}: {child}" for name, child in children), pad)
         else:
-            out.append(f"{pad}{_text(key)}: {_line(value)}{comma}")
+            text = _line(value)
+        yield f"{_text(key)}: {text}"
 
 
-def _write_modules(modules: Mapping[str, Data], depth: int, out: list[str]) -> None:
-    pad = " " * depth
-    for at, (name, module) in enumerate(modules.items()):
-        comma = "," if at + 1 < len(modules) else ""
-        head = [f"{_text(key)}: {_line(value)}" for key, value in module.items() if key != "source"]
-        if "source" in module:
-            out.append(f'{pad}{_line(name)}: {{{"".join(part + ", " for part in head)}"source": [')
-            lines = [f"{pad} {_line(line)}," for line in module["source"]]
-            lines[-1] = lines[-1][:-1]
-            out += lines
-            out.append(f"{pad}]}}{comma}")
-        else:
-            out.append(f"{pad}{_line(name)}: {{{', '.join(head)}}}{comma}")
+def _module(module: Mapping[str, Data], pad: str) -> str:
+    members = [f"{_text(key)}: {_line(value)}" for key, value in module.items() if key != "source"]
+    if "source" in module:
+        members.append(f'"source": {_block("[]", map(_line, module["source"]), pad)}')
+    return f"{{{', '.join(members)}}}"
+
+
+def _block(brackets: str, lines: Iterable[str], pad: str) -> str:
+    """Return what stands between brackets, each part on a line of its own."""
+    return f"{brackets[0]}\n{pad} " + f",\n{pad} ".join(lines) + f"\n{pad}{brackets[1]}"

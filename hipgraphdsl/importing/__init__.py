@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +108,10 @@ def _known(arrays: Arrays) -> Known:
     return found
 
 
+class _Unsayable(Exception):
+    """No model says what a raw node does; caught where its number is known."""
+
+
 class _Builder:
     """Turns the raw nodes of one graph into models."""
 
@@ -126,24 +130,24 @@ class _Builder:
         self.known = known
         self.runtime = runtime
         self.source = source
-        self.outer = outer
         self.draft = Draft(name, infer=False)
         self._own = {node.params[0] for node in raw.nodes if node.type is NodeType.MEM_ALLOC}
         self._stand_ins: dict[AllocArray, DeviceArray] = {}
         """Memory of an enclosing graph that this one uses, and what stands for it here."""
-        if outer is None:
-            self._events: dict[int, Event] = dict(known.events)
-            self._semaphores: dict[int, Semaphore] = {}
-            self._modules: dict[int, ForeignModule] = {}
-        else:
-            self._events, self._semaphores, self._modules = outer._events, outer._semaphores, outer._modules
+        self._events: dict[int, Event] = dict(known.events) if outer is None else outer._events
+        self._semaphores: dict[int, Semaphore] = {} if outer is None else outer._semaphores
+        self._modules: dict[int, ForeignModule] = {} if outer is None else outer._modules
 
     def build(self) -> Workflow:
         ends: list[tuple[str, ...]] = []  # for each raw node the models that finish it
         for index, raw in enumerate(self.raw.nodes):
             after = tuple(dict.fromkeys(end for source in raw.before for end in ends[source]))
             made: list[str] = []
-            for kind, base, fields in self._models(raw, index):
+            try:
+                models = self._models(raw, index)
+            except _Unsayable as why:
+                raise DeclarationError(f"graph {self.draft.name!r}: node {index} ({raw.type.name.lower()}) {why}") from None
+            for kind, base, fields in models:
                 name = self.draft.default_name(plain(base))
                 node = kind(name=name, after=after, source=self.source, **fields)
                 self.draft.declare_used(node)
@@ -152,9 +156,6 @@ class _Builder:
             ends.append(tuple(made))
         return Workflow.of(self.draft)
 
-    def _refuse(self, index: int, raw: RawNode, why: str) -> NoReturn:
-        raise DeclarationError(f"graph {self.draft.name!r}: node {index} ({raw.type.name.lower()}) {why}")
-
     def _models(self, raw: RawNode, index: int) -> list[tuple[type[Node], str, dict[str, Any]]]:
         """Return class, base of the name, and fields of what a raw node becomes; several semaphores become several nodes."""
         params = raw.params
@@ -162,10 +163,10 @@ class _Builder:
             case NodeType.KERNEL:
                 return [self._kernel(params)]
             case NodeType.MEMCPY:
-                dst, src = self._copy(params, index, raw)
+                dst, src = self._copy(params)
                 return [(MemcpyNode, f"memcpy_{dst.root.name}", {"dst": dst, "src": src})]
             case NodeType.MEMSET:
-                view, value = self._fill(params, index, raw)
+                view, value = self._fill(params)
                 return [(MemsetNode, f"memset_{view.root.name}", {"dst": view, "value": value})]
             case NodeType.HOST:
                 label = self.known.calls.get(params.user_data, "") if params.user_data else ""
@@ -179,30 +180,25 @@ class _Builder:
             case NodeType.EVENT_RECORD:
                 event = self._event(params)
                 return [(EventRecordNode, f"record_{event.name}", {"event": event})]
-            case NodeType.EXT_SEMAPHORE_SIGNAL:
-                return [
-                    (SemaphoreSignalNode, f"signal_{s.name}", {"semaphore": s, "value": value})
-                    for s, value in ((self._semaphore(handle), value) for handle, value in params)
-                ]
-            case NodeType.EXT_SEMAPHORE_WAIT:
-                return [
-                    (SemaphoreWaitNode, f"wait_{s.name}", {"semaphore": s, "value": value})
-                    for s, value in ((self._semaphore(handle), value) for handle, value in params)
-                ]
+            case NodeType.EXT_SEMAPHORE_SIGNAL | NodeType.EXT_SEMAPHORE_WAIT:
+                signals = raw.type is NodeType.EXT_SEMAPHORE_SIGNAL
+                kind, verb = (SemaphoreSignalNode, "signal") if signals else (SemaphoreWaitNode, "wait")
+                found = [(self._semaphore(handle), value) for handle, value in params]
+                return [(kind, f"{verb}_{s.name}", {"semaphore": s, "value": value}) for s, value in found]
             case NodeType.MEM_ALLOC:
                 array = self.memory.allocs[params[0]]
                 return [(AllocNode, f"alloc_{array.name}", {"array": array})]
             case NodeType.MEM_FREE:
                 if params not in self._own:
-                    self._refuse(index, raw, f"frees memory at {params:#x} that another graph allocates; read both as one")
+                    raise _Unsayable(f"frees memory at {params:#x} that another graph allocates; read both as one")
                 array = self.memory.allocs[params]
                 return [(FreeNode, f"free_{array.name}", {"array": array})]
             case NodeType.BATCH_MEM_OP:
-                return [(MemoryOpsNode, "memory_ops", {"ops": tuple(self._memory_op(op, index, raw) for op in params)})]
+                return [(MemoryOpsNode, "memory_ops", {"ops": tuple(self._memory_op(op) for op in params)})]
             case NodeType.EMPTY:
                 return [(EmptyNode, "empty", {})]
             case _:
-                return self._refuse(index, raw, "is of a type that no kind of node stands for")
+                raise _Unsayable("is of a type that no kind of node stands for")
 
     # -- arrays --
 
@@ -216,7 +212,7 @@ class _Builder:
             stand_in = self._stand_ins[root] = DeviceArray(root.name, root.shape, root.dtype, device=root.device)
         return ArrayView(stand_in, view.selection)
 
-    def _copy(self, copy: Copy3D, index: int, raw: RawNode) -> tuple[ArrayView, ArrayView]:
+    def _copy(self, copy: Copy3D) -> tuple[ArrayView, ArrayView]:
         to, origin = sides(copy)
         if _contiguous(to) and _contiguous(origin):
             to, origin = (Span(span.pointer, span.stop - span.pointer) for span in (to, origin))
@@ -231,30 +227,26 @@ class _Builder:
             if alike and copy_geometry(one, other) is not None:
                 return self._rooted(one), self._rooted(other)
         box = f"{copy.width_bytes} x {copy.height} x {copy.depth}"
-        return self._refuse(index, raw, f"copies {box} bytes in a way that no view can say")
+        raise _Unsayable(f"copies {box} bytes in a way that no view can say")
 
-    def _fill(self, fill: Fill2D, index: int, raw: RawNode) -> tuple[ArrayView, Any]:
+    def _fill(self, fill: Fill2D) -> tuple[ArrayView, Any]:
         span, size = filled(fill), fill.element_size
         if _contiguous(span):
             span = Span(span.pointer, span.stop - span.pointer)
         pattern = (fill.value & (256**size - 1)).to_bytes(size, "little")
-        view = self.memory.view(span)
-        known = () if view is None else (view,)
-        for found in (*known, self.memory.alias(span, np.dtype(f"u{size}"))):
-            if found is None:
-                continue
-            value = _value_of(pattern, found.dtype)
-            if value is not None:
-                return self._rooted(found), value
-        return self._refuse(index, raw, f"fills {fill.width} x {fill.height} elements in a way that no view can say")
+        for view in (self.memory.view(span), self.memory.alias(span, np.dtype(f"u{size}"))):
+            value = None if view is None else _value_of(pattern, view.dtype)
+            if view is not None and value is not None:
+                return self._rooted(view), value
+        raise _Unsayable(f"fills {fill.width} x {fill.height} elements in a way that no view can say")
 
-    def _memory_op(self, op: MemOp, index: int, raw: RawNode) -> MemoryOp:
+    def _memory_op(self, op: MemOp) -> MemoryOp:
         span = Span(op.address, op.size)
         view = self.memory.view(span)
         if view is None or view.dtype.kind not in "iu" or view.dtype.itemsize != op.size:
             view = self.memory.alias(span, np.dtype(f"u{op.size}"))
         if view is None:
-            self._refuse(index, raw, f"reaches memory at {op.address:#x} in a way that no view can say")
+            raise _Unsayable(f"reaches memory at {op.address:#x} in a way that no view can say")
         return MemoryOp("write" if op.op == "write" else "wait", self._rooted(view), op.value, op.condition)  # type: ignore[arg-type]
 
     # -- kernels --
@@ -319,16 +311,10 @@ class _Builder:
     # -- the rest --
 
     def _event(self, handle: int) -> Event:
-        event = self._events.get(handle)
-        if event is None:
-            event = self._events[handle] = Event(f"event_{len(self._events) + 1}", handle=handle)
-        return event
+        return self._events.setdefault(handle, Event(f"event_{len(self._events) + 1}", handle=handle))
 
     def _semaphore(self, handle: int) -> Semaphore:
-        found = self._semaphores.get(handle)
-        if found is None:
-            found = self._semaphores[handle] = Semaphore(f"semaphore_{len(self._semaphores) + 1}", handle)
-        return found
+        return self._semaphores.setdefault(handle, Semaphore(f"semaphore_{len(self._semaphores) + 1}", handle))
 
     def _child(self, raw: RawGraph, index: int) -> tuple[type[Node], str, dict[str, Any]]:
         inner = _Builder(raw, self.memory, self.known, self.runtime, f"{self.draft.name}.{index}", self.source, self)
@@ -349,9 +335,7 @@ def _value_of(pattern: bytes, dtype: np.dtype[Any]) -> Any:
         if not pattern:
             return None
     data = pattern * (itemsize // len(pattern))
-    value = np.frombuffer(data, dtype)[0]
-    if not isinstance(value, np.void) and dtype.kind in "biufc":
-        value = value.item()
+    value = _number(data, dtype)
     try:
         return value if element_bytes(value, dtype, "") == data else None
     except DeclarationError:
@@ -363,5 +347,10 @@ def _decoded(parameter: KernelParameter, data: bytes) -> Any:
     assert dtype is not None
     if parameter.lanes > 1:
         return tuple(np.frombuffer(data, dtype)[: parameter.lanes].tolist())
+    return _number(data, dtype)
+
+
+def _number(data: bytes, dtype: np.dtype[Any]) -> Any:
+    """Return the first element, as a Python number where it is one."""
     value = np.frombuffer(data, dtype)[0]
-    return value if isinstance(value, np.void) or dtype.kind not in "biufc" else value.item()
+    return value.item() if dtype.kind in "biufc" else value

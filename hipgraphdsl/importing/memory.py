@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -120,7 +120,7 @@ class Memory:
         for name, array in known.arrays.items():
             if isinstance(array, ExternalArray):
                 name = self.unused(plain(name))
-                self._places.append((array.pointer, array if array.name == name else _renamed(array, name)))
+                self._places.append((array.pointer, array if array.name == name else replace(array, name=name)))
         nodes = list(raw.everywhere())
         self.allocs = self._find_allocs(nodes, known)
         self._places = [*((pointer, array) for pointer, array in self.allocs.items()), *self._places]
@@ -158,15 +158,15 @@ class Memory:
         """Make an array of each piece of memory that nodes name and nobody has declared."""
         unknown: list[tuple[int, int, bool]] = []
         first: dict[int, int] = {}
-        ranges: dict[int, bool] = {}
+        ranges: set[int] = set()
         for node in nodes:
-            for pointer, stop, on_host in _pointers(node, self._runtime):
+            for pointer, stop, on_host in _pointers(node):
                 if self.at(pointer) is not None:
                     continue
                 found = self._runtime.mem_get_address_range(pointer)
                 if found is not None:
                     if found.pointer not in ranges:
-                        ranges[found.pointer] = True
+                        ranges.add(found.pointer)
                         self._declare(found.pointer, found.nbytes, found.on_host)
                 elif stop:
                     first.setdefault(pointer, len(unknown))
@@ -221,17 +221,9 @@ class Memory:
         key = (span.pointer, shape, dtype)
         array = self._aliases.get(key)
         if array is None:
-            array = self._aliases[key] = ExternalArray(
-                self.unused(f"{root.name}_{dtype.name}"),
-                shape,
-                dtype,
-                device=root.device,
-                obj=root.obj,
-                pointer=span.pointer,
-                location=root.location,
-                writeable=root.writeable,
-                lock=False,
-            )
+            name = self.unused(f"{root.name}_{dtype.name}")
+            array = replace(root, name=name, shape=shape, dtype=dtype, access=(), pointer=span.pointer, lock=False)
+            self._aliases[key] = array
         return _view_of(array, span.pointer, span)
 
     def rest(self, pointer: int, dtype: np.dtype[Any] | None = None) -> ArrayView | None:
@@ -246,20 +238,6 @@ class Memory:
             wanted = dtype or BYTE
             return self.alias(Span(pointer, nbytes - nbytes % wanted.itemsize), wanted) if nbytes >= wanted.itemsize else None
         return view
-
-
-def _renamed(array: ExternalArray, name: str) -> ExternalArray:
-    return ExternalArray(
-        name,
-        array.shape,
-        array.dtype,
-        device=array.device,
-        obj=array.obj,
-        pointer=array.pointer,
-        location=array.location,
-        writeable=array.writeable,
-        lock=array.lock,
-    )
 
 
 def plain(name: str) -> str:
@@ -281,7 +259,7 @@ def _touched(node: RawNode) -> Iterator[tuple[Span, int]]:
                 yield Span(op.address, op.size), op.size
 
 
-def _pointers(node: RawNode, runtime: Runtime) -> Iterator[tuple[int, int, bool]]:
+def _pointers(node: RawNode) -> Iterator[tuple[int, int, bool]]:
     """Yield (pointer, stop, on host) of all memory that a node names; stop is 0 where only a value may be a pointer."""
     if isinstance(node.params, Copy3D):
         kind = node.params.kind

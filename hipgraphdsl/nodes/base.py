@@ -7,13 +7,13 @@ import json
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
 from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
@@ -35,13 +35,9 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
         self._name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    @overload
-    def __get__(self, node: None, owner: type[Any]) -> lazy[T]: ...
-    @overload
-    def __get__(self, node: object, owner: type[Any]) -> T: ...
-    def __get__(self, node: Any, owner: type[Any]) -> Any:
+    def __get__(self, node: Any, owner: type[Any]) -> T:
         if node is None:
-            return self
+            return self  # type: ignore[return-value]  # of the class
         value = node.__dict__[self._name] = self._compute(node)
         return value
 
@@ -334,9 +330,7 @@ class Node(BaseModel):
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other fields, checked as a new node is."""
-        data = {name: getattr(self, name) for name in type(self).model_fields}
-        data.update(fields)
-        return type(self)(**data)
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | fields)
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
@@ -397,18 +391,7 @@ def _names_of(context: Any) -> Names:
 
 
 def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
-    """Return a field's value with the arrays and parameters of the same names in another graph.
-
-    Parameters
-    ----------
-    arrays, parameters : mapping
-        What takes their places, by name: arrays or views of such, parameters or values.
-
-    Raises
-    ------
-    DeclarationError
-        If that has none of the same shape and dtype.
-    """
+    """Return a field's value with what takes the places of its arrays and parameters, by name; DeclarationError if none fits."""
     if isinstance(value, ArrayView):
         root = translated(value.root, arrays, parameters, node)
         if isinstance(root, ArrayView):
@@ -423,9 +406,9 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         if found is not None and isinstance(value, Parameter) and not isinstance(found, (Parameter, ArrayView)):
             return found  # a value in its place
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
-            raise DeclarationError(
-                f"node {node!r}: there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
-                node=node,
+            raise node_error(
+                node,
+                f"there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
                 array=value.name,
             )
         return found
@@ -439,13 +422,7 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
 
 
 def check_name(name: Any, what: str) -> str:
-    """Return `name` if it can name something.
-
-    Raises
-    ------
-    DeclarationError
-        If it is no string, empty, too long or holds characters that a file or a drawing cannot show.
-    """
+    """Return `name` if it can name something: as text that a file and a drawing can show; DeclarationError otherwise."""
     if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
         return name
     if not isinstance(name, str):
@@ -469,18 +446,12 @@ def as_accesses(reads: Any, writes: Any, args: tuple[Any, ...], node: str) -> tu
     Without `reads` and `writes`, it updates every array in `args`; a view in both lists is updated.
     """
     if reads is None and writes is None:
-        found = []
-        for arg in args:
-            if isinstance(arg, Access):
-                found.append(arg)
-            elif isinstance(arg, ArrayView):
-                found.append(Access(arg, "update"))
-        return tuple(found)
+        touched = (arg for arg in args if isinstance(arg, (Access, ArrayView)))
+        return tuple(arg if isinstance(arg, Access) else Access(arg, "update") for arg in touched)
     read = [as_view(v, f"node {node!r}: an array in reads=") for v in _listed(reads, "reads", node)]
     written = [as_view(v, f"node {node!r}: an array in writes=") for v in _listed(writes, "writes", node)]
-    result = [Access(v, "update" if v in written else "read") for v in read]
-    result += [Access(v, "write") for v in written if v not in read]
-    return tuple(result)
+    only_written = (Access(v, "write") for v in written if v not in read)
+    return (*(Access(v, "update" if v in written else "read") for v in read), *only_written)
 
 
 def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
@@ -488,7 +459,26 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
         return ()
     if isinstance(value, (list, tuple)):
         return tuple(value)
-    raise DeclarationError(f"node {node!r}: {field} is a list of arrays (got {value!r}); write {field}=[...]", node=node)
+    raise node_error(node, f"{field} is a list of arrays (got {value!r}); write {field}=[...]")
+
+
+def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
+    """Return the parameters among values, and those that views and accesses among them are of, without repeats."""
+    found: dict[Parameter, None] = {}
+    for value in values:
+        kind = type(value)
+        if kind is int or kind is float:
+            continue
+        root = value.root if kind is ArrayView else value.view.root if kind is Access else value
+        if isinstance(root, Parameter):
+            found[root] = None
+    return tuple(found)
+
+
+def views_of(values: Iterable[Any]) -> tuple[ArrayView, ...]:
+    """Return the views among values, and those of accesses among them."""
+    kinds = (ArrayView, Access)
+    return tuple([value.view if type(value) is Access else value for value in values if type(value) in kinds])
 
 
 def argument_text(arg: Any) -> str:

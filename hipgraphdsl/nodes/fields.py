@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
-from ..errors import DeclarationError, shown
+from ..errors import node_error, shown
 from ..kernels import Module
-from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
+from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
 
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
@@ -26,7 +26,6 @@ class Owner(Protocol):
     @property
     def method(self) -> str:
         """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
-        ...
 
 
 class TextWriter(Protocol):
@@ -34,35 +33,27 @@ class TextWriter(Protocol):
 
     def variable(self, thing: Array | Parameter) -> str:
         """Return the variable of an array or a parameter."""
-        ...
 
     def module(self, module: Module) -> str:
         """Return the variable of a module."""
-        ...
 
     def child(self, workflow: Any) -> str:
         """Return a call that makes the graph of a child workflow."""
-        ...
 
     def callback(self, fn: Any) -> str:
         """Return a callable by its name."""
-        ...
 
     def view(self, view: ArrayView) -> str:
         """Return a view."""
-        ...
 
     def value(self, value: Any) -> str:
         """Return an argument or a value."""
-        ...
 
     def dtype(self, dtype: Any) -> str:
         """Return a dtype."""
-        ...
 
     def place(self, array: Array) -> str:
         """Return the arguments that say on which device an array is, and which others have access; empty by default."""
-        ...
 
 
 class Form:
@@ -206,24 +197,31 @@ class View(Form):
         return names.view(data)
 
 
-class Views(Form):
+class Several(Form):
+    """A list of what another form writes."""
+
+    item: Form
+    json_types = (list,)
+
+    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
+        return [self.item.dump(each, names, node) for each in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
+        return tuple([self.item.load(each, names, node) for each in data])
+
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
+        return f"[{', '.join([self.item.text(each, writer, node) for each in value])}]"
+
+
+class Views(Several):
     """Views of arrays, at least one."""
 
-    schema = list_of(ref("view"), minItems=1)
-    json_types = (list,)
+    item = View()
+    schema = list_of(item.schema, minItems=1)
 
     def normal(self, value: Any, field: str, node: str) -> tuple[ArrayView, ...]:
         given = value if isinstance(value, (list, tuple)) else (value,)
         return tuple(as_view(view, f"node {node!r}: {field}: an array") for view in given)
-
-    def dump(self, value: tuple[ArrayView, ...], names: Names, node: Owner) -> Data:
-        return [names.view_data(view) for view in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[ArrayView, ...]:
-        return tuple([names.view(view) for view in data])
-
-    def text(self, value: tuple[ArrayView, ...], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join(map(writer.view, value))}]"
 
 
 class Value(Form):
@@ -238,17 +236,11 @@ class Value(Form):
         return names.value(data)
 
 
-class Values(Form):
+class Values(Several):
     """Arguments: views, accesses, parameters and values."""
 
-    schema = list_of(ref("value"))
-    json_types = (list,)
-
-    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return [names.value_data(arg) for arg in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([names.value(arg) for arg in data])
+    item = Value()
+    schema = list_of(item.schema)
 
     def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
         return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
@@ -260,48 +252,43 @@ class Extents(Form):
     schema = ref("dim3")
 
     def normal(self, value: Any, field: str, node: str) -> Dim3:
-        return as_dim3(value, field, node)
+        """Return extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
+        if type(value) is int and 0 < value < 2**32:
+            return (value, 1, 1)
+        axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(axes) <= 3:
+            raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
+        result: list[Axis] = []
+        for i, axis in enumerate(axes):
+            if isinstance(axis, Parameter):
+                if axis.shape or axis.dtype.kind not in "iu":
+                    raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
+                result.append(axis)
+                continue
+            extent = as_int(axis)
+            if extent is None:
+                raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
+            if extent < 1:
+                raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
+            if extent >= 2**32:
+                raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
+            result.append(extent)
+        return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
     def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
-        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in _without_ones(value)]
+        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
         return axes[0] if len(axes) == 1 else axes
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         return tuple([_axis(axis, names) for axis in data]) if type(data) is list else _axis(data, names)
 
     def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
-        axes = [writer.value(axis) for axis in _without_ones(value)]
+        axes = [writer.value(axis) for axis in without_ones(value)]
         return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
-def as_dim3(value: Any, field: str, node: str) -> Dim3:
-    """Return one to three extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
-    if type(value) is int and 0 < value < 2**32:
-        return (value, 1, 1)
-    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(axes) <= 3:
-        raise DeclarationError(f"node {node!r}: {field} has one to three axes (got {len(axes)})", node=node)
-    result: list[Axis] = []
-    for i, axis in enumerate(axes):
-        if isinstance(axis, Parameter):
-            if axis.shape or axis.dtype.kind not in "iu":
-                raise DeclarationError(
-                    f"node {node!r}: {field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}", node=node
-                )
-            result.append(axis)
-            continue
-        extent = as_int(axis)
-        if extent is None:
-            raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
-        if extent < 1:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
-        if extent >= 2**32:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be less than 2**32 (got {extent})", node=node)
-        result.append(extent)
-    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
-
-
-def _without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return extents without the ones at their end."""
     used = len(axes)
     while used > 1 and axes[used - 1] == 1:
         used -= 1
@@ -328,7 +315,7 @@ class NodeNames(Form):
 
     def load(self, data: Data, names: Names, node: str) -> tuple[str, ...]:
         if not all(type(entry) is str for entry in data):
-            raise Fault(f"'after' is a list of node names (got {shown(data)})", "after")
+            raise Fault(f"'after' is a list of node names (got {shown(data)})")
         return tuple(data)
 
     def text(self, value: tuple[str, ...], writer: TextWriter, node: Owner) -> str:
@@ -338,11 +325,7 @@ class NodeNames(Form):
 class Reasons(Form):
     """Codes of diagnostics with reasons."""
 
-    schema = {  # noqa: RUF012
-        "type": "object",
-        "additionalProperties": {"type": "string"},
-        "description": "Diagnostic codes and reasons.",
-    }
+    schema = map_of({"type": "string"}, description="Diagnostic codes and reasons.")
     json_types = (dict,)
 
     def dump(self, value: dict[str, str], names: Names, node: Owner) -> Data:
@@ -350,7 +333,7 @@ class Reasons(Form):
 
     def load(self, data: Data, names: Names, node: str) -> dict[str, str]:
         if not all(type(reason) is str for reason in data.values()):
-            raise Fault("'ignore' is an object of codes and reasons", "ignore")
+            raise Fault("'ignore' is an object of codes and reasons")
         return data  # type: ignore[no-any-return]
 
     def text(self, value: dict[str, str], writer: TextWriter, node: Owner) -> str:
@@ -376,26 +359,17 @@ class WorkflowKey(Form):
         return writer.child(value)
 
 
-class WorkflowKeys(Form):
+class WorkflowKeys(Several):
     """Workflows by their keys in the file."""
 
-    schema = list_of(ref("name"), minItems=1)
-    json_types = (list,)
-
-    def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
-        return [names.key_of_workflow(workflow) for workflow in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([names.workflow(key) for key in data])
-
-    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join(map(writer.child, value))}]"
+    item = WorkflowKey()
+    schema = list_of(item.schema, minItems=1)
 
 
 class BoundValues(Form):
     """Values by names of a child."""
 
-    schema = {"type": "object", "additionalProperties": ref("value")}  # noqa: RUF012
+    schema = map_of(ref("value"))
     json_types = (dict,)
 
     def dump(self, value: dict[str, Any], names: Names, node: Owner) -> Data:

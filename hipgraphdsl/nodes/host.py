@@ -8,12 +8,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
-from ..errors import DeclarationError
-from .base import Node, argument_text, as_accesses, lazy
+from ..errors import DeclarationError, node_error
+from .base import Node, argument_text, as_accesses, lazy, parameters_of, views_of
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
 
@@ -42,27 +43,23 @@ class Callback(Form):
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         if not re.fullmatch(r"[\w.]{1,400}:[\w.]{1,400}", data):
-            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})", "fn")
+            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})")
         return names.callback(data, node) or UnboundCallback(data)
 
     def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
         return writer.callback(value)
 
 
-class Accesses(Form):
+class Accesses(Values):
     """What the user's code touches; left out where it follows from the arguments."""
 
     schema = list_of(ref("access"))
-    json_types = (list,)
     simple = False
 
-    def dump(self, value: tuple[Access, ...], names: Names, node: Owner) -> Data:
-        return [names.access_data(access) for access in value]
-
     def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
-        found = tuple([names.value(entry) for entry in data])
+        found = super().load(data, names, node)
         if not all(isinstance(entry, Access) for entry in found):
-            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
+            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}')
         return found
 
     def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Owner) -> str:
@@ -91,17 +88,17 @@ class _UserCode(Node):
         name = data["name"]
         fn = data.get("fn")
         if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
-            raise DeclarationError(f"node {name!r}: fn is a Python callable (got {fn!r})", node=name)
+            raise node_error(name, f"fn is a Python callable (got {fn!r})")
         kind = _suspended(fn)
         if kind:
-            raise DeclarationError(
-                f"node {name!r}: fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain"
-                " function that runs it to its end",
-                node=name,
+            raise node_error(
+                name,
+                f"fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain function that runs"
+                " it to its end",
             )
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
-            raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
+            raise node_error(name, f"args is a tuple (got {args!r}); write args=(...,)")
         data["args"] = tuple(
             a
             if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable)
@@ -111,7 +108,7 @@ class _UserCode(Node):
         if "access" not in data:
             data["access"] = as_accesses(data.pop("reads", None), data.pop("writes", None), data["args"], name)
         elif "reads" in data or "writes" in data:
-            raise DeclarationError(f"node {name!r}: give access, or reads and writes, not both", node=name)
+            raise node_error(name, "give access, or reads and writes, not both")
         for access in data["access"]:
             cls._check_access(access, name)
 
@@ -129,8 +126,7 @@ class _UserCode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        views = (arg.view if isinstance(arg, Access) else arg for arg in self.args)
-        return tuple(view for view in views if isinstance(view, ArrayView))
+        return views_of(self.args)
 
     @property
     def lists(self) -> tuple[list[ArrayView], list[ArrayView]]:
@@ -145,10 +141,8 @@ class _UserCode(Node):
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
         root = access.view.root
-        if access.is_write and not getattr(root, "writeable", True):
-            raise DeclarationError(
-                f"node {node!r}: external array {root.name!r} is read-only; list it in reads=[...]", node=node, array=root.name
-            )
+        if access.is_write and not root.writeable:
+            raise node_error(node, f"external array {root.name!r} is read-only; list it in reads=[...]", array=root.name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -157,13 +151,7 @@ class _UserCode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        found: dict[Parameter, None] = {}
-        for arg in self.args:
-            value = arg.view if isinstance(arg, Access) else arg
-            value = value.root if isinstance(value, ArrayView) else value
-            if isinstance(value, Parameter):
-                found[value] = None
-        return tuple(found)
+        return parameters_of(self.args)
 
     def describe(self) -> str:
         return f"{callable_name(self.fn)}({', '.join(argument_text(a) for a in self.args)})"
@@ -173,20 +161,22 @@ class _UserCode(Node):
         return (*super().likeness, callable_name(self.fn))
 
 
+_SUSPENDED: Final = (
+    (inspect.iscoroutinefunction, "a coroutine"),
+    (inspect.isgeneratorfunction, "a generator"),
+    (inspect.isasyncgenfunction, "an asynchronous generator"),
+)
+
+
 def _suspended(fn: Any) -> str:
     """Return what kind of function it is whose call only makes an object that would run it, else nothing."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004  # its code is asked for, not whether it is callable
-        if inspect.iscoroutinefunction(code):
-            return "a coroutine"
-        if inspect.isgeneratorfunction(code):
-            return "a generator"
-        if inspect.isasyncgenfunction(code):
-            return "an asynchronous generator"
-    return ""
+    codes = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # its code is asked for, not whether it is callable
+    return next((kind for code in codes for is_kind, kind in _SUSPENDED if is_kind(code)), "")
 
 
+@dataclass(frozen=True, repr=False)
 class UnboundCallback:
     """A callback that a file names and nobody has supplied yet; compile refuses it by name.
 
@@ -196,25 +186,17 @@ class UnboundCallback:
         Import path, ``"package.module:function"``.
     """
 
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
+    path: str
 
     @property
     def __name__(self) -> str:  # shown where a function's own name would be
         return self.path.rpartition(":")[2]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnboundCallback) and other.path == self.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
-
     def __repr__(self) -> str:
         return f"UnboundCallback({self.path!r})"
 
 
+@dataclass(frozen=True, repr=False)
 class ForeignFunction:
     """A C function with its argument, as a graph that was read back calls it on the host.
 
@@ -224,42 +206,30 @@ class ForeignFunction:
         Of a function ``void (*)(void*)``.
     argument : int
         What it is called with.
+    label : str
+        What it is called in messages.
+    keep : object
+        What must live as long.
     """
 
-    __slots__ = ("address", "argument", "keep", "label")
-
-    def __init__(self, address: int, argument: int, label: str = "", keep: Any = None) -> None:
-        self.address = address
-        self.argument = argument
-        self.label = label or "c_function"
-        self.keep = keep
+    address: int
+    argument: int
+    label: str = field(default="", compare=False)
+    keep: Any = field(default=None, compare=False)
 
     @property
     def __name__(self) -> str:  # shown where a function's own name would be
-        return self.label
+        return self.label or "c_function"
 
     def __call__(self, *_: Any) -> None:
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)(self.argument)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ForeignFunction) and (other.address, other.argument) == (self.address, self.argument)
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.argument))
 
     def __repr__(self) -> str:
         return f"ForeignFunction({self.address:#x}, {self.argument:#x})"
 
 
 def callback_path(fn: Any) -> str:
-    """Return the import path of a function, ``"package.module:function"``.
-
-    Raises
-    ------
-    DeclarationError
-        If it has none: a lambda, a closure, a bound method, an object that is called, or a function of an interactive
-        session.
-    """
+    """Return the import path of a function, ``"package.module:function"``; DeclarationError if it has none."""
     try:
         return _import_path(fn)
     except Unstorable as fault:
@@ -330,19 +300,17 @@ class HostNode(_UserCode):
         super()._check_access(access, node)
         root = access.view.root
         if not root.on_host:
-            raise DeclarationError(
-                f"node {node!r}: a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
-                node=node,
+            raise node_error(
+                node,
+                f"a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
                 array=root.name,
             )
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         super()._prepare(data)
-        for arg in data["args"]:
-            view = arg.view if isinstance(arg, Access) else arg
-            if isinstance(view, ArrayView):
-                cls._check_access(Access(view, "read"), data["name"])
+        for view in views_of(data["args"]):
+            cls._check_access(Access(view, "read"), data["name"])
 
 
 class _OnStream(_UserCode):

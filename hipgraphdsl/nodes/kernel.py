@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_int, no_array
-from ..errors import DeclarationError
+from ..errors import node_error
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Node, argument_text, lazy
-from .fields import Count, Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted
+from .base import Node, argument_text, lazy, parameters_of, views_of
+from .fields import Count, Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
 from .values import Data, Names
 
 if TYPE_CHECKING:
@@ -136,21 +136,16 @@ class KernelNode(Node):
         name = data["name"]
         kernel, block = data["kernel"], data["block"]
         if not isinstance(kernel, Kernel):
-            raise DeclarationError(
-                f"node {name!r}: kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})", node=name
-            )
+            raise node_error(name, f"kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})")
         threads = 1
         for axis in block:
             if not isinstance(axis, Parameter):
                 threads *= axis
         if threads > _MAX_THREADS:
-            raise DeclarationError(
-                f"node {name!r}: a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})",
-                node=name,
-            )
+            raise node_error(name, f"a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})")
         shared = data.get("shared_bytes", 0)
         if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
-            raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
+            raise node_error(name, f"shared_bytes is a number of bytes from 0 (got {shared!r})")
         if data.get("cluster") is not None:
             _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
@@ -165,9 +160,7 @@ class KernelNode(Node):
         parameters = signature.parameters
         if len(args) != len(parameters):
             wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
-            raise DeclarationError(
-                f"node {name!r}: kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}", node=name
-            )
+            raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
         known = signature is kernel.signature
         data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else a for p, a in zip(parameters, args)])
 
@@ -201,18 +194,16 @@ class KernelNode(Node):
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
         if not isinstance(args, Mapping):
             if others:
-                raise DeclarationError(
-                    f"node {self.name!r}: args= gives all arguments, so {next(iter(others))}= cannot be given too", node=self.name
-                )
+                raise node_error(self.name, f"args= gives all arguments, so {next(iter(others))}= cannot be given too")
             return super().changed(**fields)
         named = {**args, **others}
         place = {parameter.name: i for i, parameter in enumerate(self.signature.parameters)}
         for name in named:
             if name not in place:
-                raise DeclarationError(
-                    f"node {self.name!r}: there is no field {name!r} and no argument of that name; its fields are"
-                    f" {', '.join(known)}, and the arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
-                    node=self.name,
+                raise node_error(
+                    self.name,
+                    f"there is no field {name!r} and no argument of that name; its fields are {', '.join(known)}, and the"
+                    f" arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
                 )
         values = list(self.args)
         for name, value in named.items():
@@ -221,18 +212,7 @@ class KernelNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        found: dict[Parameter, None] = {}
-        for value in (*self.args, *self.grid, *self.block):
-            kind = type(value)
-            if kind is int or kind is float:
-                continue
-            if kind is Access:
-                value = value.view.root
-            elif kind is ArrayView:
-                value = value.root
-            if isinstance(value, Parameter):
-                found[value] = None
-        return tuple(found) if found else ()
+        return parameters_of((*self.args, *self.grid, *self.block))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -240,8 +220,7 @@ class KernelNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        kinds = (ArrayView, Access)
-        return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in kinds])
+        return views_of(self.args)
 
     @lazy
     def least_threads(self) -> int:
@@ -298,76 +277,63 @@ def _alike(arg: Any) -> Hashable:
 def _check_cluster(cluster: Dim3, grid: Dim3, node: str) -> None:
     x, y, z = cluster
     if isinstance(x, Parameter) or isinstance(y, Parameter) or isinstance(z, Parameter):
-        raise DeclarationError(f"node {node!r}: cluster is one to three numbers of blocks, and no parameter", node=node)
+        raise node_error(node, "cluster is one to three numbers of blocks, and no parameter")
     if x * y * z > _MAX_CLUSTER:
-        raise DeclarationError(f"node {node!r}: a cluster has at most {_MAX_CLUSTER} blocks (got {cluster})", node=node)
+        raise node_error(node, f"a cluster has at most {_MAX_CLUSTER} blocks (got {cluster})")
     require_clusters(grid, (x, y, z), node)
 
 
 def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> None:
     """Refuse a grid whose blocks do not come out even in clusters; parameters are left to the launch."""
     if any(not isinstance(blocks, Parameter) and blocks % each for blocks, each in zip(grid, cluster)):
-        raise DeclarationError(
-            f"node {node!r}: the grid is a multiple of the cluster along each axis (got grid {_dim_text(grid)}, cluster"
-            f" {_dim_text(cluster)})",
-            node=node,
+        raise node_error(
+            node,
+            f"the grid is a multiple of the cluster along each axis (got grid {_dim_text(grid)}, cluster {_dim_text(cluster)})",
         )
 
 
 def _dim_text(dim: Dim3, between: str = ", ") -> str:
-    axes = [a.name if isinstance(a, Parameter) else str(a) for a in dim]
-    while len(axes) > 1 and axes[-1] == "1":
-        axes.pop()
+    axes = [a.name if isinstance(a, Parameter) else str(a) for a in without_ones(dim)]
     return axes[0] if len(axes) == 1 else f"({between.join(axes)})"
 
 
 def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
     """Return one argument in its normal form: ArrayView, Access, Parameter or a checked value."""
-    kind = type(arg)
     if (
-        kind is int
+        type(arg) is int
         and (bounds := _BOUNDS.get(parameter.dtype)) is not None
         and not parameter.pointer
         and bounds[0] <= arg <= bounds[1]
     ):
         return arg
+    given: Any = arg
+    fault, array = "", None
     if parameter.pointer:
-        if type(arg) is ArrayView:
-            view: ArrayView = arg
-            result: Any = arg
-        elif isinstance(arg, Access):
-            view, result = arg.view, arg
-        elif isinstance(arg, Viewable):
-            view = result = arg.as_view()
+        if isinstance(arg, Viewable):
+            given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
+            view = given.as_view()
+            fault, array = _pointer_fault(parameter, view, given), view.root.name
         else:
-            raise DeclarationError(
-                f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}: give an array or a view"
-                f" of one; {no_array(arg)}",
-                node=node,
-            )
-        _check_pointer(parameter, view, result, node, kernel)
-        return result
-    if isinstance(arg, Parameter):
-        if arg.shape or not _same_dtype(parameter, arg.dtype):
+            fault = f" is {parameter.ctype}: give an array or a view of one; {no_array(arg)}"
+    elif isinstance(arg, Parameter):
+        array = arg.name
+        if arg.shape or parameter.dtype != arg.dtype:
             struct = parameter.dtype is not None and parameter.dtype.names
             wanted = f"module.structs[{parameter.ctype!r}]" if struct else repr(str(parameter.dtype))
-            raise DeclarationError(
-                f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, parameter {arg.name!r} is"
-                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={wanted}",
-                node=node,
-                array=arg.name,
+            fault = (
+                f" is {parameter.ctype}, parameter {arg.name!r} is {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it"
+                f" with dtype={wanted}"
             )
-        return arg
-    if isinstance(arg, (Viewable, Access)):
-        raise DeclarationError(
-            f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, a value; got the array"
-            f" {arg.as_view().name!r}",
-            node=node,
-        )
-    value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
-    if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
-        return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
-    return arg if isinstance(value, bytes) else value
+    elif isinstance(arg, Viewable):
+        fault = f" is {parameter.ctype}, a value; got the array {arg.as_view().name!r}"
+    else:
+        value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+        if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
+            return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
+        return arg if isinstance(value, bytes) else value
+    if fault:
+        raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
+    return given
 
 
 def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
@@ -378,59 +344,36 @@ def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
         elif isinstance(arg, (Parameter, np.generic, np.ndarray)):
             dtypes.append(arg.dtype)
         else:
-            raise DeclarationError(
-                f"node {node!r}: the signature of kernel {kernel!r} is not known, so argument {i} needs a NumPy type such as"
+            raise node_error(
+                node,
+                f"the signature of kernel {kernel!r} is not known, so argument {i} needs a NumPy type such as"
                 f" numpy.int32({arg!r}); or give signatures= to Module.from_file",
-                node=node,
             )
     return Signature.of_values(kernel, dtypes)
 
 
-def _same_dtype(parameter: KernelParameter, dtype: Any) -> bool:
-    return bool(parameter.dtype == dtype)
-
-
-def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node: str, kernel: str) -> None:
-    root = view.root
-    where = f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r}"
+def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
+    """Return why a pointer cannot be given a view, as it goes on behind the argument's name; empty where it can."""
+    root, wanted = view.root, parameter.dtype
     if not root.on_device:
-        raise DeclarationError(
-            f"{where}: {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it",
-            node=node,
-            array=root.name,
-        )
-    wanted = parameter.dtype
+        return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
     if wanted is not None and wanted != view.dtype:
-        raise DeclarationError(
-            f"{where} is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}",
-            node=node,
-            array=root.name,
-        )
+        return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):
-        raise DeclarationError(
-            f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
-            f" the array and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
-            " hg.updates",
-            node=node,
-            array=root.name,
+        return (
+            f": the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass the array"
+            f" and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
+            " hg.updates"
         )
     if parameter.lanes > 1:
         elements = view.region.run // view.dtype.itemsize
         if elements % parameter.lanes:
-            raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{' in a row' * (not view.contiguous)}, not a"
-                f" multiple of {parameter.lanes}",
-                node=node,
-                array=root.name,
-            )
+            held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"
+            return f" is {parameter.ctype}: {view.name!r} {held}"
         if view.offset_bytes % parameter.target_align:
-            raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
-                f" {parameter.target_align}",
-                node=node,
-                array=root.name,
-            )
-    if isinstance(given, Access) and given.is_write and parameter.const:
-        raise DeclarationError(f"{where} is {parameter.ctype} and cannot be written", node=node, array=root.name)
-    if not getattr(root, "writeable", True) and not parameter.const and not (isinstance(given, Access) and given.mode == "read"):
-        raise DeclarationError(f"{where}: external array {root.name!r} is read-only", node=node, array=root.name)
+            begins = f"begins at byte {view.offset_bytes}, not at a multiple of {parameter.target_align}"
+            return f" is {parameter.ctype}: {view.name!r} {begins}"
+    mode = given.mode if isinstance(given, Access) else "read" if parameter.const else "update"
+    if mode != "read" and parameter.const:
+        return f" is {parameter.ctype} and cannot be written"
+    return "" if mode == "read" or root.writeable else f": external array {root.name!r} is read-only"

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
 from ..arrays.views import selector_text
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from ..kernels import struct_fields
 from ..printed import human_bytes
-from .base import Node, check_name, lazy
+from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
@@ -98,26 +98,21 @@ class MemcpyNode(Node):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name, dst, src = data["name"], data["dst"], data["src"]
         if dst.dtype != src.dtype:
-            raise DeclarationError(
-                f"node {name!r}: a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}", node=name
-            )
+            raise node_error(name, f"a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}")
         same_form = [n for n in dst.shape if n > 1] == [n for n in src.shape if n > 1]
         if dst.size != src.size or not (same_form or (dst.contiguous and src.contiguous)):
-            raise DeclarationError(
-                f"node {name!r}: {src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape}"
-                f" ({dst.nbytes} bytes); slice one of them to the other's shape",
-                node=name,
+            raise node_error(
+                name,
+                f"{src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape} ({dst.nbytes}"
+                " bytes); slice one of them to the other's shape",
             )
         if copy_geometry(dst, src) is None:
-            raise DeclarationError(
-                f"node {name!r}: no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides"
-                f" {dst.strides}); split it, or copy a contiguous part",
-                node=name,
+            raise node_error(
+                name,
+                f"no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides {dst.strides});"
+                " split it, or copy a contiguous part",
             )
-        if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(
-                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
-            )
+        _require_writeable(dst, name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -125,15 +120,7 @@ class MemcpyNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(dict.fromkeys(v.root for v in (self.dst, self.src) if isinstance(v.root, Parameter)))
-
-    @property
-    def engine(self) -> str:
-        return self.direction
-
-    @property
-    def copied_bytes(self) -> int:
-        return self.nbytes
+        return parameters_of((self.dst, self.src))
 
     @property
     def duration_keys(self) -> tuple[str, ...]:
@@ -148,6 +135,9 @@ class MemcpyNode(Node):
     def nbytes(self) -> int:
         """Bytes copied."""
         return self.dst.nbytes
+
+    engine = direction
+    copied_bytes = nbytes
 
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"
@@ -166,6 +156,11 @@ def _side(view: ArrayView) -> str:
     return "H" if isinstance(root, Array) and root.on_host else "D"
 
 
+def _require_writeable(view: ArrayView, node: str) -> None:
+    if not view.root.writeable:
+        raise node_error(node, f"external array {view.root.name!r} is read-only", array=view.root.name)
+
+
 def _part(view: ArrayView) -> str:
     """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
     chosen = zip(view.selection, view.root.shape)
@@ -176,24 +171,12 @@ def _part(view: ArrayView) -> str:
 
 
 def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
-    """Return the bytes of `value` as one element of `dtype`.
-
-    Raises
-    ------
-    DeclarationError
-        If the dtype cannot hold it.
-    """
+    """Return the bytes of `value` as one element of `dtype`; DeclarationError if the dtype cannot hold it."""
     return _element(value, dtype, where).tobytes()
 
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """Return the value of a parameter as one element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct.
-
-    Raises
-    ------
-    DeclarationError
-        If the dtype cannot hold it, or it is true or false and the dtype is of numbers.
-    """
+    """Return a parameter's value as an element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct."""
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     element = _element(value, dtype, where)
@@ -240,6 +223,20 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
     return element
 
 
+def _unfillable(dst: ArrayView) -> str:
+    """Return why no memset can fill a view; empty where one can."""
+    size, dims = dst.dtype.itemsize, len(dst.region.dims) + 1
+    if size > _MAX_FILL_BYTES:
+        most = f"a memset takes at most {_MAX_FILL_BYTES}"
+        return f"elements of {dst.name!r} have {size} bytes, and {most}; copy the values from a host array"
+    if dims > _MAX_FILL_DIMS:
+        return f"{dst.name!r} has {dims} strided dimensions, and a memset takes at most {_MAX_FILL_DIMS}; set parts of it"
+    if not dst.root.on_device:
+        how = "set it in a host node or declare it with pinned=True"
+        return f"{dst.root.name!r} is pageable host memory, which a memset cannot reach; {how}"
+    return ""
+
+
 class MemsetNode(Node):
     """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel where memset cannot).
 
@@ -267,39 +264,16 @@ class MemsetNode(Node):
         name, dst, value = data["name"], data["dst"], data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
-                raise DeclarationError(
-                    f"node {name!r}: the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
-                    node=name,
+                raise node_error(
+                    name,
+                    f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
                     array=value.name,
                 )
         else:
             element_bytes(value, dst.dtype, f"node {name!r}")
-        if dst.dtype.itemsize > _MAX_FILL_BYTES:
-            raise DeclarationError(
-                f"node {name!r}: elements of {dst.name!r} have {dst.dtype.itemsize} bytes, and a memset takes at most"
-                f" {_MAX_FILL_BYTES};"
-                " copy the values from a host array",
-                node=name,
-                array=dst.root.name,
-            )
-        if len(dst.region.dims) >= _MAX_FILL_DIMS:
-            raise DeclarationError(
-                f"node {name!r}: {dst.name!r} has {len(dst.region.dims) + 1} strided dimensions, and a memset takes at most"
-                f" {_MAX_FILL_DIMS}; set parts of it",
-                node=name,
-                array=dst.root.name,
-            )
-        if not dst.root.on_device:
-            raise DeclarationError(
-                f"node {name!r}: {dst.root.name!r} is pageable host memory, which a memset cannot reach; set it in a host node or"
-                " declare it with pinned=True",
-                node=name,
-                array=dst.root.name,
-            )
-        if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(
-                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
-            )
+        if refused := _unfillable(dst):
+            raise node_error(name, refused, array=dst.root.name)
+        _require_writeable(dst, name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -307,7 +281,7 @@ class MemsetNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(dict.fromkeys(p for p in (self.dst.root, self.value) if isinstance(p, Parameter)))
+        return parameters_of((self.dst, self.value))
 
     def describe(self) -> str:
         value = self.value.name if isinstance(self.value, Parameter) else self.value
@@ -333,7 +307,7 @@ class _NewArray(Form):
         members = Members(data, "the array of an alloc node")
         name = check_name(members.take("name", str), "array")
         if name in names.arrays:
-            raise Fault(f"array {name!r} is declared twice", "array")
+            raise Fault(f"array {name!r} is declared twice")
         shape, dtype, where = memory_of(members)
         members.done("the array of an alloc node")
         return AllocArray(name, shape, dtype, **where)
@@ -358,10 +332,24 @@ class _ArrayName(Form):
         return writer.variable(value)
 
 
-_FIXED_MEMORY = "memory that a graph allocates is fixed when it is built"
+class _GraphMemoryNode(Node):
+    """What alloc and free nodes share: they write the whole array, so that every use lies between them."""
+
+    work = ""
+    reach = ""
+    placed = "memory"
+    in_body = False
+    in_child = False
+    fixed = "memory that a graph allocates is fixed when it is built"
+
+    array: AllocArray
+
+    @lazy
+    def accesses(self) -> tuple[Access, ...]:
+        return (Access(self.array.as_view(), "write"),)
 
 
-class AllocNode(Node, Viewable):
+class AllocNode(_GraphMemoryNode, Viewable):
     """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
 
     Attributes
@@ -370,12 +358,6 @@ class AllocNode(Node, Viewable):
     """
 
     kind: ClassVar[str] = "alloc"
-    work = ""
-    reach = ""
-    placed = "memory"
-    in_body = False
-    in_child = False
-    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _NewArray()]
 
@@ -405,11 +387,6 @@ class AllocNode(Node, Viewable):
     def __getitem__(self, key: Any) -> ArrayView:
         return self.array[key]
 
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        """A write of the whole array, so that every use comes later."""
-        return (Access(self.array.as_view(), "write"),)
-
     def describe(self) -> str:
         return f"{self.array.name}: {self.array.dtype}{list(self.array.shape)}"
 
@@ -418,7 +395,7 @@ class AllocNode(Node, Viewable):
         return (self.describe(), human_bytes(self.nbytes))
 
 
-class FreeNode(Node):
+class FreeNode(_GraphMemoryNode):
     """Return what an alloc node made (hipGraphAddMemFreeNode).
 
     Attributes
@@ -427,12 +404,6 @@ class FreeNode(Node):
     """
 
     kind: ClassVar[str] = "free"
-    work = ""
-    reach = ""
-    placed = "memory"
-    in_body = False
-    in_child = False
-    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _ArrayName()]
 
@@ -445,21 +416,16 @@ class FreeNode(Node):
             data["array"] = array.root
         if not isinstance(data.get("array"), AllocArray):
             what = f"{array.kind} array {array.name!r}" if isinstance(array, (Array, HostArray)) else repr(array)
-            raise DeclarationError(
-                f"node {name!r}: only what an alloc node made can be freed (got {what}); other arrays are returned when the"
-                " Executable is closed",
-                node=name,
+            raise node_error(
+                name,
+                f"only what an alloc node made can be freed (got {what}); other arrays are returned when the Executable is"
+                " closed",
                 array=getattr(array, "name", None),
             )
 
     @property
     def freed(self) -> AllocArray:
         return self.array
-
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        """A write of the whole array, so that it comes after every earlier use."""
-        return (Access(self.array.as_view(), "write"),)
 
     def describe(self) -> str:
         return self.array.name

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from ..arrays import Access, ArrayView, as_handle, as_int, as_view
-from ..errors import DeclarationError
+from ..errors import DeclarationError, node_error
 from .base import Node, check_name, lazy
-from .fields import Count, Form, Owner, TextWriter, quoted
+from .fields import Count, Form, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 
@@ -62,14 +62,6 @@ def _keep_number(value: Event | Semaphore, what: str) -> None:
     object.__setattr__(value, "handle", number)
 
 
-def _as_event(value: Any, node: str) -> Event:
-    if isinstance(value, Event):
-        return value
-    if isinstance(value, str):
-        return Event(check_name(value, "event"))
-    raise DeclarationError(f"node {node!r}: event is a name or an Event (got {value!r})", node=node)
-
-
 class EventName(Form):
     """An event by its name."""
 
@@ -104,50 +96,44 @@ class SemaphoreName(Form):
         return quoted(value.name)
 
 
-class MemoryOps(Form):
-    """Operations of `hg.write_value` and `hg.wait_value`."""
+class _Operation(Form):
+    """An operation of `hg.write_value` or `hg.wait_value`."""
 
-    schema = list_of(
-        record(
-            {
-                "op": {"enum": ["write", "wait"]},
-                "view": ref("view"),
-                "value": {"type": "integer"},
-                "condition": {"enum": ["eq", "geq", "and", "nor"]},
-            },
-            "op view value",
-        ),
-        minItems=1,
-        maxItems=256,
+    schema = record(
+        {
+            "op": {"enum": ["write", "wait"]},
+            "view": ref("view"),
+            "value": {"type": "integer"},
+            "condition": {"enum": ["eq", "geq", "and", "nor"]},
+        },
+        "op view value",
     )
-    json_types = (list,)
 
-    def dump(self, value: tuple[MemoryOp, ...], names: Names, node: Owner) -> Data:
-        return [
-            {"op": op.op, "view": names.view_data(op.view), "value": op.value}
-            | ({"condition": op.condition} if op.op == "wait" else {})
-            for op in value
-        ]
+    def dump(self, value: MemoryOp, names: Names, node: Owner) -> Data:
+        condition = {"condition": value.condition} if value.op == "wait" else {}
+        return {"op": value.op, "view": names.view_data(value.view), "value": value.value} | condition
 
-    def load(self, data: Data, names: Names, node: str) -> tuple[MemoryOp, ...]:
-        return tuple([self._operation(Members(entry, "a memory operation"), names) for entry in data])
-
-    def _operation(self, members: Members, names: Names) -> MemoryOp:
+    def load(self, data: Data, names: Names, node: str) -> MemoryOp:
+        members = Members(data, "a memory operation")
         op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
         if op not in ("write", "wait"):
-            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})", "ops")
+            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})")
         found = (
             write_value(view, value) if op == "write" else wait_value(view, value, members.take("condition", str, default="eq"))
         )
         members.done("a memory operation")
         return found
 
-    def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Owner) -> str:
-        ops = (
-            f"hg.{op.op}_value({writer.view(op.view)}, {op.value}" + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
-            for op in value
-        )
-        return f"[{', '.join(ops)}]"
+    def text(self, value: MemoryOp, writer: TextWriter, node: Owner) -> str:
+        condition = f", {quoted(value.condition)}" if value.op == "wait" else ""
+        return f"hg.{value.op}_value({writer.view(value.view)}, {value.value}{condition})"
+
+
+class MemoryOps(Several):
+    """Operations of `hg.write_value` and `hg.wait_value`."""
+
+    item = _Operation()
+    schema = list_of(item.schema, minItems=1, maxItems=256)
 
 
 class EmptyNode(Node):
@@ -171,7 +157,11 @@ class _EventNode(Node):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        data["event"] = _as_event(data.get("event"), data["name"])
+        event = data["event"]
+        if isinstance(event, str):
+            data["event"] = Event(check_name(event, "event"))
+        elif not isinstance(event, Event):
+            raise node_error(data["name"], f"event is a name or an Event (got {event!r})")
 
     def describe(self) -> str:
         return self.event.name
@@ -230,10 +220,10 @@ class _SemaphoreNode(Node):
         if isinstance(semaphore, str):
             data["semaphore"] = Semaphore(check_name(semaphore, "semaphore"))
         elif not isinstance(semaphore, Semaphore):
-            raise DeclarationError(f"node {name!r}: semaphore is a name or a Semaphore (got {semaphore!r})", node=name)
+            raise node_error(name, f"semaphore is a name or a Semaphore (got {semaphore!r})")
         number = as_int(value)
         if number is None or not 0 <= number < 2**64:
-            raise DeclarationError(f"node {name!r}: value is an unsigned 64-bit integer (got {value!r})", node=name)
+            raise node_error(name, f"value is an unsigned 64-bit integer (got {value!r})")
 
     def describe(self) -> str:
         return f"{self.semaphore.name} {self.value}"
@@ -342,9 +332,7 @@ class MemoryOpsNode(Node):
         name, ops = data["name"], data.get("ops")
         ops = tuple(ops) if isinstance(ops, (tuple, list)) else (ops,)
         if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
-            raise DeclarationError(
-                f"node {name!r}: ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value", node=name
-            )
+            raise node_error(name, "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value")
         data["ops"] = ops
 
     @property

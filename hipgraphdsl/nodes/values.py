@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Container, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +35,6 @@ Data = Any
 class Fault(Exception):
     """Something in the data is wrong; caught where line and element are known."""
 
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
-
 
 class Unstorable(Exception):
     """A value that a node holds has no form in a file; caught where the node's name is known."""
@@ -53,27 +49,21 @@ class Members:
         self.data = dict(data)
 
     def take(self, key: str, *types: type, default: Any = ...) -> Any:
-        """Return the value of a key, of one of the JSON types that are given.
-
-        Raises
-        ------
-        Fault
-            If it is missing and has no default, or is of another type.
-        """
+        """Return the value of a key, of one of the JSON types that are given; Fault if it is missing or another."""
         if key not in self.data:
             if default is ...:
-                raise Fault(f"field {key!r} is missing", key)
+                raise Fault(f"field {key!r} is missing")
             return default
         value = self.data.pop(key)
         if types and type(value) not in types:
-            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})", key)
+            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
         return value
 
     def done(self, what: str) -> None:
         """Refuse what nobody has asked for."""
         if self.data:
             key = next(iter(self.data))
-            raise Fault(f"{what} has no field {key[:60]!r}", key)
+            raise Fault(f"{what} has no field {key[:60]!r}")
 
 
 _JSON_NAMES: dict[type, str] = {
@@ -123,13 +113,15 @@ def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": item, **more}
 
 
+def map_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of an object with any names."""
+    return {"type": "object", "additionalProperties": item, **more}
+
+
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 FLAG: dict[str, Any] = {"type": "boolean"}
 DEVICE = {**COUNT, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
-MEMORY = {
-    "device": DEVICE,
-    "access": list_of(DEVICE, description="Other devices whose kernels may reach the memory."),
-}
+MEMORY = {"device": DEVICE, "access": list_of(DEVICE, description="Other devices whose kernels may reach the memory.")}
 SHAPE = list_of({"type": "integer", "minimum": 1}, maxItems=32)
 
 
@@ -202,18 +194,8 @@ class Names:
             return {"param": view.name}
         return view.name
 
-    def access_data(self, access: Access) -> Data:
-        """Return an access as data: ``{"read": view}``."""
-        return {access.mode: self.view_data(access.view)}
-
     def value_data(self, value: Any) -> Data:
-        """Return an argument as data.
-
-        Raises
-        ------
-        Unstorable
-            If JSON has no form for it and `strict` is set.
-        """
+        """Return an argument as data; Unstorable if JSON has no form for it and `strict` is set."""
         kind = type(value)
         if kind is ArrayView:
             return self.view_data(value)
@@ -228,7 +210,7 @@ class Names:
         if kind is Parameter:
             return {"param": value.name}
         if kind is Access:
-            return self.access_data(value)
+            return {value.mode: self.view_data(value.view)}
         try:
             return self._rare_value_data(value)
         except Unstorable:
@@ -484,34 +466,24 @@ def memory_data(array: Array) -> dict[str, Data]:
 
 
 _SIMPLE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|V[1-9]\d{0,5})")
-_NAMED = {"bool", "bfloat16"} | {
-    f"{kind}{bits}"
-    for kind, sizes in (
-        ("int", (8, 16, 32, 64)),
-        ("uint", (8, 16, 32, 64)),
-        ("float", (16, 32, 64)),
-        ("complex", (64, 128)),
-    )
-    for bits in sizes
-}
+_NAMED = {"bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"}
+_NAMED |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 
 
 def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype that `dtype_data` described.
-
-    Raises
-    ------
-    DeclarationError
-        If bfloat16 is asked for and ml_dtypes is not there.
-    """
+    """Return the dtype that `dtype_data` described."""
     if type(data) is str:
         if data in _NAMED:
             return as_dtype(data)
         if _SIMPLE.fullmatch(data):
             return np.dtype(data)
-        if re.fullmatch(r"void[1-9]\d{0,8}", data):
-            return _checked_size(np.dtype(f"V{int(data[4:]) // 8}")) if int(data[4:]) >= 8 else _no_dtype(data)
-        return _no_dtype(data)
+        void = re.fullmatch(r"void([1-9]\d{0,8})", data)
+        nbytes = int(void[1]) // 8 if void else 0
+        if nbytes > _MAX_ITEM:
+            raise Fault(f"an element has at most {_MAX_ITEM} bytes")
+        if nbytes:
+            return np.dtype(f"V{nbytes}")
+        raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs")
     if depth > 16:
         raise Fault("a struct is nested too deeply")
     fields = Members(data, "a dtype")
@@ -536,20 +508,10 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
         raise Fault(f"a struct is wrong: {error}") from None
 
 
-def _checked_size(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.itemsize > _MAX_ITEM:
-        raise Fault(f"an element has at most {_MAX_ITEM} bytes")
-    return dtype
-
-
-def _no_dtype(data: str) -> NoReturn:
-    raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs", "dtype")
-
-
 def shape_of(data: Data) -> tuple[int, ...]:
     """Return a shape."""
     if type(data) is not list or not all(type(n) is int for n in data):
-        raise Fault(f"'shape' is a list of integers (got {shown(data)})", "shape")
+        raise Fault(f"'shape' is a list of integers (got {shown(data)})")
     return as_shape(tuple(data))
 
 
@@ -566,7 +528,7 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
     if data is None and field == "device":
         return None
     if type(data) is not int or not 0 <= data < 2**16:
-        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})", field)
+        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})")
     return data
 
 
@@ -625,7 +587,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
             record({"str": {"type": "string"}}, "str"),
             record({"bytes": ref("base64")}, "bytes"),
             record({"tuple": list_of(ref("value"))}, "tuple"),
-            record({"dict": {"type": "object", "additionalProperties": ref("value")}}, "dict"),
+            record({"dict": map_of(ref("value"))}, "dict"),
             record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
             record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
             record(
