@@ -37,10 +37,11 @@ class ByRegion(Generic[H]):
     neighbours.
     """
 
-    __slots__ = ("classes", "single")
+    __slots__ = ("classes", "exact", "single")
 
     def __init__(self) -> None:
         self.classes: dict[int, list[H]] = {}
+        self.exact: dict[Region, H] = {}  # the last that was added of each region
         self.single: H | None = None  # the only one, which is all that most arrays ever have
 
     def meeting(self, region: Region) -> Sequence[H]:
@@ -66,6 +67,7 @@ class ByRegion(Generic[H]):
 
     def add(self, item: H) -> None:
         """Add one."""
+        self.exact[item.region] = item
         if self.single is None and not self.classes:
             self.single = item
             return
@@ -83,6 +85,8 @@ class ByRegion(Generic[H]):
 
     def remove(self, item: H) -> None:
         """Take one out that is there."""
+        if self.exact.get(item.region) is item:
+            del self.exact[item.region]
         if self.single is item:
             self.single = None
             return
@@ -114,24 +118,14 @@ class _Record(Held):
 class _Space(ByRegion[_Record]):
     """The records of one address space."""
 
-    __slots__ = ("exact", "name", "raw", "war", "waw")
+    __slots__ = ("name", "raw", "war", "waw")
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.exact: dict[Region, _Record] = {}  # one for each region that there is a record of
         self.name = name
         self.raw = f"RAW {name}"
         self.war = f"WAR {name}"
         self.waw = f"WAW {name}"
-
-    def add(self, item: _Record) -> None:
-        super().add(item)
-        self.exact[item.region] = item
-
-    def remove(self, item: _Record) -> None:
-        super().remove(item)
-        if self.exact.get(item.region) is item:
-            del self.exact[item.region]
 
 
 class HazardTracker:
@@ -205,10 +199,7 @@ class HazardTracker:
                 space.remove(record)
             elif not region.dims and not known.dims:
                 space.remove(record)
-                if known.start < region.start:
-                    rest = Region(known.start, region.start, region.start - known.start)
-                    space.add(_Record(rest, record.writer, list(record.readers)))
-                if region.stop < known.stop:
-                    rest = Region(region.stop, known.stop, known.stop - region.stop)
-                    space.add(_Record(rest, record.writer, list(record.readers)))
+                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
+                    if start < stop:
+                        space.add(_Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
         space.add(_Record(region, node, []))

@@ -73,7 +73,5 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_reuse(scope)
         check_shape(scope, target)
         check_defects(scope, target)
-    findings = scopes[0].findings
-    return Report(
-        workflow.name, target.name if target is not None else None, tuple(findings.diagnostics), tuple(findings.ignored)
-    )
+    name = None if target is None else target.name
+    return Report(workflow.name, name, tuple(scopes[0].diagnostics), tuple(scopes[0].ignored))
