@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ _SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 
 
-def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str], None]) -> None:
+def audit_accesses(laboratory: Laboratory, found: Found) -> None:
     """Run the serial order once more, and each node alone several times on the way."""
     total = sum(cell.nbytes for cell in laboratory.cells.values())
     large = 8 * total * len(laboratory.steps) > _LARGE_BYTES
@@ -36,7 +36,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     for program, step in laboratory.walk(laboratory.program):
         node = step.node
         if not node.reach or node.waits:
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
         name = full_name(program, step)
         key = _likeness(step)
@@ -44,9 +44,9 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
         again[name] = again.get(name, 0) + 1  # in the body of a loop
         if (large and alike[key] > _AUDITS_ALIKE) or again[name] > _AUDITS_ALIKE or moved > _AUDIT_BYTES:
             left += again[name] == 1
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
-        advance(f"audit of {name}")
+        found.advance(f"audit of {name}")
         audited += again[name] == 1
         moved += 8 * total
         known = len(found.findings)
@@ -75,7 +75,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
         if step.node.made is not None or step.node.freed is not None or step.node.waits:
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
         cells = {**laboratory.cells, **laboratory.fresh}
         met = {
@@ -85,13 +85,13 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
         written = [name for name, modes in met.items() if modes - {"read"} and cells[name].writeable]
         sources = {source for name, modes in met.items() if modes - {"write"} for source in tainted.get(name, ())}
         before = {name: laboratory.get(cells[name]) for name in written}
-        laboratory.do_step(program, step)
+        laboratory.do(program, step)
         if step.node.kernels or step.node.callback is not None:
             first = {name: laboratory.get(cells[name]) for name in written}
             for _ in range(_RUNS_ALIKE - 1):
                 for name, data in before.items():
                     laboratory.put(cells[name], data)
-                laboratory.do_step(program, step)
+                laboratory.do(program, step)
                 if any(not np.array_equal(laboratory.get(cells[name]), first[name]) for name in written):
                     sources.add(full_name(program, step))
                     break
@@ -133,7 +133,7 @@ class _Audit:
             self.read[name] = _declared(cell, [region for mode, region in met if mode != "write"])
             self.written[name] = _declared(cell, [region for mode, region in met if mode != "read"])
         self.before = self._state()
-        laboratory.do_step(program, step)
+        laboratory.do(program, step)
         self.after = self._state()
 
     def _state(self) -> State:
@@ -226,7 +226,7 @@ class _Audit:
                         cell.part(data, part)[...] = _guard_poison(cell, part, number)
                 self.laboratory.put(cell, data, guards=True)
             start[name] = data
-        self.laboratory.do_step(self.program, self.step)
+        self.laboratory.do(self.program, self.step)
         return start, self._state()
 
     def _always_depends(self, poisoned: Set[tuple[str, str]]) -> bool:
@@ -366,7 +366,7 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
         )
         return
     for name, view, wanted, ours in arrays:
-        tolerance = found.tolerance.get(name) if isinstance(found.tolerance, Mapping) else found.tolerance
+        tolerance = found.tolerance_of(name)
         if tolerance is None:
             tolerance = _REFERENCE_TOLERANCE.get(f"{view.dtype.kind}{view.dtype.itemsize}", 1e-2)
         if not near(ours, wanted, tolerance):
