@@ -337,7 +337,6 @@ _REFERENCE_TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 
 def _compare_with_reference(audit: _Audit, found: Found) -> None:
     """Compare a kernel node with the NumPy function of its kernel, if it has one."""
     cells, node = audit.cells, audit.step.node
-    before, after = ({name: cells[name].inside(data) for name, data in state.items()} for state in (audit.before, audit.after))
     if not isinstance(node, KernelNode) or node.kernel.reference is None:
         return
     scope = audit.program.scope_of(audit.step)
@@ -350,10 +349,12 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
             name = next((n for n, c in cells.items() if c.pointer <= address < c.pointer + c.nbytes), None)
             if name is None:
                 return
-            offset = address - cells[name].pointer
-            span = view.region.stop - view.region.start
-            ours = np.ndarray(view.shape, view.dtype, after[name][offset : offset + span].tobytes(), 0, view.strides)
-            copy = np.ndarray(view.shape, view.dtype, before[name][offset : offset + span].tobytes(), 0, view.strides).copy()
+            start = address - cells[name].pointer
+            stop = start + view.region.stop - view.region.start
+            copy, ours = (
+                np.ndarray(view.shape, view.dtype, cells[name].inside(state[name])[start:stop].tobytes(), 0, view.strides).copy()
+                for state in (audit.before, audit.after)
+            )
             args.append(copy)
             arrays.append((name, view, copy, ours))
         else:

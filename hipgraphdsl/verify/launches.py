@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -63,9 +63,8 @@ class Launches:
         if extra and not options["join"] and not plan.batches and not any(step.any_order for step in plan.steps):
             return
         cells, wanted = self.cells, self.reference
-        set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
-        schedules: list[tuple[str, int | None, int]] = [("", None, 0)] * self.repeats
-        if set_schedule is not None and backend == "explicit" and not any(node.waits for node in self.workflow.nodes):
+        schedules = [("", 0, 0)] * self.repeats
+        if hasattr(runtime, "set_schedule") and backend == "explicit" and not any(node.waits for node in self.workflow.nodes):
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:
@@ -77,13 +76,14 @@ class Launches:
             if backend in ("explicit", "capture") and not extra:
                 compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
-                if mode and set_schedule is not None and chosen is not None:
-                    set_schedule(chosen, mode)
+                kind: Kind = "schedule" if mode else "backend"
+                seed = chosen if mode else None
+                if mode:
+                    _set_schedule(runtime, chosen, mode)
                 try:
                     ours = self._launch(executable, self.params)
                 except HipGraphError as error:
-                    kind: Kind = "schedule" if mode else "failure"
-                    self.found.add(kind, f"{named} fails: {error}", backend=backend, seed=chosen)
+                    self.found.add(kind if mode else "failure", f"{named} fails: {error}", backend=backend, seed=seed)
                     return
                 names = self.found.differing(cells, ours, wanted)
                 if not names:
@@ -92,40 +92,28 @@ class Launches:
                 node = self._first_wrong_node(runtime, backend, device, (chosen, mode), options)
                 nodes = (node,) if node else ()
                 where = f"; the first node whose output differs is {node!r}" if node else ""
+                message, hint = f"{named}: {said}{where}", ""
                 if mode:
-                    self.found.add(
-                        "schedule",
-                        f"with {how} (seed {chosen}){f' and {extra}' if extra else ''} {said}{where}",
-                        nodes,
-                        tuple(names),
-                        backend=backend,
-                        seed=chosen,
-                        hint=f"replay: runtime.set_schedule({chosen}, {mode})",
-                    )
-                else:
-                    hint = ""
-                    if runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
-                        hint = (
-                            "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
-                        )
-                    self.found.add("backend", f"{named}: {said}{where}", nodes, tuple(names), backend=backend, hint=hint)
+                    message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
+                    hint = f"replay: runtime.set_schedule({seed}, {mode})"
+                elif runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
+                    hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
+                self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
                 break
         finally:
-            if set_schedule is not None:
-                set_schedule(0, 0)
+            _set_schedule(runtime, 0, 0)
             executable.close()
         seeded = len(schedules) - self.repeats
         and_seeded = f" and {counted(seeded, 'seeded schedule')}" if seeded > 0 else ""
         self.found.done.append(f"{named} {counted(self.repeats, 'time')}{and_seeded}")
 
     def _first_wrong_node(
-        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int | None, int], options: Mapping[str, Any]
+        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]
     ) -> str | None:
         """Bisect over the beginnings of the workflow: return the node with which results turn wrong.
 
         None where the fault does not show again, which a fault of timing may not.
         """
-        set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
         order = self.workflow.order
 
         def wrong(count: int) -> bool:
@@ -133,8 +121,7 @@ class Launches:
             used = {name: value for name, value in self.params.items() if "/" in name or name in part.parameters}
             results = []
             for how, where in (("serial", self.prover), (backend, runtime)):
-                if set_schedule is not None:
-                    set_schedule(schedule[0] or 0, schedule[1] if how == backend else 0)
+                _set_schedule(runtime, schedule[0], schedule[1] if how == backend else 0)
                 place = device if where is runtime else 0
                 executable = Executable.build(part, where, how, device=place, **options)
                 try:
@@ -159,6 +146,12 @@ class Launches:
         executable.launch(**params)
         executable.synchronize(timeout_s=WAIT_S)
         return {name: np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8) for name in self.cells}
+
+
+def _set_schedule(runtime: Runtime, seed: int, mode: int) -> None:
+    """Choose how a runtime schedules nodes, where it can."""
+    if hasattr(runtime, "set_schedule"):
+        runtime.set_schedule(seed, mode)
 
 
 def _beginning(workflow: Workflow, kept: Sequence[int]) -> Workflow:
