@@ -90,16 +90,10 @@ class Scope(Level):
         severity: Severity | None = None,
         several: bool = True,
     ) -> None:
-        """Add a diagnostic, unless a node ignores its code.
+        """Add a diagnostic, unless one of the nodes involved ignores its code.
 
-        Parameters
-        ----------
-        *nodes : Node
-            The nodes involved, whose `ignore` may silence it.
-        names : sequence of str
-            Their full names, where they are not those of this scope.
-        several : bool
-            Say in how many other child nodes the same was found.
+        `names` are their full names, where they are not those of this scope; with `several` it says in how many other child nodes
+        the same was found.
         """
         shown = tuple(names) or tuple(self.name(node) for node in nodes)
         sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
@@ -107,11 +101,11 @@ class Scope(Level):
             message += f" (and the same in {counted(self.uses - 1, 'more child node')})"
         severity = severity or CATALOGUE[code].severity
         diagnostic = Diagnostic(code, severity, message, shown, tuple(dict.fromkeys(arrays)), hint, sources)
-        for node in nodes:
-            if node.ignore and code in node.ignore:
-                self.ignored.append((diagnostic, node.ignore[code]))
-                return
-        self.diagnostics.append(diagnostic)
+        reason = next((node.ignore[code] for node in nodes if node.ignore and code in node.ignore), None)
+        if reason is None:
+            self.diagnostics.append(diagnostic)
+        else:
+            self.ignored.append((diagnostic, reason))
 
 
 def scopes_of(workflow: Workflow) -> list[Scope]:
