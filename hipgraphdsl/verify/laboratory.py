@@ -189,11 +189,10 @@ class Laboratory:
             for name, array in level.own_arrays():
                 if not isinstance(array, AllocArray):
                     guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
-                    self.cells[name] = cell_of(name, array, scope.addresses[array], guard)
+                    self.cells[name] = _cell(name, array, scope.addresses[array], guard, visible=True)
             for name, parameter in level.own_parameters():
                 if parameter.copy:
-                    cell = cell_of(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
-                    self.cells[f"parameter {name}"] = replace(cell, visible=False)
+                    self.cells[f"parameter {name}"] = _cell(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
         for step in self.steps:
             for access in step.node.accesses:
                 root = access.view.root
@@ -201,8 +200,7 @@ class Laboratory:
                     name = f"{root.module.name}:{root.name}"
                     if name not in self.cells:
                         for device in top.shared.devices:
-                            cell = cell_of(name, root, top.shared.symbol(root, device))
-                            self.cells[name] = replace(cell, visible=False, writeable=True)
+                            self.cells[name] = replace(_cell(name, root, top.shared.symbol(root, device), 0), writeable=True)
                             name = f"{root.module.name}:{root.name} on device {device + 1}"
 
     # -- memory --
@@ -296,7 +294,7 @@ class Laboratory:
         with self.runtime.using_device(scope.place_of(step)):
             block = self.runtime.malloc(array.nbytes + 2 * _GUARD_BYTES)
         scope.addresses[array] = block + _GUARD_BYTES
-        cell = self.fresh[name] = cell_of(name, array, block + _GUARD_BYTES, _GUARD_BYTES)
+        cell = self.fresh[name] = _cell(name, array, block + _GUARD_BYTES, _GUARD_BYTES)
         values = np.zeros(array.nbytes + 2 * _GUARD_BYTES, np.uint8)
         cell.inside(values)[...] = self.poison
         self.put(cell, values, guards=True)
@@ -350,8 +348,6 @@ def full_name(program: EagerProgram, step: Step) -> str:
     return program.scope.prefix + step.name
 
 
-def cell_of(name: str, array: Array | Parameter, pointer: int, guard: int = 0) -> Cell:
-    """Return the cell of an array."""
+def _cell(name: str, array: Array | Parameter, pointer: int, guard: int, visible: bool = False) -> Cell:
     writeable = bool(getattr(array, "writeable", True))
-    visible = not isinstance(array, AllocArray)
     return Cell(name, pointer, array.nbytes, array.shape, array.dtype, array.on_host, writeable, visible, guard)
