@@ -14,37 +14,17 @@ from .target import Target
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One defect or limit of a runtime.
+    """One defect or limit of a runtime."""
 
-    Attributes
-    ----------
-    id : str
-        Short and stable, ``"disabled-drops-edges"``.
-    title : str
-        What happens, in one sentence.
-    handling : str
-        What hipgraphdsl does about it.
-    source : str
-        Where it is reported or can be read.
-    since, until : tuple of int or None
-        First version that has it and first that does not; None: all earlier, all later.
-    architecture : str
-        Beginning of the architectures that have it; empty: all.
-    quirk : str or None
-        The flag in `Target.quirks` that plan and backends ask for; None where they do the same on every target, or nothing.
-    classic_executor : bool
-        It belongs to the executor that newer versions have replaced, and comes back with the switch that selects it.
-    """
-
-    id: str
-    title: str
-    handling: str
-    source: str
-    since: tuple[int, ...] | None
-    until: tuple[int, ...] | None
-    architecture: str
-    quirk: str | None
-    classic_executor: bool
+    id: str  # short and stable
+    title: str  # what happens, in one sentence
+    handling: str  # what hipgraphdsl does about it
+    source: str  # where it is reported or can be read
+    since: tuple[int, ...] | None  # the first version that has it; None: all earlier ones do
+    until: tuple[int, ...] | None  # the first version that does not; None: all later ones do
+    architecture: str  # what the names of the architectures that have it begin with; empty: all
+    quirk: str | None  # the flag in `Target.quirks` that plan and backends ask for; None where they do the same everywhere
+    classic_executor: bool  # it comes back with the switch that selects the executor which newer versions have replaced
 
     def affects(self, target: Target, classic_executor: bool = False) -> bool:
         """Return whether a target has it; one without a version has what all versions have."""
@@ -272,15 +252,7 @@ DEFECTS: tuple[Defect, ...] = tuple(
 
 
 def defects_for(target: Target, classic_executor: bool = False) -> tuple[Defect, ...]:
-    """Return the defects that a target has.
-
-    Parameters
-    ----------
-    target : Target
-        One without a version has only what all versions have.
-    classic_executor : bool
-        Whether an environment switch selects the old executor.
-    """
+    """Return the defects that a target has, where an environment switch selects the classic executor those of that too."""
     return tuple(defect for defect in DEFECTS if defect.affects(target, classic_executor))
 
 

@@ -85,7 +85,9 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reach, *, bound: bool = Tru
 
 
 def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
-    x, y, z = (axis if type(axis) is int else _known(scope, axis) for axis in axes)
+    if {*map(type, axes)} == {int}:
+        return axes  # type: ignore[no-any-return]
+    x, y, z = (_known(scope, axis) for axis in axes)
     return None if x is None or y is None or z is None else (x, y, z)
 
 

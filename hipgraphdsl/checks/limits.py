@@ -27,13 +27,12 @@ _RESIDENT_BLOCKS = 32
 
 def check_limits(scope: Scope, target: Target | None) -> None:
     """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
-    judged: dict[Any, tuple[Fault, ...] | None] = {}
+    judged: dict[Any, tuple[Fault, ...]] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
-            faults = judged.get(key, ())
-            if faults == ():
-                faults = judged[key] = tuple(_faults(scope, node, target)) or None
+            if key not in judged:
+                judged[key] = tuple(_faults(scope, node, target))
             if node.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
@@ -42,7 +41,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                     node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )
-            for code, message, hint in faults or ():
+            for code, message, hint in judged[key]:
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
         elif type(node) is ConditionalNode and node.decide == "device":
             if target is not None and not target.conditional_nodes:

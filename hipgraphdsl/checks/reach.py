@@ -94,19 +94,10 @@ class Reach:
                 found.add((u, v))
             else:
                 asked.setdefault(start, {}).setdefault(v, []).append(u)
-        for start, stop in self.segments if asked else ():
-            wanted = asked.get(start)
-            if wanted is None:
-                continue
-            left = len(wanted)
-            for v, before in self.walk(start, stop):
-                earlier = wanted.get(v)
-                if earlier is None:
-                    continue
-                found.update((u, v) for u in earlier if before >> (position[u] - start) & 1)
-                left -= 1
-                if not left:
-                    break
+        stops = dict(self.segments) if asked else {}
+        for start, wanted in asked.items():
+            for v, before in self.walk(start, stops[start]):
+                found.update((u, v) for u in wanted.get(v, ()) if before >> (position[u] - start) & 1)
         return found
 
 

@@ -417,13 +417,12 @@ class _Run:
         live = np.flatnonzero(mask & pointer.known)
         if not live.size:
             return
-        uniform = isinstance(pointer.number, int)
-        starts = pointer.number if uniform else pointer.number[live]
+        starts = np.broadcast_to(pointer.number, self.lanes)[live]
         for furthest, beyond, at in (
-            (self.reach.lowest, int.__lt__, 0 if uniform else int(starts.argmin())),
-            (self.reach.highest, int.__gt__, 0 if uniform else int(starts.argmax())),
+            (self.reach.lowest, int.__lt__, starts.argmin()),
+            (self.reach.highest, int.__gt__, starts.argmax()),
         ):
-            start = int(starts if uniform else starts[at])
+            start = int(starts[at])
             known = furthest.get(base)
             if known is None or beyond(start, known.start) or (writes and start == known.start):
                 lane = int(live[at])

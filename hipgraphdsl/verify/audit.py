@@ -15,6 +15,7 @@ from ..errors import HipGraphError
 from ..nodes import CapturedNode, EagerNode, KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
+from .report import Kind
 
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
@@ -50,8 +51,8 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
         audited += again[name] == 1
         moved += 8 * total
         known = len(found.findings)
-        audit = _Audit(laboratory, program, step)
-        audit.run(found)
+        audit = _Audit(laboratory, program, step, found)
+        audit.run()
         unwritten[name] = audit.unwritten & unwritten.get(name, audit.unwritten)
         if len(found.findings) > known:
             again[name] = _AUDITS_ALIKE  # once is enough
@@ -70,8 +71,7 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
 
 def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
     """Run each step several times from the same memory; return those that differ, each with the arrays that depend on it."""
-    tainted: dict[str, set[str]] = {}
-    """The unstable steps that the values of an array come from."""
+    found: dict[str, set[str]] = {}
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
         if step.node.made is not None or step.node.freed is not None or step.node.waits:
@@ -83,7 +83,8 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
             for name, cell in cells.items()
         }
         written = [name for name, modes in met.items() if modes - {"read"} and cells[name].writeable]
-        sources = {source for name, modes in met.items() if modes - {"write"} for source in tainted.get(name, ())}
+        read = {name for name, modes in met.items() if modes - {"write"}}
+        sources = [source for source, arrays in found.items() if arrays & read]
         before = {name: laboratory.get(cells[name]) for name in written}
         laboratory.do(program, step)
         if step.node.kernels or step.node.callback is not None:
@@ -93,15 +94,11 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
                     laboratory.put(cells[name], data)
                 laboratory.do(program, step)
                 if any(not np.array_equal(laboratory.get(cells[name]), first[name]) for name in written):
-                    sources.add(full_name(program, step))
+                    sources.append(full_name(program, step))
                     break
-        for name in written:
-            tainted.setdefault(name, set()).update(sources)
+        for source in sources:
+            found.setdefault(source, set()).update(written)
     laboratory.end()
-    found: dict[str, set[str]] = {}
-    for array, steps in tainted.items():
-        for name in steps:
-            found.setdefault(name, set()).add(array)
     return found
 
 
@@ -114,10 +111,8 @@ def _likeness(step: Step) -> Any:
 class _Audit:
     """One step, run alone from the same memory several times; blocks of bytes are with their guards."""
 
-    def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step) -> None:
-        self.laboratory = laboratory
-        self.program = program
-        self.step = step
+    def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step, found: Found) -> None:
+        self.laboratory, self.program, self.step, self.found = laboratory, program, step, found
         self.name = full_name(program, step)
         self.cells: dict[str, Cell] = {}
         """All memory; with guard zones only around arrays that the step accesses."""
@@ -139,19 +134,18 @@ class _Audit:
     def _state(self) -> State:
         return {name: self.laboratory.get(cell, guards=True) for name, cell in self.cells.items()}
 
-    def run(self, found: Found) -> None:
+    def add(self, kind: Kind, message: str, *arrays: str, hint: str = "") -> None:
+        """Add a finding about the step."""
+        self.found.add(kind, f"{self.name!r} {message}", (self.name,), arrays, hint=hint)
+
+    def run(self) -> None:
         """Add what is found, and leave memory as the step leaves it."""
-        _compare_with_reference(self, found)
+        _compare_with_reference(self)
         try:
-            self._compare(found)
+            self._compare()
         except HipGraphError as error:
-            found.add(
-                "undeclared read",
-                f"{self.name!r} fails when arrays that it does not declare to read, or memory beyond arrays, hold other"
-                f" values: {error}",
-                (self.name,),
-                hint="declare what it reads",
-            )
+            why = f"fails when arrays that it does not declare to read, or memory beyond arrays, hold other values: {error}"
+            self.add("undeclared read", why, hint="declare what it reads")
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
@@ -159,7 +153,7 @@ class _Audit:
                     cell.part(state, part)[...] = 0
                 self.laboratory.put(cell, state, guards=True)
 
-    def _compare(self, found: Found) -> None:
+    def _compare(self) -> None:
         parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
         start, end = self._again(set(parts))
         for name, cell in self.cells.items():
@@ -169,36 +163,25 @@ class _Audit:
                 self.unwritten.add(name)
             inside = cell.inside(touched)
             if inside.any():
-                found.add(
-                    "undeclared write",
-                    f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
-                    (self.name,),
-                    (name,),
-                    hint="declare the write: " + self._said("writes", name),
-                )
+                message = f"writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it"
+                self.add("undeclared write", message, name, hint=f"declare the write: {self._said('writes', name)}")
             for part in _guards(cell):
                 at = np.flatnonzero(cell.part(touched, part))
                 if at.size:
                     where = at - cell.guard if part == "before" else at + cell.nbytes
-                    said = f"{self.name!r} writes {_beyond(cell, part, where)}"
-                    found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell))
-        if not self._depends(start, end) or self._differs_by_itself(found) or not self._always_depends(set(parts)):
+                    self.add("out of bounds", f"writes {_beyond(cell, part, where)}", name, hint=self._bounds_hint(cell))
+        if not self._depends(start, end) or self._differs_by_itself() or not self._always_depends(set(parts)):
             return
         guilty = [(name, part) for name, part in parts if self._always_depends({(name, part)})]
         undeclared = tuple(name for name, part in guilty if part == "inside")
         if undeclared or not guilty:
             shown = ", ".join(map(repr, undeclared)) or "memory"
-            found.add(
-                "undeclared read",
-                f"{self.name!r} reads {shown} and does not declare it",
-                (self.name,),
-                undeclared,
-                hint="declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",)),
-            )
+            hint = "declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",))
+            self.add("undeclared read", f"reads {shown} and does not declare it", *undeclared, hint=hint)
         for name, part in guilty:
             if part != "inside":
-                said = f"{self.name!r} reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
-                found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name]))
+                message = f"reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
+                self.add("out of bounds", message, name, hint=self._bounds_hint(self.cells[name]))
 
     def _said(self, mode: str, name: str) -> str:
         """Return how a node of this kind declares an access."""
@@ -233,11 +216,11 @@ class _Audit:
         """Whether what the step wrote depends each time on what is poisoned: once it may have differed by itself."""
         return all(self._depends(*self._again(poisoned)) for _ in range(_RUNS_ALIKE))
 
-    def _differs_by_itself(self, found: Found) -> bool:
+    def _differs_by_itself(self) -> bool:
         """Whether the same memory gives other results each time, which then say nothing about reads."""
         if not any(self._depends(*self._again(set())) for _ in range(2 * _RUNS_ALIKE)):  # only asked where it looks guilty
             return False
-        found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
+        self.found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
         return True
 
     def _depends(self, start: State, end: State) -> bool:
@@ -334,7 +317,7 @@ def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
 _REFERENCE_TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
 
 
-def _compare_with_reference(audit: _Audit, found: Found) -> None:
+def _compare_with_reference(audit: _Audit) -> None:
     """Compare a kernel node with the NumPy function of its kernel, if it has one."""
     cells, node = audit.cells, audit.step.node
     if not isinstance(node, KernelNode) or node.kernel.reference is None:
@@ -362,22 +345,20 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
     try:
         node.kernel.reference(*args)
     except Exception as error:
-        found.add(
-            "reference", f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}", (audit.name,)
-        )
+        message = f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}"
+        audit.found.add("reference", message, (audit.name,))
         return
     for name, view, wanted, ours in arrays:
-        tolerance = found.tolerance_of(name)
+        tolerance = audit.found.tolerance_of(name)
         if tolerance is None:
             tolerance = _REFERENCE_TOLERANCE.get(f"{view.dtype.kind}{view.dtype.itemsize}", 1e-2)
         if not near(ours, wanted, tolerance):
             different = np.flatnonzero((ours != wanted).reshape(-1))
             at = int(different[0])
             position = ", ".join(str(i) for i in np.unravel_index(at, view.shape))
-            found.add(
+            audit.add(
                 "reference",
-                f"{audit.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
-                f" {node.kernel.name!r} {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
-                (audit.name,),
-                (name,),
+                f"gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel {node.kernel.name!r}"
+                f" {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
+                name,
             )

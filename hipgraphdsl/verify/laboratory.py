@@ -126,10 +126,8 @@ class Cell:
     dtype: np.dtype[Any]
     on_host: bool
     writeable: bool
-    visible: bool
-    """Whether users can read it by name."""
-    guard: int = 0
-    """Bytes of the guard zones before and after it."""
+    visible: bool  # whether users can read it by name
+    guard: int  # bytes of the guard zones before and after it
 
     def values(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Return bytes of this cell as an array."""
@@ -255,13 +253,7 @@ class Laboratory:
             self._free(cell)
 
     def do(self, program: SerialProgram, step: Step) -> None:
-        """Run one step of a program and wait.
-
-        Raises
-        ------
-        HipGraphError
-            If it fails: a callback raised, the device refused, or memory is used that is not there.
-        """
+        """Run one step of a program and wait; a HipGraphError says that it has failed."""
         node = step.node
         scope = program.scope_of(step)
         name = full_name(program, step)
