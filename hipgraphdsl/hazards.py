@@ -28,6 +28,7 @@ class Held:
 
 
 H = TypeVar("H", bound=Held)
+N = TypeVar("N")  # a node, by name or number
 
 
 class ByRegion(Generic[H]):
@@ -104,18 +105,18 @@ def _size_class(item: Held) -> int:
     return (item.region.stop - item.start - 1).bit_length()
 
 
-class _Record(Held):
+class Record(Held, Generic[N]):
     """The node that wrote a region last, and those that have read it since."""
 
     __slots__ = ("readers", "writer")
 
-    def __init__(self, region: Region, writer: str | None, readers: list[str]) -> None:
+    def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
         super().__init__(region)
         self.writer = writer
         self.readers = readers
 
 
-class _Space(ByRegion[_Record]):
+class _Space(ByRegion[Record[str]]):
     """The records of one address space."""
 
     __slots__ = ("name", "raw", "war", "waw")
@@ -181,7 +182,7 @@ class HazardTracker:
         space, region = self._space(access)
         record = space.exact.get(region)
         if record is None:
-            space.add(_Record(region, None, [node]))
+            space.add(Record(region, None, [node]))
         elif not record.readers or record.readers[-1] != node:
             record.readers.append(node)
 
@@ -201,5 +202,5 @@ class HazardTracker:
                 space.remove(record)
                 for start, stop in ((known.start, region.start), (region.stop, known.stop)):
                     if start < stop:
-                        space.add(_Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
-        space.add(_Record(region, node, []))
+                        space.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
+        space.add(Record(region, node, []))

@@ -151,9 +151,6 @@ def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
     if sign in _COMPARISONS:
         return Lanes(settled(_COMPARISONS[sign](x, y)), known)
     if sign in ("/", "%"):
-        if isinstance(x, int) and isinstance(y, int):
-            quotient = abs(x) // abs(y or 1) * (1 if (x < 0) == (y < 0) else -1)
-            return fit(quotient if sign == "/" else x - quotient * y, known & (y != 0), kind)
         known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # the magnitude of the least number is none of 64 bits
         dividend, divisor = np.where(x > _LEAST, x, 0), np.where((y != 0) & (y > _LEAST), y, 1)
         quotients = np.where((dividend < 0) == (divisor < 0), 1, -1) * (abs(dividend) // abs(divisor))

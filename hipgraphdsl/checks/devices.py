@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
-from ..placement import Memory, candidates, defaults, device_of, memories, runs_code
+from ..placement import candidates, defaults, device_of, memories, runs_code
 from ..workflow import AnyNode
 from .scope import Scope
 
@@ -27,7 +27,15 @@ def check_devices(scope: Scope, device: int) -> None:
             continue
         touched = memories(node, device, scope)
         if node.work == "kernel" and getattr(node, "device", None) is None and touched and not candidates(touched):
-            _undecided(scope, node, touched)
+            places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
+            scope.found(
+                "HG407",
+                f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
+                node,
+                arrays=[memory.root.name for memory in touched],
+                hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them"
+                " to one device",
+            )
             continue
         stood_for = [(memory, parameter) for parameter, memory in defaults(node, device, scope) if memory not in touched]
         for memory, parameter in [*((memory, None) for memory in touched), *stood_for]:
@@ -53,15 +61,3 @@ def check_devices(scope: Scope, device: int) -> None:
                 arrays=[symbol.name],
                 hint=f"write it on device {here} too, by a copy with device={here}",
             )
-
-
-def _undecided(scope: Scope, node: AnyNode, touched: list[Memory]) -> None:
-    places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
-    scope.found(
-        "HG407",
-        f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
-        node,
-        arrays=[memory.root.name for memory in touched],
-        hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them to one"
-        " device",
-    )

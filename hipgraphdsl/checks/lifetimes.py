@@ -197,7 +197,7 @@ def check_data(scope: Scope) -> None:
                     writes.append((contents[root], access.bytes))
             elif root not in seen:
                 seen.add(root)
-                if access.mode == "read" and type(root) is DeviceArray and root.initial is None and _exposed(node, access):
+                if type(root) is DeviceArray and access.mode == "read" and _exposed(node, access):
                     _report_unwritten(scope, node, root)
         for held, region in writes:  # they count once all reads of the same node are judged
             if held.written is not None:
@@ -245,7 +245,8 @@ def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) ->
 
 
 def _report_unwritten(scope: Scope, node: AnyNode, array: DeviceArray) -> None:
-    if array.name not in scope.bind:
+    """Report an array without values that is read first, unless it stands for another one."""
+    if array.initial is None and array.name not in scope.bind:
         scope.found(
             "HG404",
             f"{scope.name(node)!r} reads {array.name!r}, which has no initial values and is not written before",

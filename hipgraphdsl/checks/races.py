@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays import Access, Region
-from ..hazards import ByRegion, HazardTracker, Held
+from ..hazards import ByRegion, HazardTracker, Held, Record
 from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
@@ -109,22 +109,11 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     return True
 
 
-class _Part(Held):
-    """A region that is equal to or apart from all others: its last writer, -1 for none, and the readers since."""
-
-    __slots__ = ("readers", "writer")
-
-    def __init__(self, region: Region) -> None:
-        super().__init__(region)
-        self.writer = -1
-        self.readers: list[int] = []
-
-
 def _parts_covered(workflow: Workflow) -> bool | None:
     """Decide the same in half the time where regions of one array are equal or apart, as they mostly are; None elsewhere."""
-    arrays: dict[Any, ByRegion[_Part]] = {}
+    arrays: dict[Any, ByRegion[Record[int]]] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
-        written: list[_Part] = []
+        written: list[Record[int]] = []
         before = sources if len(sources) < 16 else frozenset(sources)
         for access in node.accesses:
             view = access.view
@@ -138,9 +127,9 @@ def _parts_covered(workflow: Workflow) -> bool | None:
             if part is None:
                 if region.dims or parts.meeting(region):
                     return None
-                part = _Part(region)
+                part = Record(region, None, [])
                 parts.add(part)
-            if part.writer >= 0 and part.writer != i and part.writer not in before:
+            if part.writer is not None and part.writer != i and part.writer not in before:
                 return False
             if access.mode == "read":
                 part.readers.append(i)

@@ -149,26 +149,25 @@ class _Audit:
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
-                for part in _guards(cell):  # the next step is judged by what it does itself
-                    cell.part(state, part)[...] = 0
+                for part, at in cell.parts.items():  # the next step is judged by what it does itself
+                    if part != "inside":
+                        state[at] = 0
                 self.laboratory.put(cell, state, guards=True)
 
     def _compare(self) -> None:
-        parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
+        parts = [(name, part) for name, cell in self.cells.items() for part in cell.parts]
         start, end = self._again(set(parts))
         for name, cell in self.cells.items():
             changed = (self.after[name] != self.before[name]) | (end[name] != start[name])
             touched, promised = changed & ~self.written[name], self.written[name] & ~self.read[name]
             if isinstance(self.step.node, (EagerNode, CapturedNode)) and promised.any() and not (promised & changed).any():
                 self.unwritten.add(name)
-            inside = cell.inside(touched)
-            if inside.any():
-                message = f"writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it"
-                self.add("undeclared write", message, name, hint=f"declare the write: {self._said('writes', name)}")
-            for part in _guards(cell):
-                at = np.flatnonzero(cell.part(touched, part))
-                if at.size:
-                    where = at - cell.guard if part == "before" else at + cell.nbytes
+            for part, at in cell.parts.items():
+                where = np.flatnonzero(touched[at]) + at.start - cell.guard
+                if where.size and part == "inside":
+                    message = f"writes {name!r} {_extent(where, cell.dtype.itemsize)} and does not declare it"
+                    self.add("undeclared write", message, name, hint=f"declare the write: {self._said('writes', name)}")
+                elif where.size:
                     self.add("out of bounds", f"writes {_beyond(cell, part, where)}", name, hint=self._bounds_hint(cell))
         if not self._depends(start, end) or self._differs_by_itself() or not self._always_depends(set(parts)):
             return
@@ -201,12 +200,10 @@ class _Audit:
         for number, (name, cell) in enumerate(self.cells.items()):
             data = self.before[name].copy()
             if cell.writeable:
-                if (name, "inside") in poisoned and not cell.inside(self.read[name]).all():
-                    inside = cell.inside(data)
-                    np.copyto(inside, _poisoned(cell, inside), where=~cell.inside(self.read[name]))
-                for part in _guards(cell):
-                    if (name, part) in poisoned:
-                        cell.part(data, part)[...] = _guard_poison(cell, part, number)
+                for part, at in cell.parts.items():
+                    if (name, part) in poisoned and not self.read[name][at].all():
+                        other = _poisoned(cell, data[at]) if part == "inside" else _guard_poison(cell, part, number)
+                        np.copyto(data[at], other, where=~self.read[name][at])
                 self.laboratory.put(cell, data, guards=True)
             start[name] = data
         self.laboratory.do(self.program, self.step)
@@ -239,10 +236,6 @@ class _Audit:
             if (differs & ~kept).any() or (differs & kept & (after != before)).any():
                 return True
         return False
-
-
-def _guards(cell: Cell) -> tuple[str, ...]:
-    return ("before", "behind") if cell.guard else ()
 
 
 def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
@@ -306,10 +299,9 @@ def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:
     )
 
 
-def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
+def _extent(at: np.ndarray[Any, Any], itemsize: int) -> str:
     """Return the bytes of the elements of which a byte has changed."""
-    at = np.flatnonzero(mask) // itemsize
-    return f"bytes {int(at[0]) * itemsize}..{(int(at[-1]) + 1) * itemsize}"
+    return f"bytes {int(at[0]) // itemsize * itemsize}..{(int(at[-1]) // itemsize + 1) * itemsize}"
 
 
 # -- NumPy references ----------------------------------------------------------------------------------------------

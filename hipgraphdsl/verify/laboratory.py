@@ -141,9 +141,12 @@ class Cell:
         """Whether a region of addresses shares bytes with the array, or may."""
         return region.start < self.pointer + self.nbytes and region.stop > self.pointer
 
-    def part(self, data: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
-        """Return the guard ``"before"`` or ``"behind"`` the array."""
-        return data[: self.guard] if part == "before" else data[self.guard + self.nbytes :]
+    @property
+    def parts(self) -> dict[str, slice]:
+        """Where in a block with guards the array is, ``"inside"``, and the guards ``"before"`` and ``"behind"`` it, if any."""
+        first, stop = self.guard, self.guard + self.nbytes
+        guards = {"before": slice(0, first), "behind": slice(stop, stop + self.guard)} if self.guard else {}
+        return {"inside": slice(first, stop), **guards}
 
 
 class Laboratory:
