@@ -10,32 +10,39 @@ from ..nodes import KernelNode
 from .arithmetic import Base
 from .programs import program_of
 from .scope import Scope
-from .threads import Reach, Witness, reach_of
+from .threads import Witness, reach_of
 
 _MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
 _MOST_THREADS = 1024  # of a block
+
+
+Reached = tuple[tuple[Base, Witness, Witness], ...]
+"""What a launch reaches: into what, the first access and the last."""
 
 
 class Launches:
     """The launches of a workflow that have been looked at, for all its scopes."""
 
     def __init__(self) -> None:
-        self.found: dict[Any, Reach] = {}
+        self.found: dict[Any, Reached] = {}
         self.steps = 0
 
-    def reached(self, scope: Scope, node: KernelNode) -> Reach | None:
-        """Return what a launch reaches; None where that is not known."""
+    def reached(self, scope: Scope, node: KernelNode) -> Reached:
+        """Return what a launch reaches."""
         program = program_of(node.kernel)
         grid, block = _extents(scope, node.grid), _extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
-            return None
-        values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+            return ()
+        values: tuple[int | None, ...] = (None,) * len(node.args)
+        if program.deciding:
+            values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
         key = (program, grid, block, values)
         found = self.found.get(key)
         if found is None and self.steps < _MOST_STEPS:
-            found = self.found[key] = reach_of(program, grid, block, values)
-            self.steps += found.steps
-        return found
+            reach = reach_of(program, grid, block, values)
+            self.steps += reach.steps
+            found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
+        return found or ()
 
 
 def check_bounds(scope: Scope, launches: Launches) -> None:
@@ -47,24 +54,23 @@ def check_bounds(scope: Scope, launches: Launches) -> None:
         if type(node) is not KernelNode:
             continue
         reached = launches.reached(scope, node)
-        if reached is None:
+        if not reached:
             continue
         # Each use of a child graph binds it to other memory; only what leaves the child's own arrays depends on that.
         several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
         for use in (scope, *scope.others) if several else (scope,):
-            theirs = reached if use is scope else launches.reached(use, node)
-            found = None if theirs is None else next(_beyond(use, node, theirs), None)
+            found = next(_beyond(use, node, reached if use is scope else launches.reached(use, node)), None)
             if found is not None:
                 _report(use, node, *found)
                 break
 
 
-def _beyond(scope: Scope, node: KernelNode, reached: Reach, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
+def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
     """Yield what is reached outside of an array: the pointer, the access, the array, and the pointer's byte in it.
 
     `bound` is False for the arrays as the child graph itself declares them.
     """
-    for base, last in reached.highest.items():
+    for base, first, last in reached:
         root: Any = None
         nbytes, offset = base.nbytes, 0
         if base.number >= 0:
@@ -78,16 +84,16 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reach, *, bound: bool = Tru
             nbytes = node.shared_bytes or -1  # HG510 is about 0 bytes
         if nbytes < 0:
             continue
-        for witness in (last, reached.lowest[base]):
+        for witness in (last, first):
             if offset + witness.start >= nbytes or offset + witness.stop <= 0:
                 yield base, witness, root, offset
                 break
 
 
 def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
-    if {*map(type, axes)} == {int}:
-        return axes  # type: ignore[no-any-return]
-    x, y, z = (_known(scope, axis) for axis in axes)
+    x, y, z = axes
+    if type(x) is not int or type(y) is not int or type(z) is not int:
+        x, y, z = (_known(scope, axis) for axis in axes)
     return None if x is None or y is None or z is None else (x, y, z)
 
 

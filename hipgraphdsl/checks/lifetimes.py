@@ -179,7 +179,8 @@ def check_data(scope: Scope) -> None:
     seen: set[object] = set()
     makers: dict[AllocArray, AnyNode] = {}
     contents: defaultdict[AllocArray, _Contents] = defaultdict(_Contents)
-    for node in (nodes[i] for i in scope.workflow.order):
+    for i in scope.workflow.order:
+        node = nodes[i]
         if node.freed is not None:
             continue
         if node.made is not None:
@@ -189,15 +190,17 @@ def check_data(scope: Scope) -> None:
         writes: list[tuple[_Contents, Region]] = []
         for access in node.accesses:
             root = access.view.root
+            if root in seen:
+                continue
             if type(root) is AllocArray:
                 if access.mode != "write":
                     _check_read(scope, node, access, contents[root])
                 if access.mode != "read":
                     contents[root].writers.append(node)
                     writes.append((contents[root], access.bytes))
-            elif root not in seen:
+            else:
                 seen.add(root)
-                if type(root) is DeviceArray and access.mode == "read" and _exposed(node, access):
+                if type(root) is DeviceArray and root.initial is None and access.mode == "read" and _exposed(node, access):
                     _report_unwritten(scope, node, root)
         for held, region in writes:  # they count once all reads of the same node are judged
             if held.written is not None:
@@ -246,7 +249,7 @@ def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) ->
 
 def _report_unwritten(scope: Scope, node: AnyNode, array: DeviceArray) -> None:
     """Report an array without values that is read first, unless it stands for another one."""
-    if array.initial is None and array.name not in scope.bind:
+    if array.name not in scope.bind:
         scope.found(
             "HG404",
             f"{scope.name(node)!r} reads {array.name!r}, which has no initial values and is not written before",

@@ -31,8 +31,9 @@ def check_limits(scope: Scope, target: Target | None) -> None:
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
-            if key not in judged:
-                judged[key] = tuple(_faults(scope, node, target))
+            faults = judged.get(key)
+            if faults is None:
+                faults = judged[key] = tuple(_faults(scope, node, target))
             if node.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
@@ -41,7 +42,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                     node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )
-            for code, message, hint in judged[key]:
+            for code, message, hint in faults:
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
         elif type(node) is ConditionalNode and node.decide == "device":
             if target is not None and not target.conditional_nodes:

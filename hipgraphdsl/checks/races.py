@@ -177,9 +177,8 @@ def _report(scope: Scope, first: AnyNode, second: AnyNode) -> None:
         code = "HG203"
         mine, theirs = _relative(scope, a, common), _relative(scope, b, common)
         what = (
-            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r}"
-            f" {theirs}, which are"
-            " the same memory"
+            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r} {theirs},"
+            " which are the same memory"
         )
     elif a.mode != "read" and b.mode != "read":
         code = "HG202"
