@@ -21,16 +21,11 @@ LOOK: Final = "condition"
 """The key of durations that says how long it takes to read a condition."""
 
 _DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
+_TAKEN_BY = {"H2D": "copy", "D2H": "copy", "D2D": "kernel", "memset": "kernel"}  # where these have no limit; others by the host
 
 
 def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
-    """Return how many of each engine there are, those that have a limit.
-
-    Raises
-    ------
-    DeclarationError
-        If an engine is not known, or its number is none.
-    """
+    """Return how many of each engine there are, those that have a limit; refuse unknown engines, and what is no number."""
     limits = dict(_DEFAULT_ENGINES)
     given = as_dict(engines, "simulate: engines")
     if "copy" in given:
@@ -47,13 +42,7 @@ def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
 
 def placed_on(engine: str, limits: Mapping[str, int]) -> str:
     """Return the engine that really takes a node's work."""
-    if engine in limits or not engine:
-        return engine
-    if engine in ("H2D", "D2H"):
-        return "copy"
-    if engine in ("D2D", "memset"):
-        return "kernel"
-    return "host"
+    return engine if engine in limits or not engine else _TAKEN_BY.get(engine, "host")
 
 
 class Times:
@@ -71,9 +60,7 @@ class Times:
 
     def named(self, name: str, node: AnyNode) -> float | None:
         """Return the duration that is given by a node's own name; None where there is none."""
-        if isinstance(self._durations, Mapping) and name in self._durations:
-            return self.of(name, node)
-        return None
+        return self.of(name, node) if isinstance(self._durations, Mapping) and name in self._durations else None
 
     def of_look(self) -> float:
         """Return how long it takes to read a condition."""
@@ -81,19 +68,7 @@ class Times:
         return _time(given, f"durations[{LOOK!r}]")
 
     def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
-        """Refuse keys that stand for nothing.
-
-        Parameters
-        ----------
-        graph : str
-            What errors call the workflow.
-        workflows : sequence of Workflow
-            Those that were simulated: nodes in bodies which do not run may have durations too.
-
-        Raises
-        ------
-        DeclarationError
-        """
+        """Refuse keys that stand for nothing in what was simulated; nodes in bodies which do not run may have durations too."""
         known = {*ENGINES, *KINDS, LOOK, *self._found}
         left = [key for key in self._durations if key not in known] if isinstance(self._durations, Mapping) else []
         idle = {name for workflow in workflows for name, _ in _named(Level(workflow)) if conditions.hold(name)} if left else set()
@@ -106,15 +81,7 @@ class Times:
 
 
 class Runs(NamedTuple):
-    """What an expanded conditional node runs.
-
-    Attributes
-    ----------
-    body : int
-        The number of the body.
-    passes : int
-        How often it runs; 0 where none does.
-    """
+    """What an expanded conditional node runs: the number of the body, and how often it runs; 0 where none does."""
 
     body: int
     passes: int
@@ -123,20 +90,9 @@ class Runs(NamedTuple):
 class Conditions:
     """What conditional nodes run, by full name; those that have an entry are expanded.
 
-    Parameters
-    ----------
-    given : mapping, optional
-        For ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first one runs; the
-        same in each pass of a loop around it.
-    graph : str
-        What errors call the workflow.
-    workflows : sequence of Workflow
-        Those whose conditional nodes may be named, also inside children and bodies.
-
-    Raises
-    ------
-    DeclarationError
-        If a name is of no conditional node, or a value says nothing about one of its mode.
+    What is given says for ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first
+    one runs; the same in each pass of a loop around it. A DeclarationError is raised where a name is of no conditional node, also
+    inside children and bodies, or a value says nothing about one of its mode.
     """
 
     def __init__(self, given: Mapping[str, int | bool] | None, graph: str, workflows: Sequence[Workflow]) -> None:
@@ -163,12 +119,7 @@ class Conditions:
         return any(name.startswith(f"{outer}/") for outer in self._runs)
 
     def require_none_inside(self, name: str) -> None:
-        """Refuse conditions of nodes inside one that is not expanded.
-
-        Raises
-        ------
-        DeclarationError
-        """
+        """Refuse conditions of nodes inside one that is not expanded."""
         inside = next((key for key in self._runs if key.startswith(f"{name}/")), None)
         if inside is not None:
             raise DeclarationError(
@@ -205,23 +156,15 @@ def _named(level: Level) -> Iterator[tuple[str, AnyNode]]:
 
 
 def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
-    value: Any = None
-    where = f"durations[{name!r}]"
     if isinstance(durations, Mapping):
-        for key in (name, *node.duration_keys):
-            if key in durations:
-                value, where = durations[key], f"durations[{key!r}]"
-                break
-        else:
-            return None if node.work else 0.0
-    elif callable(durations):
-        value = durations(node)
-        where = f"the duration of node {name!r}"
-        if value is None:
-            return None if node.work else 0.0
-    else:
+        key = next((key for key in (name, *node.duration_keys) if key in durations), None)
+        if key is not None:
+            return _time(durations[key], f"durations[{key!r}]", name)
+    elif not callable(durations):
         raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
-    return _time(value, where, name)
+    elif (value := durations(node)) is not None:
+        return _time(value, f"the duration of node {name!r}", name)
+    return None if node.work else 0.0
 
 
 def _time(value: Any, where: str, node: str = "") -> float:

@@ -28,6 +28,7 @@ class Held:
 
 
 H = TypeVar("H", bound=Held)
+N = TypeVar("N")  # a node, by name or number
 
 
 class ByRegion(Generic[H]):
@@ -37,10 +38,11 @@ class ByRegion(Generic[H]):
     neighbours.
     """
 
-    __slots__ = ("classes", "single")
+    __slots__ = ("classes", "exact", "single")
 
     def __init__(self) -> None:
         self.classes: dict[int, list[H]] = {}
+        self.exact: dict[Region, H] = {}  # the last that was added of each region
         self.single: H | None = None  # the only one, which is all that most arrays ever have
 
     def meeting(self, region: Region) -> Sequence[H]:
@@ -66,6 +68,7 @@ class ByRegion(Generic[H]):
 
     def add(self, item: H) -> None:
         """Add one."""
+        self.exact[item.region] = item
         if self.single is None and not self.classes:
             self.single = item
             return
@@ -83,6 +86,8 @@ class ByRegion(Generic[H]):
 
     def remove(self, item: H) -> None:
         """Take one out that is there."""
+        if self.exact.get(item.region) is item:
+            del self.exact[item.region]
         if self.single is item:
             self.single = None
             return
@@ -100,38 +105,28 @@ def _size_class(item: Held) -> int:
     return (item.region.stop - item.start - 1).bit_length()
 
 
-class _Record(Held):
+class Record(Held, Generic[N]):
     """The node that wrote a region last, and those that have read it since."""
 
     __slots__ = ("readers", "writer")
 
-    def __init__(self, region: Region, writer: str | None, readers: list[str]) -> None:
+    def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
         super().__init__(region)
         self.writer = writer
         self.readers = readers
 
 
-class _Space(ByRegion[_Record]):
+class _Space(ByRegion[Record[str]]):
     """The records of one address space."""
 
-    __slots__ = ("exact", "name", "raw", "war", "waw")
+    __slots__ = ("name", "raw", "war", "waw")
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.exact: dict[Region, _Record] = {}  # one for each region that there is a record of
         self.name = name
         self.raw = f"RAW {name}"
         self.war = f"WAR {name}"
         self.waw = f"WAW {name}"
-
-    def add(self, item: _Record) -> None:
-        super().add(item)
-        self.exact[item.region] = item
-
-    def remove(self, item: _Record) -> None:
-        super().remove(item)
-        if self.exact.get(item.region) is item:
-            del self.exact[item.region]
 
 
 class HazardTracker:
@@ -187,7 +182,7 @@ class HazardTracker:
         space, region = self._space(access)
         record = space.exact.get(region)
         if record is None:
-            space.add(_Record(region, None, [node]))
+            space.add(Record(region, None, [node]))
         elif not record.readers or record.readers[-1] != node:
             record.readers.append(node)
 
@@ -205,10 +200,7 @@ class HazardTracker:
                 space.remove(record)
             elif not region.dims and not known.dims:
                 space.remove(record)
-                if known.start < region.start:
-                    rest = Region(known.start, region.start, region.start - known.start)
-                    space.add(_Record(rest, record.writer, list(record.readers)))
-                if region.stop < known.stop:
-                    rest = Region(region.stop, known.stop, known.stop - region.stop)
-                    space.add(_Record(rest, record.writer, list(record.readers)))
-        space.add(_Record(region, node, []))
+                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
+                    if start < stop:
+                        space.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
+        space.add(Record(region, node, []))

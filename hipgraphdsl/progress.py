@@ -18,21 +18,10 @@ def no_progress(stage: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, wanted: bool | None, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show a bar on standard error, or in the notebook, that is gone at the end.
+    """Show a bar on standard error, or in the notebook, that is gone at the end; yield what takes the name of each stage.
 
-    Parameters
-    ----------
-    title : str
-        What takes long.
-    wanted : bool or None
-        None shows it after a second, where somebody may see it; True at once.
-    total : int, optional
-        Stages that will come; without it the bar only moves.
-
-    Yields
-    ------
-    callable
-        Takes the name of the stage that begins.
+    It is shown at once where it is `wanted`, with None after a second where somebody may see it. Without a `total` of stages it
+    only moves.
     """
     notebook = "ipykernel" in sys.modules
     if wanted is False or (wanted is None and not (notebook or (sys.stderr is not None and sys.stderr.isatty()))):

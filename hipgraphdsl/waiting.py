@@ -15,18 +15,10 @@ SLICE_S: Final = 0.05
 
 
 class Deadline(NamedTuple):
-    """When a wait is given up.
+    """When a wait is given up."""
 
-    Attributes
-    ----------
-    at : float
-        By `time.monotonic`.
-    unfinished : callable
-        Returns the names of the nodes that have not finished, for the error.
-    """
-
-    at: float
-    unfinished: Callable[[], tuple[str, ...]]
+    at: float  # by `time.monotonic`
+    unfinished: Callable[[], tuple[str, ...]]  # returns the names of the nodes that have not finished, for the error
 
     @classmethod
     def after(cls, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> Deadline | None:

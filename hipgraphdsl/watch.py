@@ -37,21 +37,11 @@ _NO_WORDS: Final = HostArray("watch", (1,), np.dtype("u4"))
 
 @dataclass(frozen=True)
 class WatchedPlan(Plan):
-    """A plan with marks.
+    """A plan with marks."""
 
-    Attributes
-    ----------
-    words : HostArray
-        One unsigned 32-bit word for each watched step.
-    names : tuple of tuple of str
-        For each word the nodes that its step carries.
-    outer : int
-        How many words, from the first, stand for steps that are in no body.
-    """
-
-    words: HostArray = _NO_WORDS
-    names: tuple[tuple[str, ...], ...] = ()
-    outer: int = 0
+    words: HostArray = _NO_WORDS  # one unsigned 32-bit word for each watched step
+    names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step carries
+    outer: int = 0  # how many words, from the first, stand for steps that are in no body
 
     def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
         """Return the nodes whose words say that they have been begun and not finished."""

@@ -39,15 +39,9 @@ def require_sound(workflow: Workflow, target: Target, device: int, backend: str)
 
 
 def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:
-    """Look for faults in a workflow and in the child graphs inside it.
+    """Look for faults in a workflow and in the child graphs inside it; with a target also for its limits and known defects.
 
-    Parameters
-    ----------
-    workflow : Workflow
-    target : Target, optional
-        Also check the limits and known defects of this device. Without one only what holds on every device is checked.
-    device : int
-        The device of all that names none.
+    `device` is the device of all that names none.
     """
     launches = Launches()
     several = len(devices_of(workflow, device)) > 1
@@ -73,7 +67,5 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_reuse(scope)
         check_shape(scope, target)
         check_defects(scope, target)
-    findings = scopes[0].findings
-    return Report(
-        workflow.name, target.name if target is not None else None, tuple(findings.diagnostics), tuple(findings.ignored)
-    )
+    name = None if target is None else target.name
+    return Report(workflow.name, name, tuple(scopes[0].diagnostics), tuple(scopes[0].ignored))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 from ..arrays import AllocArray, DeviceArray, HostArray
 from ..order import levels, reduced
+from ..printed import counted
 from ..target import Target
 from .scope import Scope
 
@@ -25,7 +28,7 @@ def check_redundant_edges(scope: Scope) -> None:
         return
     needed = reduced(workflow.order, predecessors)
     redundant = {i: left for i, sources in declared.items() if (left := sorted({*sources}.difference(needed[i])))}
-    for i, sources in [*sorted(redundant.items())][:_MOST]:
+    for i, sources in [*redundant.items()][:_MOST]:
         names = ", ".join(repr(scope.name(nodes[s])) for s in sources)
         scope.found(
             "HG701",
@@ -44,24 +47,20 @@ def check_reuse(scope: Scope) -> None:
     if not workflow.infer:
         return
     nodes, predecessors = workflow.nodes, workflow.predecessors
-    edges: dict[str, list[tuple[int, int]]] = {}
+    edges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, reasons in enumerate(workflow.reasons):
         for source, reason in zip(predecessors[i], reasons):
             if reason[:3] == "WAR":  # a write that follows a write directly is of no use, which is another matter
-                known = edges.setdefault(reason[4:], [])
-                if len(known) < _TRIES:
-                    known.append((source, i))
+                edges[reason[4:]].append((source, i))
     for name, pairs in edges.items():
         array = workflow.arrays.get(name)
         if not isinstance(array, (AllocArray, DeviceArray, HostArray)) or getattr(array, "initial", None) is not None:
             continue
-        for source, i in pairs:
+        for source, i in pairs[:_TRIES]:
             first, second = nodes[source], nodes[i]
             fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
             carried = any(f"RAW {name}" in workflow.reasons[t] for t in workflow.successors[i])
-            if not (fresh and carried and first.work and second.work):
-                continue
-            if not _another_path(predecessors, source, i):
+            if fresh and carried and first.work and second.work and not _another_path(predecessors, source, i):
                 scope.found(
                     "HG702",
                     f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
@@ -96,10 +95,8 @@ def check_shape(scope: Scope, target: Target | None) -> None:
         return
     nodes = workflow.nodes
     work = sum(bool(node.work) for node in nodes)
-    widths: dict[int, int] = {}
-    for node, level in zip(nodes, levels(workflow.order, workflow.predecessors)):
-        if node.work not in ("", "host"):
-            widths[level] = widths.get(level, 0) + 1
+    depths = levels(workflow.order, workflow.predecessors)
+    widths = Counter(depth for node, depth in zip(nodes, depths) if node.work not in ("", "host"))
     width = max(widths.values(), default=0)
     costs = target.costs
     graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)
@@ -108,7 +105,7 @@ def check_shape(scope: Scope, target: Target | None) -> None:
         scope.found(
             "HG703",
             f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
-            f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us",
+            f" {counted(work, 'node')} one by one about {stream_us:.1f} us",
             hint="put more work into one graph, for example several iterations, or use backend='streams'",
         )
     if width > target.hardware_queues:

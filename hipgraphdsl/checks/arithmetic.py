@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,12 +23,13 @@ Known = Any  # bool, or one for each lane
 class Base:
     """What a pointer points into: an ``argument``, a ``symbol``, ``shared`` or ``local`` memory, or ``dynamic`` shared memory.
 
-    `nbytes` is -1 where the kernel's source does not tell.
+    `nbytes` is -1 where the kernel's source does not tell, `number` is that of an argument.
     """
 
     kind: str
     name: str
     nbytes: int = -1
+    number: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,11 @@ class Pointer:
 
 
 class Lanes(NamedTuple):
-    """A value in each lane: an integer, or a pointer as bytes from its base.
+    """A value in each lane: an integer, or a pointer as bytes from its base."""
 
-    Attributes
-    ----------
-    number, known : int and bool, or an array of one for each lane
-        Where `known` is False the number means nothing.
-    type : Integer or Pointer
-    """
-
-    number: Any
-    known: Known
-    type: Any = Integer()
+    number: Any  # int, or an array of one for each lane
+    known: Known  # where it is False the number means nothing
+    type: Any = Integer()  # or a Pointer
 
 
 def as_integer(value: Lanes | None) -> Lanes | None:
@@ -157,9 +151,6 @@ def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
     if sign in _COMPARISONS:
         return Lanes(settled(_COMPARISONS[sign](x, y)), known)
     if sign in ("/", "%"):
-        if isinstance(x, int) and isinstance(y, int):
-            quotient = abs(x) // abs(y or 1) * (1 if (x < 0) == (y < 0) else -1)
-            return fit(quotient if sign == "/" else x - quotient * y, known & (y != 0), kind)
         known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # the magnitude of the least number is none of 64 bits
         dividend, divisor = np.where(x > _LEAST, x, 0), np.where((y != 0) & (y > _LEAST), y, 1)
         quotients = np.where((dividend < 0) == (divisor < 0), 1, -1) * (abs(dividend) // abs(divisor))

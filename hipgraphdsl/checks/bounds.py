@@ -15,8 +15,9 @@ from .threads import Witness, reach_of
 _MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
 _MOST_THREADS = 1024  # of a block
 
-Reached = tuple[tuple[Base, int, Witness, Witness], ...]
-"""What a launch reaches: into what, the number of the argument, the first access and the last."""
+
+Reached = tuple[tuple[Base, Witness, Witness], ...]
+"""What a launch reaches: into what, the first access and the last."""
 
 
 class Launches:
@@ -32,20 +33,15 @@ class Launches:
         grid, block = _extents(scope, node.grid), _extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
             return ()
-        deciding = program.deciding
         values: tuple[int | None, ...] = (None,) * len(node.args)
-        if deciding:
-            values = tuple([_known(scope, arg) if n in deciding else None for n, arg in enumerate(node.args)])
+        if program.deciding:
+            values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
         key = (program, grid, block, values)
         found = self.found.get(key)
         if found is None and self.steps < _MOST_STEPS:
             reach = reach_of(program, grid, block, values)
             self.steps += reach.steps
-            names = [parameter.name for parameter in node.signature.parameters]
-            found = self.found[key] = tuple(
-                (base, names.index(base.name) if base.kind == "argument" else -1, reach.lowest[base], last)
-                for base, last in reach.highest.items()
-            )
+            found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
         return found or ()
 
 
@@ -74,11 +70,11 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
 
     `bound` is False for the arrays as the child graph itself declares them.
     """
-    for base, number, first, last in reached:
+    for base, first, last in reached:
         root: Any = None
         nbytes, offset = base.nbytes, 0
-        if number >= 0:
-            arg = node.args[number]
+        if base.number >= 0:
+            arg = node.args[base.number]
             placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
             if placed is None:
                 continue

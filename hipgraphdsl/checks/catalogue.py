@@ -14,21 +14,11 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One code.
+    """One code."""
 
-    Attributes
-    ----------
-    title : str
-        A few words.
-    severity : {"error", "warning", "info"}
-        What a diagnostic of this code has at most; a few are reported with less where the target makes them harmless.
-    summary : str
-        One sentence: what is wrong and what comes of it.
-    """
-
-    title: str
-    severity: Severity
-    summary: str
+    title: str  # a few words
+    severity: Severity  # at most; a few are reported with less where the target makes them harmless
+    summary: str  # one sentence: what is wrong and what comes of it
 
 
 _TABLE = """\

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
-from ..placement import Memory, candidates, defaults, device_of, memories, runs_code
+from ..placement import candidates, defaults, device_of, memories, runs_code
 from ..workflow import AnyNode
 from .scope import Scope
 
 
 def check_devices(scope: Scope, device: int) -> None:
-    """Report code that reaches memory of a device to which its own has no access.
-
-    Parameters
-    ----------
-    device : int
-        The device of all that names none.
-    """
+    """Report code that reaches memory of a device to which its own has no access; `device` is that of all that names none."""
     written: dict[Symbol, dict[int, AnyNode]] = {}
     read: list[tuple[AnyNode, Symbol, int]] = []
     for node in scope.workflow.nodes:
@@ -33,30 +27,27 @@ def check_devices(scope: Scope, device: int) -> None:
             continue
         touched = memories(node, device, scope)
         if node.work == "kernel" and getattr(node, "device", None) is None and touched and not candidates(touched):
-            _undecided(scope, node, touched)
+            places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
+            scope.found(
+                "HG407",
+                f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
+                node,
+                arrays=[memory.root.name for memory in touched],
+                hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them"
+                " to one device",
+            )
             continue
-        for memory in touched:
+        stood_for = [(memory, parameter) for parameter, memory in defaults(node, device, scope) if memory not in touched]
+        for memory, parameter in [*((memory, None) for memory in touched), *stood_for]:
             if here != memory.owner and here not in memory.access:
                 name = memory.root.name
-                scope.found(
-                    "HG406",
-                    f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}",
-                    node,
-                    arrays=[name],
-                    hint=f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy",
-                )
-        for parameter, memory in defaults(node, device, scope):
-            if here != memory.owner and here not in memory.access and memory not in touched:
-                name = memory.root.name
-                scope.found(
-                    "HG406",
-                    f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}, for which"
-                    f" parameter {parameter.name!r} stands by default",
-                    node,
-                    arrays=[name],
-                    hint=f"declare {name!r} with access=[{here}], give {node.name!r} device={memory.owner}, or let"
-                    f" {parameter.name!r} stand for memory of device {here}",
-                )
+                message = f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}"
+                hint = f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy"
+                if parameter is not None:
+                    message += f", for which parameter {parameter.name!r} stands by default"
+                    hint = f"declare {name!r} with access=[{here}], give {node.name!r} device={memory.owner}, or let"
+                    hint += f" {parameter.name!r} stand for memory of device {here}"
+                scope.found("HG406", message, node, arrays=[name], hint=hint)
     for node, symbol, here in read:
         others = written.get(symbol, {})
         if others and here not in others:
@@ -70,15 +61,3 @@ def check_devices(scope: Scope, device: int) -> None:
                 arrays=[symbol.name],
                 hint=f"write it on device {here} too, by a copy with device={here}",
             )
-
-
-def _undecided(scope: Scope, node: AnyNode, touched: list[Memory]) -> None:
-    places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
-    scope.found(
-        "HG407",
-        f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
-        node,
-        arrays=[memory.root.name for memory in touched],
-        hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them to one"
-        " device",
-    )

@@ -27,13 +27,13 @@ _RESIDENT_BLOCKS = 32
 
 def check_limits(scope: Scope, target: Target | None) -> None:
     """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
-    judged: dict[Any, tuple[Fault, ...] | None] = {}
+    judged: dict[Any, tuple[Fault, ...]] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
-            faults = judged.get(key, ())
-            if faults == ():
-                faults = judged[key] = tuple(_faults(scope, node, target)) or None
+            faults = judged.get(key)
+            if faults is None:
+                faults = judged[key] = tuple(_faults(scope, node, target))
             if node.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
@@ -42,7 +42,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                     node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )
-            for code, message, hint in faults or ():
+            for code, message, hint in faults:
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
         elif type(node) is ConditionalNode and node.decide == "device":
             if target is not None and not target.conditional_nodes:
@@ -71,10 +71,8 @@ def _faults(scope: Scope, node: KernelNode, target: Target | None) -> Iterator[F
     yield from _shared_memory_faults(node, target)
     blocks, threads = _product(grid), _product(block)
     if node.cooperative and target and (target.multiprocessors or target.on_host) and blocks and threads:
-        resident = _RESIDENT_ON_CPU
-        if not target.on_host:
-            each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
-            resident = each * target.multiprocessors
+        each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
+        resident = _RESIDENT_ON_CPU if target.on_host else each * target.multiprocessors
         if blocks > resident:
             message = (
                 f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most {resident} at once"
@@ -187,25 +185,14 @@ def check_capture(scope: Scope, target: Target | None) -> None:
 
 
 def _check_pageable(scope: Scope, node: Any) -> None:
-    for view in (node.src, node.dst):
-        other = node.dst if view is node.src else node.src
-        root = scope.resolve(view.root)[1]
-        if _is_pageable(root) and not _on_host(scope.resolve(other.root)[1]):
-            verb = "from" if view is node.src else "to"
+    for view, other, verb in ((node.src, node.dst, "from"), (node.dst, node.src, "to")):
+        root, facing = (scope.resolve(v.root)[1] for v in (view, other))
+        if isinstance(root, HostArray) and not root.pinned and not (isinstance(facing, Array) and facing.on_host):
             scope.found(
                 "HG601",
-                f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging"
-                " buffer"
-                " and does not overlap with other work",
+                f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging buffer and"
+                " does not overlap with other work",
                 node,
                 arrays=[root.name],
                 hint=f"declare {root.name!r} with pinned=True",
             )
-
-
-def _is_pageable(root: Any) -> bool:
-    return isinstance(root, HostArray) and not root.pinned
-
-
-def _on_host(root: Any) -> bool:
-    return isinstance(root, Array) and root.on_host

@@ -47,30 +47,15 @@ _ENDING: Final = frozenset({"asm", "__asm", "__asm__", "__trap", "__builtin_trap
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A kernel that has been read.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    body : syntax.Block
-    escaped : frozenset of int
-        Variables whose address is taken, so that they may change anywhere.
-    scope : Scope
-    deciding : frozenset of int
-        The arguments on which addresses or conditions depend.
-    plain : frozenset of int
-        The arguments that are no pointers to arrays.
-    returning : bool
-        Whether all functions that it may call return.
-    """
+    """A kernel that has been read."""
 
     kernel: Kernel
     body: syntax.Block
-    escaped: frozenset[int]
+    escaped: frozenset[int]  # variables whose address is taken, so that they may change anywhere
     scope: Scope
-    deciding: frozenset[int]
-    plain: frozenset[int]
-    returning: bool
+    deciding: frozenset[int]  # arguments on which addresses or conditions depend
+    plain: frozenset[int]  # arguments that are no pointers to arrays
+    returning: bool  # whether all functions that it may call return
     _ending: dict[int, bool] = field(default_factory=dict)
     _assigned: dict[int, set[int]] = field(default_factory=dict)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays import Access, Region
-from ..hazards import ByRegion, HazardTracker, Held
+from ..hazards import ByRegion, HazardTracker, Held, Record
 from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
@@ -30,28 +30,6 @@ class _Entry(Held):
         self.writers = 0
 
 
-class _Space(ByRegion[_Entry]):
-    """The regions of one address space, and how many pairs race for it: listed, and counted beyond those."""
-
-    __slots__ = ("entries", "more", "pairs")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[Region, _Entry] = {}
-        self.pairs = 0
-        self.more = 0
-
-    def entry(self, region: Region, position: int) -> _Entry:
-        single = self.single
-        if single is not None and (single.region is region or single.region == region):
-            return single
-        entry = self.entries.get(region)
-        if entry is None:
-            entry = self.entries[region] = _Entry(region, position)
-            self.add(entry)
-        return entry
-
-
 def racing_pairs(
     scope: Scope, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
 ) -> tuple[list[tuple[int, int]], dict[Any, int]]:
@@ -68,51 +46,44 @@ def racing_pairs(
     nodes = scope.workflow.nodes
     within = None if touched is None else Counter(reach.segment_start[reach.position[i]] for i in touched)
     pairs: dict[tuple[int, int], None] = {}
-    left_out: dict[Any, int] = {}
+    left_out: Counter[Any] = Counter()
     for start, stop in reach.segments:
         if stop - start < 2 or (within is not None and within[start] < 2):
             continue
-        spaces: dict[Any, _Space] = {}
+        spaces: defaultdict[Any, ByRegion[_Entry]] = defaultdict(ByRegion)
+        listed, more = Counter[Any](), Counter[Any]()  # racing pairs of each space
         for position, (i, ancestors) in enumerate(reach.walk(start, stop)):
             node = nodes[i]
             if node.made is not None or node.freed is not None:
                 continue
-            placed: Sequence[Touch]
-            if touched is None:
-                placed = [(access.mode, *scope.placed(access)) for access in node.accesses]
-            else:
-                placed = touched.get(i, ())
+            own = ((access.mode, *scope.placed(access)) for access in node.accesses)
+            placed = [*own] if touched is None else touched.get(i, ())
             for mode, key, region in placed:
-                space = spaces.get(key)
-                if space is None:
-                    continue
-                for entry in space.meeting(region):
+                for entry in spaces[key].meeting(region):
                     conflicting = entry.writers | entry.readers if mode != "read" else entry.writers
                     ordered = conflicting & (ancestors >> entry.base)
                     if ordered == conflicting:
                         continue
                     racing = conflicting ^ ordered
-                    while racing and space.pairs < _MOST_PAIRS:
+                    while racing and listed[key] < _MOST_PAIRS:
                         low = racing & -racing
                         racing ^= low
                         pair = (reach.order[start + entry.base + low.bit_length() - 1], i)
                         if pair not in pairs:
                             pairs[pair] = None
-                            space.pairs += 1
-                    space.more += racing.bit_count()
+                            listed[key] += 1
+                    more[key] += racing.bit_count()
             for mode, key, region in placed:
-                space = spaces.get(key)
-                if space is None:
-                    space = spaces[key] = _Space()
-                entry = space.entry(region, position)
+                known = spaces[key].exact.get(region)
+                entry = known or _Entry(region, position)
+                if known is None:
+                    spaces[key].add(entry)
                 bit = 1 << (position - entry.base)
                 if mode == "read":
                     entry.readers |= bit
                 else:
                     entry.writers |= bit
-        for key, space in spaces.items():
-            if space.more:
-                left_out[key] = left_out.get(key, 0) + space.more
+        left_out.update({key: more[key] for key in spaces if more[key]})
     return list(pairs), left_out
 
 
@@ -138,22 +109,11 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     return True
 
 
-class _Part(Held):
-    """A region that is equal to or apart from all others: its last writer, -1 for none, and the readers since."""
-
-    __slots__ = ("readers", "writer")
-
-    def __init__(self, region: Region) -> None:
-        super().__init__(region)
-        self.writer = -1
-        self.readers: list[int] = []
-
-
 def _parts_covered(workflow: Workflow) -> bool | None:
     """Decide the same in half the time where regions of one array are equal or apart, as they mostly are; None elsewhere."""
-    arrays: dict[Any, tuple[dict[tuple[int, int], _Part], ByRegion[_Part]]] = {}
+    arrays: dict[Any, ByRegion[Record[int]]] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
-        written: list[_Part] = []
+        written: list[Record[int]] = []
         before = sources if len(sources) < 16 else frozenset(sources)
         for access in node.accesses:
             view = access.view
@@ -161,15 +121,15 @@ def _parts_covered(workflow: Workflow) -> bool | None:
             if root not in arrays:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
-                arrays[root] = {}, ByRegion()
-            known, parts = arrays[root]
-            part = known.get((region.start, region.stop))
+                arrays[root] = ByRegion()
+            parts = arrays[root]
+            part = parts.exact.get(region)
             if part is None:
                 if region.dims or parts.meeting(region):
                     return None
-                part = known[region.start, region.stop] = _Part(region)
+                part = Record(region, None, [])
                 parts.add(part)
-            if part.writer >= 0 and part.writer != i and part.writer not in before:
+            if part.writer is not None and part.writer != i and part.writer not in before:
                 return False
             if access.mode == "read":
                 part.readers.append(i)
@@ -217,9 +177,8 @@ def _report(scope: Scope, first: AnyNode, second: AnyNode) -> None:
         code = "HG203"
         mine, theirs = _relative(scope, a, common), _relative(scope, b, common)
         what = (
-            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r}"
-            f" {theirs}, which are"
-            " the same memory"
+            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r} {theirs},"
+            " which are the same memory"
         )
     elif a.mode != "read" and b.mode != "read":
         code = "HG202"
@@ -248,10 +207,10 @@ def _verb(access: Access) -> str:
 def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
     """Return the name and model of the node at fault, which in a child graph is one inside."""
     if not node.derives and node.held:
-        for leaf in scope.leaves(node):
-            same = (leaf.mode == "read") == (access.mode == "read")
-            if same and leaf.key == key and leaf.region.overlaps(other):
-                return leaf.name, leaf.node
+        for inner, leaf, own in scope.leaves(node):
+            leaf_key, region = inner.placed(own)
+            if (own.mode == "read") == (access.mode == "read") and leaf_key == key and region.overlaps(other):
+                return inner.name(leaf), leaf
     return scope.name(node), node
 
 

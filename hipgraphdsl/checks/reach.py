@@ -74,15 +74,15 @@ class Reach:
         return ancestors(self.order, self.predecessors, self.position, start, stop)
 
     def preceding(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Return those of the pairs of nodes (u, v) in which a path leads from u to v."""
+        """Return the pairs of nodes that a path orders, each in its order."""
         position, predecessors = self.position, self.predecessors
         found: set[tuple[int, int]] = set()
         asked: dict[int, dict[int, list[int]]] = {}  # segment -> v -> u
         direct: dict[int, frozenset[int]] = {}
         for u, v in pairs:
             p, q = position[u], position[v]
-            if p >= q:
-                continue
+            if p > q:
+                u, v, p, q = v, u, q, p
             sources = direct.get(v)
             if sources is None:
                 sources = direct[v] = frozenset(predecessors[v])
@@ -94,19 +94,10 @@ class Reach:
                 found.add((u, v))
             else:
                 asked.setdefault(start, {}).setdefault(v, []).append(u)
-        for start, stop in self.segments if asked else ():
-            wanted = asked.get(start)
-            if wanted is None:
-                continue
-            left = len(wanted)
-            for v, before in self.walk(start, stop):
-                earlier = wanted.get(v)
-                if earlier is None:
-                    continue
-                found.update((u, v) for u in earlier if before >> (position[u] - start) & 1)
-                left -= 1
-                if not left:
-                    break
+        stops = dict(self.segments) if asked else {}
+        for start, wanted in asked.items():
+            for v, before in self.walk(start, stops[start]):
+                found.update((u, v) for u in wanted.get(v, ()) if before >> (position[u] - start) & 1)
         return found
 
 

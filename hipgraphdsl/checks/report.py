@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..printed import Printed
+from ..printed import Printed, counted
 from .catalogue import CATALOGUE, Severity
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -93,9 +93,8 @@ class Report(Printed):
     ignored: tuple[tuple[Diagnostic, str], ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if self.diagnostics:
-            ordered = tuple(sorted(self.diagnostics, key=lambda d: _RANK[d.severity]))
-            object.__setattr__(self, "diagnostics", ordered)
+        ordered = tuple(sorted(self.diagnostics, key=lambda d: _RANK[d.severity]))
+        object.__setattr__(self, "diagnostics", ordered)
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self.diagnostics)
@@ -126,7 +125,7 @@ class Report(Printed):
     @property
     def exit_code(self) -> int:
         """0 without errors, 1 with: the status of a command that checks."""
-        return 1 if self.errors else 0
+        return int(not self.ok)
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -136,11 +135,8 @@ class Report(Printed):
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def _headline(self) -> str:
-        parts = [
-            f"{len(found)} {word}{'s' * (len(found) != 1)}"
-            for found, word in ((self.errors, "error"), (self.warnings, "warning"), (self.infos, "info"))
-            if found
-        ]
+        found = {"error": self.errors, "warning": self.warnings, "info": self.infos}
+        parts = [counted(len(some), word) for word, some in found.items() if some]
         if self.ignored:
             parts.append(f"{len(self.ignored)} ignored")
         on = f" on {self.target}" if self.target else ""
@@ -225,15 +221,13 @@ class Report(Printed):
                 "message": {"text": d.message + (f"; {d.hint}" if d.hint else "")},
             }
             names = [{"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes]
-            places: list[dict[str, Any]] = [_location(file, line) for file, line in d.sources]
+            first, *others = [_location(file, line) for file, line in d.sources] or [{}]
             if names:
-                if not places:
-                    places.append({})
-                places[0]["logicalLocations"] = names
-            if places:
-                result["locations"] = places[:1]
-            if len(places) > 1:
-                result["relatedLocations"] = [{"id": n, **place} for n, place in enumerate(places[1:], 1)]
+                first["logicalLocations"] = names
+            if first:
+                result["locations"] = [first]
+            if others:
+                result["relatedLocations"] = [{"id": n, **place} for n, place in enumerate(others, 1)]
             if reason:
                 result["suppressions"] = [{"kind": "inSource", "justification": reason}]
             results.append(result)

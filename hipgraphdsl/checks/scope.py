@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
+from ..printed import counted
 from ..workflow import AnyNode, Level, Workflow
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
@@ -16,53 +16,15 @@ from .report import Diagnostic
 Place = tuple[Any, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One access of a node that holds no workflow, in the address space of the outermost workflow.
-
-    Attributes
-    ----------
-    name : str
-        The node, ``child/x`` inside a child.
-    node : Node
-    mode : str
-    key : object
-        Address space.
-    region : Region
-        Bytes in that space.
-    """
-
-    name: str
-    node: AnyNode
-    mode: str
-    key: Any
-    region: Region
-
-
-class Findings:
-    """Diagnostics, and those that nodes ignore, with the reason."""
-
-    def __init__(self) -> None:
-        self.diagnostics: list[Diagnostic] = []
-        self.ignored: list[tuple[Diagnostic, str]] = []
-
-
 class Scope(Level):
-    """A level of the workflow that is checked.
-
-    Attributes
-    ----------
-    uses : int
-        How many child nodes hold this same workflow in the same way; it is checked once.
-    others : list of Scope
-        The same workflow in other child nodes of the parent, or of parents that are checked.
-    """
+    """A level of the workflow that is checked; all levels add to the same diagnostics, and to those that nodes ignore."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.uses = 1
-        self.others: list[Scope] = []
-        self.findings: Findings = Findings() if self.parent is None else self.parent.findings
+        self.uses = 1  # how many child nodes hold this same workflow in the same way; it is checked once
+        self.others: list[Scope] = []  # the same workflow in other child nodes of the parent, or of parents that are checked
+        self.diagnostics: list[Diagnostic] = [] if self.parent is None else self.parent.diagnostics
+        self.ignored: list[tuple[Diagnostic, str]] = [] if self.parent is None else self.parent.ignored
         self._places: dict[Any, Place] = {}
 
     def place(self, root: Any) -> Place:
@@ -101,11 +63,7 @@ class Scope(Level):
             spans.setdefault(key, []).append((offset, offset + root.nbytes))
         if not odd:
             return False  # what shares an address space was known to share it when edges were inferred
-        for intervals in spans.values():
-            intervals.sort()
-            if any(a[1] > b[0] for a, b in pairwise(intervals)):
-                return True
-        return False
+        return any(a[1] > b[0] for intervals in spans.values() for a, b in pairwise(sorted(intervals)))
 
     def value(self, axis: Any) -> int | None:
         """Return an extent of a grid or block; None where only a launch decides."""
@@ -113,14 +71,13 @@ class Scope(Level):
         extent = root.default if isinstance(root, Parameter) else root
         return None if extent is None else int(extent)
 
-    def leaves(self, node: AnyNode) -> Iterator[Leaf]:
-        """Yield the accesses of a node; of a child graph those of its innermost nodes."""
+    def leaves(self, node: AnyNode) -> Iterator[tuple[Scope, AnyNode, Access]]:
+        """Yield each access of a node with who makes it: of a child graph its innermost nodes, in their scopes."""
         for scope in () if node.derives else self.inner(node):
             for child in scope.workflow.nodes:
                 yield from scope.leaves(child)
         for access in node.accesses if node.derives else node.own_accesses:
-            key, region = self.placed(access)
-            yield Leaf(self.name(node), node, access.mode, key, region)
+            yield self, node, access
 
     def found(
         self,
@@ -133,29 +90,22 @@ class Scope(Level):
         severity: Severity | None = None,
         several: bool = True,
     ) -> None:
-        """Add a diagnostic, unless a node ignores its code.
+        """Add a diagnostic, unless one of the nodes involved ignores its code.
 
-        Parameters
-        ----------
-        *nodes : Node
-            The nodes involved, whose `ignore` may silence it.
-        names : sequence of str
-            Their full names, where they are not those of this scope.
-        several : bool
-            Say in how many other child nodes the same was found.
+        `names` are their full names, where they are not those of this scope; with `several` it says in how many other child nodes
+        the same was found.
         """
         shown = tuple(names) or tuple(self.name(node) for node in nodes)
         sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
-        others = self.uses - 1 if several else 0
-        if others:
-            message += f" (and the same in {others} more child node{'s' * (others != 1)})"
+        if several and self.uses > 1:
+            message += f" (and the same in {counted(self.uses - 1, 'more child node')})"
         severity = severity or CATALOGUE[code].severity
         diagnostic = Diagnostic(code, severity, message, shown, tuple(dict.fromkeys(arrays)), hint, sources)
-        for node in nodes:
-            if node.ignore and code in node.ignore:
-                self.findings.ignored.append((diagnostic, node.ignore[code]))
-                return
-        self.findings.diagnostics.append(diagnostic)
+        reason = next((node.ignore[code] for node in nodes if node.ignore and code in node.ignore), None)
+        if reason is None:
+            self.diagnostics.append(diagnostic)
+        else:
+            self.ignored.append((diagnostic, reason))
 
 
 def scopes_of(workflow: Workflow) -> list[Scope]:

@@ -58,16 +58,15 @@ def check_use(scope: Scope) -> None:
             used.update(node.parameters)
         for view in node.addresses:
             used.add(view.root)
-        if type(node) is SemaphoreSignalNode or type(node) is SemaphoreWaitNode:
-            if node.semaphore.handle is None:
-                name = node.semaphore.name
-                scope.found(
-                    "HG107",
-                    f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
-                    node,
-                    arrays=[name],
-                    hint=f"give hg.Semaphore({name!r}, handle)",
-                )
+        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)) and node.semaphore.handle is None:
+            name = node.semaphore.name
+            scope.found(
+                "HG107",
+                f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
+                node,
+                arrays=[name],
+                hint=f"give hg.Semaphore({name!r}, handle)",
+            )
         elif isinstance(node.callback, UnboundCallback):
             scope.found(
                 "HG107",

@@ -69,21 +69,11 @@ _OLD_COORDINATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """An access that a thread makes.
+    """An access that a thread makes."""
 
-    Attributes
-    ----------
-    start, stop : int
-        Bytes from the pointer's value, or from the array's first byte.
-    line : int
-        Of the source.
-    writes : bool
-    block, thread : tuple of 3 int
-    """
-
-    start: int
+    start: int  # bytes from the pointer's value, or from the array's first byte
     stop: int
-    line: int
+    line: int  # of the source
     writes: bool
     block: Axes
     thread: Axes
@@ -155,7 +145,7 @@ class _Run:
             if parameter.pointer:
                 size = dtype.itemsize * parameter.lanes if dtype is not None else 0
                 if n in program.plain and not escaped:
-                    self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name), size))
+                    self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name, number=n), size))
             elif kind := type_of(CType("", dtype, parameter.lanes, parameter.size)):
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
         with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # what has been noted by then holds
@@ -427,13 +417,12 @@ class _Run:
         live = np.flatnonzero(mask & pointer.known)
         if not live.size:
             return
-        uniform = isinstance(pointer.number, int)
-        starts = pointer.number if uniform else pointer.number[live]
+        starts = np.broadcast_to(pointer.number, self.lanes)[live]
         for furthest, beyond, at in (
-            (self.reach.lowest, int.__lt__, 0 if uniform else int(starts.argmin())),
-            (self.reach.highest, int.__gt__, 0 if uniform else int(starts.argmax())),
+            (self.reach.lowest, int.__lt__, starts.argmin()),
+            (self.reach.highest, int.__gt__, starts.argmax()),
         ):
-            start = int(starts if uniform else starts[at])
+            start = int(starts[at])
             known = furthest.get(base)
             if known is None or beyond(start, known.start) or (writes and start == known.start):
                 lane = int(live[at])

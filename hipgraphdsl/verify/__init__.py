@@ -82,9 +82,7 @@ def verify(
     HipGraphError
         If the serial run itself fails.
     """
-    from .proof import prove  # what runs workflows is imported where one is run
+    from .proof import Proof  # what runs workflows is imported where one is run
 
-    return prove(
-        graph, runtime, backends, orders=orders, repeats=repeats, tolerance=tolerance, params=params, seed=seed, audit=audit,
-        sanitize=sanitize, device=device, progress=progress,
-    )  # fmt: skip
+    proof = Proof(graph, runtime, backends, device, params, tolerance)
+    return proof.report(orders, repeats, seed, audit=audit, sanitize=sanitize, progress=progress)

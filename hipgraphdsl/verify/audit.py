@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ from ..errors import HipGraphError
 from ..nodes import CapturedNode, EagerNode, KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
+from .report import Kind
 
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
@@ -24,7 +25,7 @@ _SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 
 
-def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str], None]) -> None:
+def audit_accesses(laboratory: Laboratory, found: Found) -> None:
     """Run the serial order once more, and each node alone several times on the way."""
     total = sum(cell.nbytes for cell in laboratory.cells.values())
     large = 8 * total * len(laboratory.steps) > _LARGE_BYTES
@@ -36,7 +37,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     for program, step in laboratory.walk(laboratory.program):
         node = step.node
         if not node.reach or node.waits:
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
         name = full_name(program, step)
         key = _likeness(step)
@@ -44,14 +45,14 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
         again[name] = again.get(name, 0) + 1  # in the body of a loop
         if (large and alike[key] > _AUDITS_ALIKE) or again[name] > _AUDITS_ALIKE or moved > _AUDIT_BYTES:
             left += again[name] == 1
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
-        advance(f"audit of {name}")
+        found.advance(f"audit of {name}")
         audited += again[name] == 1
         moved += 8 * total
         known = len(found.findings)
-        audit = _Audit(laboratory, program, step)
-        audit.run(found)
+        audit = _Audit(laboratory, program, step, found)
+        audit.run()
         unwritten[name] = audit.unwritten & unwritten.get(name, audit.unwritten)
         if len(found.findings) > known:
             again[name] = _AUDITS_ALIKE  # once is enough
@@ -70,12 +71,11 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
 
 def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
     """Run each step several times from the same memory; return those that differ, each with the arrays that depend on it."""
-    tainted: dict[str, set[str]] = {}
-    """The unstable steps that the values of an array come from."""
+    found: dict[str, set[str]] = {}
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
         if step.node.made is not None or step.node.freed is not None or step.node.waits:
-            laboratory.do_step(program, step)
+            laboratory.do(program, step)
             continue
         cells = {**laboratory.cells, **laboratory.fresh}
         met = {
@@ -83,25 +83,22 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
             for name, cell in cells.items()
         }
         written = [name for name, modes in met.items() if modes - {"read"} and cells[name].writeable]
-        sources = {source for name, modes in met.items() if modes - {"write"} for source in tainted.get(name, ())}
+        read = {name for name, modes in met.items() if modes - {"write"}}
+        sources = [source for source, arrays in found.items() if arrays & read]
         before = {name: laboratory.get(cells[name]) for name in written}
-        laboratory.do_step(program, step)
+        laboratory.do(program, step)
         if step.node.kernels or step.node.callback is not None:
             first = {name: laboratory.get(cells[name]) for name in written}
             for _ in range(_RUNS_ALIKE - 1):
                 for name, data in before.items():
                     laboratory.put(cells[name], data)
-                laboratory.do_step(program, step)
+                laboratory.do(program, step)
                 if any(not np.array_equal(laboratory.get(cells[name]), first[name]) for name in written):
-                    sources.add(full_name(program, step))
+                    sources.append(full_name(program, step))
                     break
-        for name in written:
-            tainted.setdefault(name, set()).update(sources)
+        for source in sources:
+            found.setdefault(source, set()).update(written)
     laboratory.end()
-    found: dict[str, set[str]] = {}
-    for array, steps in tainted.items():
-        for name in steps:
-            found.setdefault(name, set()).add(array)
     return found
 
 
@@ -114,10 +111,8 @@ def _likeness(step: Step) -> Any:
 class _Audit:
     """One step, run alone from the same memory several times; blocks of bytes are with their guards."""
 
-    def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step) -> None:
-        self.laboratory = laboratory
-        self.program = program
-        self.step = step
+    def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step, found: Found) -> None:
+        self.laboratory, self.program, self.step, self.found = laboratory, program, step, found
         self.name = full_name(program, step)
         self.cells: dict[str, Cell] = {}
         """All memory; with guard zones only around arrays that the step accesses."""
@@ -133,72 +128,59 @@ class _Audit:
             self.read[name] = _declared(cell, [region for mode, region in met if mode != "write"])
             self.written[name] = _declared(cell, [region for mode, region in met if mode != "read"])
         self.before = self._state()
-        laboratory.do_step(program, step)
+        laboratory.do(program, step)
         self.after = self._state()
 
     def _state(self) -> State:
         return {name: self.laboratory.get(cell, guards=True) for name, cell in self.cells.items()}
 
-    def run(self, found: Found) -> None:
+    def add(self, kind: Kind, message: str, *arrays: str, hint: str = "") -> None:
+        """Add a finding about the step."""
+        self.found.add(kind, f"{self.name!r} {message}", (self.name,), arrays, hint=hint)
+
+    def run(self) -> None:
         """Add what is found, and leave memory as the step leaves it."""
-        _compare_with_reference(self, found)
+        _compare_with_reference(self)
         try:
-            self._compare(found)
+            self._compare()
         except HipGraphError as error:
-            found.add(
-                "undeclared read",
-                f"{self.name!r} fails when arrays that it does not declare to read, or memory beyond arrays, hold other"
-                f" values: {error}",
-                (self.name,),
-                hint="declare what it reads",
-            )
+            why = f"fails when arrays that it does not declare to read, or memory beyond arrays, hold other values: {error}"
+            self.add("undeclared read", why, hint="declare what it reads")
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
-                for part in _guards(cell):  # the next step is judged by what it does itself
-                    cell.part(state, part)[...] = 0
+                for part, at in cell.parts.items():  # the next step is judged by what it does itself
+                    if part != "inside":
+                        state[at] = 0
                 self.laboratory.put(cell, state, guards=True)
 
-    def _compare(self, found: Found) -> None:
-        parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
+    def _compare(self) -> None:
+        parts = [(name, part) for name, cell in self.cells.items() for part in cell.parts]
         start, end = self._again(set(parts))
         for name, cell in self.cells.items():
             changed = (self.after[name] != self.before[name]) | (end[name] != start[name])
             touched, promised = changed & ~self.written[name], self.written[name] & ~self.read[name]
             if isinstance(self.step.node, (EagerNode, CapturedNode)) and promised.any() and not (promised & changed).any():
                 self.unwritten.add(name)
-            inside = cell.inside(touched)
-            if inside.any():
-                found.add(
-                    "undeclared write",
-                    f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
-                    (self.name,),
-                    (name,),
-                    hint="declare the write: " + self._said("writes", name),
-                )
-            for part in _guards(cell):
-                at = np.flatnonzero(cell.part(touched, part))
-                if at.size:
-                    where = at - cell.guard if part == "before" else at + cell.nbytes
-                    said = f"{self.name!r} writes {_beyond(cell, part, where)}"
-                    found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell))
-        if not self._depends(start, end) or self._differs_by_itself(found) or not self._always_depends(set(parts)):
+            for part, at in cell.parts.items():
+                where = np.flatnonzero(touched[at]) + at.start - cell.guard
+                if where.size and part == "inside":
+                    message = f"writes {name!r} {_extent(where, cell.dtype.itemsize)} and does not declare it"
+                    self.add("undeclared write", message, name, hint=f"declare the write: {self._said('writes', name)}")
+                elif where.size:
+                    self.add("out of bounds", f"writes {_beyond(cell, part, where)}", name, hint=self._bounds_hint(cell))
+        if not self._depends(start, end) or self._differs_by_itself() or not self._always_depends(set(parts)):
             return
         guilty = [(name, part) for name, part in parts if self._always_depends({(name, part)})]
         undeclared = tuple(name for name, part in guilty if part == "inside")
         if undeclared or not guilty:
             shown = ", ".join(map(repr, undeclared)) or "memory"
-            found.add(
-                "undeclared read",
-                f"{self.name!r} reads {shown} and does not declare it",
-                (self.name,),
-                undeclared,
-                hint="declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",)),
-            )
+            hint = "declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",))
+            self.add("undeclared read", f"reads {shown} and does not declare it", *undeclared, hint=hint)
         for name, part in guilty:
             if part != "inside":
-                said = f"{self.name!r} reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
-                found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name]))
+                message = f"reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
+                self.add("out of bounds", message, name, hint=self._bounds_hint(self.cells[name]))
 
     def _said(self, mode: str, name: str) -> str:
         """Return how a node of this kind declares an access."""
@@ -218,26 +200,24 @@ class _Audit:
         for number, (name, cell) in enumerate(self.cells.items()):
             data = self.before[name].copy()
             if cell.writeable:
-                if (name, "inside") in poisoned and not cell.inside(self.read[name]).all():
-                    inside = cell.inside(data)
-                    np.copyto(inside, _poisoned(cell, inside), where=~cell.inside(self.read[name]))
-                for part in _guards(cell):
-                    if (name, part) in poisoned:
-                        cell.part(data, part)[...] = _guard_poison(cell, part, number)
+                for part, at in cell.parts.items():
+                    if (name, part) in poisoned and not self.read[name][at].all():
+                        other = _poisoned(cell, data[at]) if part == "inside" else _guard_poison(cell, part, number)
+                        np.copyto(data[at], other, where=~self.read[name][at])
                 self.laboratory.put(cell, data, guards=True)
             start[name] = data
-        self.laboratory.do_step(self.program, self.step)
+        self.laboratory.do(self.program, self.step)
         return start, self._state()
 
     def _always_depends(self, poisoned: Set[tuple[str, str]]) -> bool:
         """Whether what the step wrote depends each time on what is poisoned: once it may have differed by itself."""
         return all(self._depends(*self._again(poisoned)) for _ in range(_RUNS_ALIKE))
 
-    def _differs_by_itself(self, found: Found) -> bool:
+    def _differs_by_itself(self) -> bool:
         """Whether the same memory gives other results each time, which then say nothing about reads."""
         if not any(self._depends(*self._again(set())) for _ in range(2 * _RUNS_ALIKE)):  # only asked where it looks guilty
             return False
-        found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
+        self.found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
         return True
 
     def _depends(self, start: State, end: State) -> bool:
@@ -256,10 +236,6 @@ class _Audit:
             if (differs & ~kept).any() or (differs & kept & (after != before)).any():
                 return True
         return False
-
-
-def _guards(cell: Cell) -> tuple[str, ...]:
-    return ("before", "behind") if cell.guard else ()
 
 
 def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
@@ -323,10 +299,9 @@ def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:
     )
 
 
-def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
+def _extent(at: np.ndarray[Any, Any], itemsize: int) -> str:
     """Return the bytes of the elements of which a byte has changed."""
-    at = np.flatnonzero(mask) // itemsize
-    return f"bytes {int(at[0]) * itemsize}..{(int(at[-1]) + 1) * itemsize}"
+    return f"bytes {int(at[0]) // itemsize * itemsize}..{(int(at[-1]) // itemsize + 1) * itemsize}"
 
 
 # -- NumPy references ----------------------------------------------------------------------------------------------
@@ -334,10 +309,9 @@ def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
 _REFERENCE_TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
 
 
-def _compare_with_reference(audit: _Audit, found: Found) -> None:
+def _compare_with_reference(audit: _Audit) -> None:
     """Compare a kernel node with the NumPy function of its kernel, if it has one."""
     cells, node = audit.cells, audit.step.node
-    before, after = ({name: cells[name].inside(data) for name, data in state.items()} for state in (audit.before, audit.after))
     if not isinstance(node, KernelNode) or node.kernel.reference is None:
         return
     scope = audit.program.scope_of(audit.step)
@@ -350,10 +324,12 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
             name = next((n for n, c in cells.items() if c.pointer <= address < c.pointer + c.nbytes), None)
             if name is None:
                 return
-            offset = address - cells[name].pointer
-            span = view.region.stop - view.region.start
-            ours = np.ndarray(view.shape, view.dtype, after[name][offset : offset + span].tobytes(), 0, view.strides)
-            copy = np.ndarray(view.shape, view.dtype, before[name][offset : offset + span].tobytes(), 0, view.strides).copy()
+            start = address - cells[name].pointer
+            stop = start + view.region.stop - view.region.start
+            copy, ours = (
+                np.ndarray(view.shape, view.dtype, cells[name].inside(state[name])[start:stop].tobytes(), 0, view.strides).copy()
+                for state in (audit.before, audit.after)
+            )
             args.append(copy)
             arrays.append((name, view, copy, ours))
         else:
@@ -361,22 +337,20 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
     try:
         node.kernel.reference(*args)
     except Exception as error:
-        found.add(
-            "reference", f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}", (audit.name,)
-        )
+        message = f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}"
+        audit.found.add("reference", message, (audit.name,))
         return
     for name, view, wanted, ours in arrays:
-        tolerance = found.tolerance.get(name) if isinstance(found.tolerance, Mapping) else found.tolerance
+        tolerance = audit.found.tolerance_of(name)
         if tolerance is None:
             tolerance = _REFERENCE_TOLERANCE.get(f"{view.dtype.kind}{view.dtype.itemsize}", 1e-2)
         if not near(ours, wanted, tolerance):
             different = np.flatnonzero((ours != wanted).reshape(-1))
             at = int(different[0])
             position = ", ".join(str(i) for i in np.unravel_index(at, view.shape))
-            found.add(
+            audit.add(
                 "reference",
-                f"{audit.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
-                f" {node.kernel.name!r} {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
-                (audit.name,),
-                (name,),
+                f"gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel {node.kernel.name!r}"
+                f" {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
+                name,
             )

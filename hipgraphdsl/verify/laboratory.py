@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, ExternalArray, Mode, Parameter, Region
+from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
 from ..backends.serial import SerialProgram
@@ -17,6 +17,7 @@ from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
 from ..plan import Step
+from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
 from ..workflow import Workflow
@@ -29,16 +30,18 @@ Tolerance = None | float | Mapping[str, float]
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
 POISONS = (0xA5, 0x3C)  # what fresh graph memory is filled with
 _GUARD_BYTES = 4096  # on each side of an array; what is written there was meant for nobody
-_MOST_FINDINGS = 20  # of one kind
+MOST_FINDINGS = 20  # of one kind
 
 
 class Found:
     """Findings, and how values are compared."""
 
-    def __init__(self, tolerance: Tolerance, unstable: Callable[[], Mapping[str, Set[str]]] = dict) -> None:
+    def __init__(self, tolerance: Tolerance) -> None:
         self.tolerance = tolerance
-        self.unstable = unstable
+        self.unstable: Callable[[], Mapping[str, Set[str]]] = dict
         """Returns the nondeterministic steps, each with the arrays that depend on it; called when results differ."""
+        self.advance: Callable[[str], None] = no_progress
+        """Takes the name of what is run next."""
         self.findings: list[Finding] = []
         self.done: list[str] = []
         self.left_out: list[str] = []
@@ -55,7 +58,7 @@ class Found:
         hint: str = "",
     ) -> None:
         """Keep a finding, unless there are many of its kind."""
-        if sum(known.kind == kind for known in self.findings) < _MOST_FINDINGS:
+        if sum(known.kind == kind for known in self.findings) < MOST_FINDINGS:
             self.findings.append(Finding(kind, message, nodes, arrays, backend, seed, hint))
 
     def differing(self, cells: Mapping[str, Cell], ours: State, reference: State) -> list[str]:
@@ -79,8 +82,12 @@ class Found:
             names = [name for name in names if name not in arrays]
         return names
 
+    def tolerance_of(self, array: str) -> float | None:
+        """Return how far the values of an array may differ."""
+        return self.tolerance.get(array) if isinstance(self.tolerance, Mapping) else self.tolerance
+
     def _close(self, cell: Cell, ours: Bytes, wanted: Bytes) -> bool:
-        tolerance = self.tolerance.get(cell.name) if isinstance(self.tolerance, Mapping) else self.tolerance
+        tolerance = self.tolerance_of(cell.name)
         return tolerance is not None and near(cell.values(ours), cell.values(wanted), tolerance)
 
 
@@ -119,10 +126,8 @@ class Cell:
     dtype: np.dtype[Any]
     on_host: bool
     writeable: bool
-    visible: bool
-    """Whether users can read it by name."""
-    guard: int = 0
-    """Bytes of the guard zones before and after it."""
+    visible: bool  # whether users can read it by name
+    guard: int  # bytes of the guard zones before and after it
 
     def values(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Return bytes of this cell as an array."""
@@ -136,24 +141,39 @@ class Cell:
         """Whether a region of addresses shares bytes with the array, or may."""
         return region.start < self.pointer + self.nbytes and region.stop > self.pointer
 
-    def part(self, data: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
-        """Return the guard ``"before"`` or ``"behind"`` the array."""
-        return data[: self.guard] if part == "before" else data[self.guard + self.nbytes :]
+    @property
+    def parts(self) -> dict[str, slice]:
+        """Where in a block with guards the array is, ``"inside"``, and the guards ``"before"`` and ``"behind"`` it, if any."""
+        first, stop = self.guard, self.guard + self.nbytes
+        guards = {"before": slice(0, first), "behind": slice(stop, stop + self.guard)} if self.guard else {}
+        return {"inside": slice(first, stop), **guards}
 
 
 class Laboratory:
-    """A workflow whose steps are run one at a time, in any order."""
+    """A workflow whose steps are run one at a time, in any order; at first once by the serial backend, with its parameters."""
 
-    def __init__(self, workflow: Workflow, runtime: Runtime, device: int) -> None:
+    def __init__(self, workflow: Workflow, runtime: Runtime, device: int, params: Mapping[str, Any]) -> None:
         self.workflow = workflow
         self.runtime = runtime
         self.executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, guard=_GUARD_BYTES)
+        self.steps = self.executable.plan.steps
+        """The plan's steps, children inlined."""
         self.poison = POISONS[0]
         self.cells: dict[str, Cell] = {}
         self.fresh: dict[str, Cell] = {}
         """Memory that alloc steps have made in this run."""
-        self._start: State = {}
-        """Values of all memory before a run, with guards of zeros."""
+        try:
+            program = self.executable.prepared(**params)
+            assert isinstance(program, SerialProgram)
+            self.program: SerialProgram = program
+            self._look(program.scope)
+            self._start = {name: self.get(cell, guards=True) for name, cell in self.cells.items()}
+            """Values of all memory before a run, with guards of zeros."""
+            self.reference = self.run()
+            """Values of all memory after the serial run."""
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Return everything."""
@@ -164,35 +184,16 @@ class Laboratory:
         """The values of all memory that outlives a run, before it."""
         return {name: self.cells[name].inside(data) for name, data in self._start.items()}
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The plan's steps, children inlined."""
-        return self.executable.plan.steps
-
-    def name(self, index: int) -> str:
-        """Return a step's name."""
-        return self.steps[index].name
-
-    def reference(self, params: dict[str, Any]) -> State:
-        """Run once by the serial backend, with its parameters, and return the values of all visible memory."""
-        program = self.executable.prepared(**params)
-        assert isinstance(program, SerialProgram)
-        self.program: SerialProgram = program
-        self._look(program.scope)
-        self._start = {name: self.get(cell, guards=True) for name, cell in self.cells.items()}
-        return self.run()
-
     def _look(self, top: Scope) -> None:
         """Note where all memory is."""
         for scope, level in top.levels(self.workflow):
             for name, array in level.own_arrays():
                 if not isinstance(array, AllocArray):
                     guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
-                    self.cells[name] = cell_of(name, array, scope.addresses[array], guard)
+                    self.cells[name] = _cell(name, array, scope.addresses[array], guard, visible=True)
             for name, parameter in level.own_parameters():
                 if parameter.copy:
-                    cell = cell_of(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
-                    self.cells[f"parameter {name}"] = replace(cell, visible=False)
+                    self.cells[f"parameter {name}"] = _cell(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
         for step in self.steps:
             for access in step.node.accesses:
                 root = access.view.root
@@ -200,8 +201,7 @@ class Laboratory:
                     name = f"{root.module.name}:{root.name}"
                     if name not in self.cells:
                         for device in top.shared.devices:
-                            cell = cell_of(name, root, top.shared.symbol(root, device))
-                            self.cells[name] = replace(cell, visible=False, writeable=True)
+                            self.cells[name] = replace(_cell(name, root, top.shared.symbol(root, device), 0), writeable=True)
                             name = f"{root.module.name}:{root.name} on device {device + 1}"
 
     # -- memory --
@@ -228,17 +228,13 @@ class Laboratory:
         """Return the values of all memory that outlives a run."""
         return {name: self.get(cell) for name, cell in self.cells.items()}
 
-    def visible(self, state: State) -> State:
-        """Return what users can read by name."""
-        return {name: data for name, data in state.items() if self.cells[name].visible}
-
     # -- running --
 
     def run(self, order: Sequence[int] | None = None) -> State:
         """Run all steps in an order, from the values of the start; return what is in memory then."""
         self.begin()
         for index in range(len(self.steps)) if order is None else order:
-            self.do(index)
+            self.do(self.program, self.steps[index])
         self.end()
         return self.state()
 
@@ -259,18 +255,8 @@ class Laboratory:
         for cell in left.values():
             self._free(cell)
 
-    def do(self, index: int) -> None:
-        """Run one of the steps and wait; see `do_step`."""
-        self.do_step(self.program, self.steps[index])
-
-    def do_step(self, program: SerialProgram, step: Step) -> None:
-        """Run one step of a program and wait.
-
-        Raises
-        ------
-        HipGraphError
-            If it fails: a callback raised, the device refused, or memory is used that is not there.
-        """
+    def do(self, program: SerialProgram, step: Step) -> None:
+        """Run one step of a program and wait; a HipGraphError says that it has failed."""
         node = step.node
         scope = program.scope_of(step)
         name = full_name(program, step)
@@ -288,7 +274,7 @@ class Laboratory:
             self._free(cell)
         else:
             try:
-                finished = self._issue(program, step)
+                finished = issued(self.executable, program, step)
             except HipError as error:
                 self.executable.synchronize()  # raises what a callback raised, if one did
                 raise error.at(name) from error.__cause__
@@ -303,20 +289,13 @@ class Laboratory:
         with self.runtime.using_device(scope.place_of(step)):
             block = self.runtime.malloc(array.nbytes + 2 * _GUARD_BYTES)
         scope.addresses[array] = block + _GUARD_BYTES
-        cell = self.fresh[name] = cell_of(name, array, block + _GUARD_BYTES, _GUARD_BYTES)
+        cell = self.fresh[name] = _cell(name, array, block + _GUARD_BYTES, _GUARD_BYTES)
         values = np.zeros(array.nbytes + 2 * _GUARD_BYTES, np.uint8)
         cell.inside(values)[...] = self.poison
         self.put(cell, values, guards=True)
 
     def _free(self, cell: Cell) -> None:
         self.runtime.free(cell.pointer - cell.guard)
-
-    def _issue(self, program: SerialProgram, step: Step) -> bool:
-        """Run one step on a stream of its device; return whether it has finished in time."""
-        with self.runtime.using_device(self.executable.device):
-            stream = program.stream_of(step, self.executable.stream)
-            program.issue(step, stream)
-            return self.runtime.stream_wait(stream, WAIT_S)
 
     def walk(self, program: SerialProgram) -> Iterator[tuple[SerialProgram, Step]]:
         """Yield the steps of a program in order, and in place of a conditional one those of the bodies that it chooses.
@@ -340,10 +319,23 @@ class Laboratory:
         scope = program.scope_of(step)
         device = scope.device_of(step.node)
         return [
-            (access.mode, access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes))
+            (access.mode, addressed(access, scope, device))
             for access in step.node.accesses
             if not getattr(access.view.root, "hidden", False)
         ]
+
+
+def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
+    """Run one step on a stream of its device; return whether it has finished in time."""
+    with executable.runtime.using_device(executable.device):
+        stream = program.stream_of(step, executable.stream)
+        program.issue(step, stream)
+        return executable.runtime.stream_wait(stream, WAIT_S)
+
+
+def addressed(access: Access, scope: Scope, device: int | None) -> Region:
+    """Return what an access covers, as addresses."""
+    return access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes)
 
 
 def full_name(program: EagerProgram, step: Step) -> str:
@@ -351,8 +343,6 @@ def full_name(program: EagerProgram, step: Step) -> str:
     return program.scope.prefix + step.name
 
 
-def cell_of(name: str, array: Array | Parameter, pointer: int, guard: int = 0) -> Cell:
-    """Return the cell of an array."""
+def _cell(name: str, array: Array | Parameter, pointer: int, guard: int, visible: bool = False) -> Cell:
     writeable = bool(getattr(array, "writeable", True))
-    visible = not isinstance(array, AllocArray)
     return Cell(name, pointer, array.nbytes, array.shape, array.dtype, array.on_host, writeable, visible, guard)

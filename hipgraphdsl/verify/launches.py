@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..executable.state import plan_for
 from ..nodes import EmptyNode
+from ..printed import counted
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
+from .laboratory import WAIT_S, Found, Laboratory, State, describe
 from .recorded import compare_recorded
 from .report import Kind
 
@@ -28,27 +28,18 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Of plans, by the kind of launches that they are to have."""
 
 
-@dataclass(frozen=True)
 class Launches:
-    """Launches of a workflow that are compared with the serial run of `prover`.
+    """Launches of a workflow that are compared with the serial run of its laboratory."""
 
-    Attributes
-    ----------
-    values, reference : State
-        Values of the arrays before a launch, and after the serial run.
-    repeats, orders, seed : int
-        Launches of each backend, seeded schedules of each kind, and the first seed.
-    """
-
-    workflow: Workflow
-    prover: Runtime
-    values: State
-    reference: State
-    params: dict[str, Any]
-    repeats: int
-    orders: int
-    seed: int
-    found: Found
+    def __init__(
+        self, laboratory: Laboratory, params: dict[str, Any], repeats: int, orders: int, seed: int, found: Found
+    ) -> None:
+        self.workflow, self.prover = laboratory.workflow, laboratory.runtime
+        self.cells = {name: cell for name, cell in laboratory.cells.items() if cell.visible}
+        self.values, self.reference = laboratory.start, {name: laboratory.reference[name] for name in self.cells}
+        self.params = params
+        self.repeats, self.orders, self.seed = repeats, orders, seed  # launches, seeded schedules of each kind, the first seed
+        self.found = found
 
     def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
         """Launch by one backend of a runtime, again and again and by seeded schedules, and compare with the reference."""
@@ -71,11 +62,9 @@ class Launches:
         plan = made[0]
         if extra and not options["join"] and not plan.batches and not any(step.any_order for step in plan.steps):
             return
-        cells = _visible_cells(self.workflow)
-        wanted = {name: data for name, data in self.reference.items() if name in cells}
-        set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
-        schedules: list[tuple[str, int | None, int]] = [("", None, 0)] * self.repeats
-        if set_schedule is not None and backend == "explicit" and not any(node.waits for node in self.workflow.nodes):
+        cells, wanted = self.cells, self.reference
+        schedules = [("", 0, 0)] * self.repeats
+        if hasattr(runtime, "set_schedule") and backend == "explicit" and not any(node.waits for node in self.workflow.nodes):
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:
@@ -87,13 +76,14 @@ class Launches:
             if backend in ("explicit", "capture") and not extra:
                 compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
-                if mode and set_schedule is not None and chosen is not None:
-                    set_schedule(chosen, mode)
+                kind: Kind = "schedule" if mode else "backend"
+                seed = chosen if mode else None
+                if mode:
+                    _set_schedule(runtime, chosen, mode)
                 try:
-                    ours = _launch(executable, cells, self.values, self.params)
+                    ours = self._launch(executable, self.params)
                 except HipGraphError as error:
-                    kind: Kind = "schedule" if mode else "failure"
-                    self.found.add(kind, f"{named} fails: {error}", backend=backend, seed=chosen)
+                    self.found.add(kind if mode else "failure", f"{named} fails: {error}", backend=backend, seed=seed)
                     return
                 names = self.found.differing(cells, ours, wanted)
                 if not names:
@@ -102,41 +92,28 @@ class Launches:
                 node = self._first_wrong_node(runtime, backend, device, (chosen, mode), options)
                 nodes = (node,) if node else ()
                 where = f"; the first node whose output differs is {node!r}" if node else ""
+                message, hint = f"{named}: {said}{where}", ""
                 if mode:
-                    self.found.add(
-                        "schedule",
-                        f"with {how} (seed {chosen}){f' and {extra}' if extra else ''} {said}{where}",
-                        nodes,
-                        tuple(names),
-                        backend=backend,
-                        seed=chosen,
-                        hint=f"replay: runtime.set_schedule({chosen}, {mode})",
-                    )
-                else:
-                    hint = ""
-                    if runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
-                        hint = (
-                            "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
-                        )
-                    self.found.add("backend", f"{named}: {said}{where}", nodes, tuple(names), backend=backend, hint=hint)
+                    message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
+                    hint = f"replay: runtime.set_schedule({seed}, {mode})"
+                elif runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
+                    hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
+                self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
                 break
         finally:
-            if set_schedule is not None:
-                set_schedule(0, 0)
+            _set_schedule(runtime, 0, 0)
             executable.close()
         seeded = len(schedules) - self.repeats
-        and_seeded = f" and {seeded} seeded schedule{'s' * (seeded != 1)}" if seeded > 0 else ""
-        self.found.done.append(f"{named} {self.repeats} time{'s' * (self.repeats != 1)}{and_seeded}")
+        and_seeded = f" and {counted(seeded, 'seeded schedule')}" if seeded > 0 else ""
+        self.found.done.append(f"{named} {counted(self.repeats, 'time')}{and_seeded}")
 
     def _first_wrong_node(
-        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int | None, int], options: Mapping[str, Any]
+        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]
     ) -> str | None:
         """Bisect over the beginnings of the workflow: return the node with which results turn wrong.
 
         None where the fault does not show again, which a fault of timing may not.
         """
-        cells = _visible_cells(self.workflow)
-        set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
         order = self.workflow.order
 
         def wrong(count: int) -> bool:
@@ -144,44 +121,37 @@ class Launches:
             used = {name: value for name, value in self.params.items() if "/" in name or name in part.parameters}
             results = []
             for how, where in (("serial", self.prover), (backend, runtime)):
-                if set_schedule is not None:
-                    set_schedule(schedule[0] or 0, schedule[1] if how == backend else 0)
+                _set_schedule(runtime, schedule[0], schedule[1] if how == backend else 0)
                 place = device if where is runtime else 0
                 executable = Executable.build(part, where, how, device=place, **options)
                 try:
-                    results.append([_launch(executable, cells, self.values, used) for _ in range(1 if how == "serial" else 3)])
+                    results.append([self._launch(executable, used) for _ in range(1 if how == "serial" else 3)])
                 finally:
                     executable.close()
             ((reference,), ours) = results
-            return any(self.found.differing(cells, state, reference) for state in ours)
+            return any(self.found.differing(self.cells, state, reference) for state in ours)
 
         try:
-            good, bad = 0, len(order)
-            if not wrong(bad):
+            if not wrong(len(order)):
                 return None
-            while bad - good > 1:
-                middle = (good + bad) // 2
-                if wrong(middle):
-                    bad = middle
-                else:
-                    good = middle
+            first = bisect_left(range(len(order)), True, 1, key=wrong)
         except HipGraphError:
             return None
-        return self.workflow.nodes[order[bad - 1]].name
+        return self.workflow.nodes[order[first - 1]].name
+
+    def _launch(self, executable: Executable, params: dict[str, Any]) -> State:
+        for name, cell in self.cells.items():
+            if cell.writeable:
+                executable.write(name, cell.values(self.values[name]))
+        executable.launch(**params)
+        executable.synchronize(timeout_s=WAIT_S)
+        return {name: np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8) for name in self.cells}
 
 
-def _visible_cells(workflow: Workflow) -> dict[str, Cell]:
-    arrays = (found for level in workflow.levels() for found in level.own_arrays())
-    return {name: cell_of(name, array, 0) for name, array in arrays if not isinstance(array, AllocArray)}
-
-
-def _launch(executable: Executable, cells: Mapping[str, Cell], values: State, params: dict[str, Any]) -> State:
-    for name, cell in cells.items():
-        if cell.writeable:
-            executable.write(name, cell.values(values[name]))
-    executable.launch(**params)
-    executable.synchronize(timeout_s=WAIT_S)
-    return {name: np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8) for name in cells}
+def _set_schedule(runtime: Runtime, seed: int, mode: int) -> None:
+    """Choose how a runtime schedules nodes, where it can."""
+    if hasattr(runtime, "set_schedule"):
+        runtime.set_schedule(seed, mode)
 
 
 def _beginning(workflow: Workflow, kept: Sequence[int]) -> Workflow:

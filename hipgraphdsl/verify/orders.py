@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
 
 from ..errors import HipGraphError
 from ..order import successors
-from .laboratory import POISONS, Found, Laboratory, State, describe
+from ..printed import counted
+from .laboratory import MOST_FINDINGS, POISONS, Found, Laboratory, State, describe
 
-_MOST_FINDINGS = 20
 
-
-def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> None:
+def try_fresh_memory(laboratory: Laboratory, found: Found) -> None:
     """Run with other values in fresh graph memory; results must not depend on them."""
     if not any(step.node.made is not None for step in laboratory.steps):
         return
-    order = range(len(laboratory.steps))
     laboratory.poison = POISONS[1]
     try:
         ours = laboratory.run()
-        names = found.differing(laboratory.cells, ours, reference)
+        names = found.differing(laboratory.cells, ours, laboratory.reference)
         if names:
-            index = _first_difference(laboratory, order, found)
-            node = laboratory.name(index) if index is not None else laboratory.name(len(order) - 1)
+            node = _first_difference(laboratory, found)
             found.add(
                 "uninitialised",
                 f"{node!r} uses graph memory that nothing has written: "
-                + describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]),
+                + describe(laboratory.cells[names[0]], ours[names[0]], laboratory.reference[names[0]]),
                 (node,),
                 tuple(names),
                 hint="write the memory before it is read",
@@ -37,22 +36,20 @@ def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> 
     found.done.append("the serial order with two fillings of fresh graph memory")
 
 
-def _first_difference(laboratory: Laboratory, order: Iterable[int], found: Found) -> int | None:
-    """Return the first step after which memory differs between the two fillings of fresh memory."""
+def _first_difference(laboratory: Laboratory, found: Found) -> str:
+    """Return the first step after which memory differs between the two fillings of fresh memory, else the last."""
     traces: list[list[State]] = []
     for poison in POISONS:
         laboratory.poison = poison
         laboratory.begin()
         trace = []
-        for index in order:
-            laboratory.do(index)
+        for step in laboratory.steps:
+            laboratory.do(laboratory.program, step)
             trace.append(laboratory.state())
         laboratory.end()
         traces.append(trace)
-    for index, (one, other) in enumerate(zip(*traces)):
-        if found.differing(laboratory.cells, one, other):
-            return index
-    return None
+    differing = (step for step, one, other in zip(laboratory.steps, *traces) if found.differing(laboratory.cells, one, other))
+    return next(differing, laboratory.steps[-1]).name
 
 
 def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
@@ -83,9 +80,7 @@ def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ..
     return tuple(order)
 
 
-def try_orders(
-    laboratory: Laboratory, reference: State, count: int, seed: int, found: Found, advance: Callable[[str], None]
-) -> None:
+def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> None:
     """Run other topological orders, one node at a time; name each pair of nodes whose order matters once."""
     deps: list[list[int]] = [list(step.deps) for step in laboratory.steps]
     if len(deps) < 2 or count < 1:
@@ -96,19 +91,19 @@ def try_orders(
         return
     tried = 0
     for k in range(seed, seed + count):
-        advance(f"order {k - seed + 1} of {count}")
+        found.advance(f"order {k - seed + 1} of {count}")
         # A pair that was found is kept in order from then on, so that it does not hide others.
         while True:
             order = topological_order(deps, k)
             tried += 1
-            outcome = _outcome(laboratory, order, reference, found)
+            outcome = _outcome(laboratory, order, found)
             if outcome is None:
                 break
-            pair = _blame(laboratory, order, reference, found)
-            if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= _MOST_FINDINGS:
+            pair = _blame(laboratory, order, found)
+            if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= MOST_FINDINGS:
                 found.add("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k)
                 return
-            first, second = (laboratory.name(i) for i in pair)
+            first, second = (laboratory.steps[i].name for i in pair)
             found.add(
                 "order",
                 f"{first!r} and {second!r} are not ordered, and with {second!r} first {outcome[0]}",
@@ -119,30 +114,25 @@ def try_orders(
             )
             deps[pair[1]].append(pair[0])
     seeds = f"seed {seed}" if count == 1 else f"seeds {seed} to {seed + count - 1}"
-    found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, {seeds}")
+    found.done.append(f"{counted(tried, 'topological order')}, one node at a time, {seeds}")
 
 
-def _outcome(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> tuple[str, tuple[str, ...]] | None:
+def _outcome(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[str, tuple[str, ...]] | None:
     """Return how a run in this order differs from the reference, in words and arrays; None if it does not."""
     try:
         ours = laboratory.run(order)
     except HipGraphError as error:
-        _recover(laboratory)
+        with suppress(HipGraphError):
+            laboratory.end()
         return f"the run fails: {error}", ()
+    reference = laboratory.reference
     names = found.differing(laboratory.cells, ours, reference)
     if not names:
         return None
     return describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]), tuple(names)
 
 
-def _recover(laboratory: Laboratory) -> None:
-    try:
-        laboratory.end()
-    except HipGraphError:
-        laboratory.fresh.clear()
-
-
-def _blame(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> tuple[int, int] | None:
+def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[int, int] | None:
     """Return two steps, the earlier declared first, that the order exchanges with an effect.
 
     Orders that begin with k steps of the failing one and go on in the serial order are topological too. Bisection gives
@@ -156,25 +146,16 @@ def _blame(laboratory: Laboratory, order: Sequence[int], reference: State, found
         return [*order[:k], *(i for i in range(n) if i not in taken)]
 
     def wrong(candidate: Sequence[int]) -> bool:
-        return _outcome(laboratory, candidate, reference, found) is not None
+        return _outcome(laboratory, candidate, found) is not None
 
-    good, bad = 0, n
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if wrong(mixed(middle)):
-            bad = middle
-        else:
-            good = middle
-    moved = order[bad - 1]
-    before = mixed(good)
-    at = before.index(moved)
-    near, far = at, good  # `moved` at its old place is right, at place `good` it is wrong
-    while near - far > 1:
-        middle = (near + far) // 2
-        candidate = [*before[:middle], moved, *(i for i in before[middle:] if i != moved)]
-        if wrong(candidate):
-            far = middle
-        else:
-            near = middle
-    other = before[far]
-    return (other, moved) if other != moved else None
+    bad = bisect_left(range(n), True, 1, key=lambda k: wrong(mixed(k)))
+    moved, before = order[bad - 1], mixed(bad - 1)
+    # At its old place `moved` is right, at place bad - 1 it is wrong.
+    places = range(before.index(moved) - 1, bad - 2, -1)
+
+    def wrong_at(place: int) -> bool:
+        return wrong([*before[:place], moved, *(i for i in before[place:] if i != moved)])
+
+    if not places:
+        return None
+    return before[places[bisect_left(places, True, 0, len(places) - 1, key=wrong_at)]], moved

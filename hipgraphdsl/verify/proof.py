@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -21,152 +21,118 @@ from ..runtimes.base import Runtime
 from ..update import HasWorkflow
 from ..workflow import Workflow
 from .audit import audit_accesses, unstable_steps
-from .laboratory import Found, Laboratory, State, Tolerance
+from .laboratory import Found, Laboratory, Tolerance
 from .launches import Launches
 from .orders import try_fresh_memory, try_orders
 from .report import VerifyReport
 from .sanitized import try_sanitizer
 
 
-def prove(
-    graph: HasWorkflow,
-    runtime: str | Runtime,
-    backends: Sequence[str],
-    *,
-    orders: int,
-    repeats: int,
-    tolerance: Tolerance,
-    params: Mapping[str, Any] | None,
-    seed: int,
-    audit: bool,
-    sanitize: bool,
-    device: int,
-    progress: bool,
-) -> VerifyReport:
-    """Run a workflow in many ways, and report where results differ; the parameters are those of `verify`."""
-    started = time.perf_counter()
-    workflow, backends = _asked(graph, backends)
-    opened = opened_runtime(runtime, device)
-    _require_runs(workflow, opened, device)
-    given = {**_copied(workflow), **(params or {})}
-    found = Found(tolerance)
-    with progress_bar("verify", progress) as advance, _outside_memory(workflow), opened.using_device(device):
-        if sanitize and not _safe(workflow, opened, device, given, found, advance):
-            return _report(workflow, [opened], found, started)
-        advance("serial run")
-        laboratory, reference, prover = _proving(workflow, opened, device, given, found)
-        where = laboratory.executable.device
-        found.unstable = cache(lambda: _unstable(workflow, prover, where, given))
-        values = _prove(laboratory, reference, orders, seed, audit, found, advance)
-        backends = _comparable(backends, found)
-        launches = Launches(workflow, prover, values, reference, given, repeats, orders, seed, found)
-        contestants = [(prover, where)] + [(opened, device)] * (opened is not prover)
+class Proof:
+    """What `verify` is asked to run, and what it finds."""
+
+    def __init__(
+        self,
+        graph: HasWorkflow,
+        runtime: str | Runtime,
+        backends: Sequence[str],
+        device: int,
+        params: Mapping[str, Any] | None,
+        tolerance: Tolerance,
+    ) -> None:
+        self.started = time.perf_counter()
+        if not hasattr(graph, "workflow"):
+            raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
+        self.backends = (backends,) if isinstance(backends, str) else backends
+        for backend in self.backends:
+            backend_named(backend)
+        self.workflow = graph.workflow()
+        self.runtime = opened_runtime(runtime, device)
+        self.device = device
+        self.require_runs(self.runtime, device)
+        self.params = {**_copied(self.workflow), **(params or {})}
+        self.found = Found(tolerance)
+
+    def report(self, orders: int, repeats: int, seed: int, *, audit: bool, sanitize: bool, progress: bool) -> VerifyReport:
+        """Run the workflow in many ways, and report where results differ; the parameters are those of `verify`."""
+        found, ran = self.found, [self.runtime]
+        with (
+            progress_bar("verify", progress) as found.advance,
+            _outside_memory(self.workflow),
+            self.runtime.using_device(self.device),
+        ):
+            if not sanitize or self.is_safe():
+                ran = self.run(orders, repeats, seed, audit)
+        seconds = time.perf_counter() - self.started
+        targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
+        return VerifyReport(self.workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
+
+    def run(self, orders: int, repeats: int, seed: int, audit: bool) -> list[Runtime]:
+        """Try other fresh memory, other orders, each node alone, and each backend; return the runtimes that it ran on."""
+        found = self.found
+        found.advance("serial run")
+        with closing(self.laboratory()) as laboratory:
+            prover, where = laboratory.runtime, laboratory.executable.device
+            found.unstable = cache(lambda: self.unstable(prover, where))
+            try_fresh_memory(laboratory, found)
+            try_orders(laboratory, orders, seed, found)
+            if audit:
+                audit_accesses(laboratory, found)
+        launches = Launches(laboratory, self.params, repeats, orders, seed, found)
+        contestants = [(prover, where)] + [(self.runtime, self.device)] * (self.runtime is not prover)
+        backends = self.comparable()
         for contestant, place in contestants:
             for backend in backends:
-                advance(f"backend {backend} on {contestant.name}")
+                found.advance(f"backend {backend} on {contestant.name}")
                 launches.try_backend(contestant, backend, place)
-    return _report(workflow, [contestant for contestant, _ in contestants], found, started)
+        return [contestant for contestant, _ in contestants]
 
+    def comparable(self) -> Sequence[str]:
+        """Return the backends that can be compared: none where a node reaches beyond its arrays."""
+        beyond = next((finding for finding in self.found.findings if finding.kind == "out of bounds"), None)
+        if beyond is None or not self.backends:
+            return self.backends
+        self.found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
+        return ()
 
-def _asked(graph: HasWorkflow, backends: Sequence[str]) -> tuple[Workflow, Sequence[str]]:
-    if not hasattr(graph, "workflow"):
-        raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
-    backends = (backends,) if isinstance(backends, str) else backends
-    for backend in backends:
-        backend_named(backend)
-    return graph.workflow(), backends
+    def is_safe(self) -> bool:
+        """Run under the sanitizer, and return whether kernels may run unwatched."""
+        self.found.advance("sanitizer")
+        runtime, place = self.runtime, self.device
+        if not runtime.target.on_host:
+            try:
+                runtime, place = self.cpu(), 0
+            except HipGraphError:
+                return True  # the proof says why
+        with _outside_memory(self.workflow):
+            return try_sanitizer(self.workflow, runtime, place, self.params, self.found)
 
+    def require_runs(self, runtime: Runtime, device: int) -> None:
+        """Refuse a workflow that cannot be run at all: it has a cycle, or breaks a limit of the device."""
+        report = check_workflow(self.workflow, runtime.target, device)
+        if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
+            raise CheckError(report)
 
-def _report(workflow: Workflow, ran: Sequence[Runtime], found: Found, started: float) -> VerifyReport:
-    seconds = time.perf_counter() - started
-    targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
-    return VerifyReport(workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
+    def cpu(self) -> Runtime:
+        """Return the CPU's runtime, if it can run the workflow."""
+        cpu = opened_runtime("cpu")
+        self.require_runs(cpu, 0)
+        return cpu
 
+    def laboratory(self) -> Laboratory:
+        """Return a laboratory on the CPU, or on the requested runtime where the CPU cannot run the workflow."""
+        if not self.runtime.target.on_host:
+            try:
+                return Laboratory(self.workflow, self.cpu(), 0, self.params)
+            except HipGraphError as error:
+                self.found.left_out.append(f"the proof on the CPU, so that it was done on {self.runtime.name}: {error}")
+        return Laboratory(self.workflow, self.runtime, self.device, self.params)
 
-def _prove(
-    laboratory: Laboratory,
-    reference: State,
-    orders: int,
-    seed: int,
-    audit: bool,
-    found: Found,
-    advance: Callable[[str], None],
-) -> State:
-    """Try other fresh memory, other orders and each node alone, and close the laboratory; return the values at the start."""
-    try:
-        try_fresh_memory(laboratory, reference, found)
-        try_orders(laboratory, reference, orders, seed, found, advance)
-        if audit:
-            audit_accesses(laboratory, found, advance)
-        return laboratory.visible(laboratory.start)
-    finally:
-        laboratory.close()
-
-
-def _comparable(backends: Sequence[str], found: Found) -> Sequence[str]:
-    """Return the backends that can be compared: none where a node reaches beyond its arrays."""
-    beyond = next((finding for finding in found.findings if finding.kind == "out of bounds"), None)
-    if beyond is None or not backends:
-        return backends
-    found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
-    return ()
-
-
-def _safe(
-    workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found, advance: Callable[[str], None]
-) -> bool:
-    """Run under the sanitizer, and return whether kernels may run unwatched."""
-    advance("sanitizer")
-    runtime, place = opened, device
-    if not opened.target.on_host:
-        try:
-            runtime, place = opened_runtime("cpu"), 0
-            _require_runs(workflow, runtime, place)
-        except HipGraphError:
-            return True  # the proof says why
-    with _outside_memory(workflow):
-        return try_sanitizer(workflow, runtime, place, params, found)
-
-
-def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:
-    """Refuse a workflow that cannot be run at all: it has a cycle, or breaks a limit of the device."""
-    report = check_workflow(workflow, runtime.target, device)
-    if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
-        raise CheckError(report)
-
-
-def _proving(
-    workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found
-) -> tuple[Laboratory, State, Runtime]:
-    """Return a laboratory, its reference and its runtime: the CPU, or the requested one where the CPU cannot run the workflow."""
-    if not opened.target.on_host:
-        try:
-            cpu = opened_runtime("cpu")
-            _require_runs(workflow, cpu, 0)
-            return (*_laboratory(workflow, cpu, 0, params), cpu)
-        except HipGraphError as error:
-            found.left_out.append(f"the proof on the CPU, so that it was done on {opened.name}: {error}")
-    return (*_laboratory(workflow, opened, device, params), opened)
-
-
-def _laboratory(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any]) -> tuple[Laboratory, State]:
-    laboratory = Laboratory(workflow, runtime, device)
-    try:
-        return laboratory, laboratory.reference(params)
-    except BaseException:
-        laboratory.close()
-        raise
-
-
-def _unstable(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any]) -> Mapping[str, Set[str]]:
-    """Return the steps that write other values each time, in a laboratory of its own; nothing where that fails."""
-    with suppress(HipGraphError):
-        laboratory, _ = _laboratory(workflow, runtime, device, params)
-        try:
+    def unstable(self, runtime: Runtime, device: int) -> Mapping[str, Set[str]]:
+        """Return the steps that write other values each time, in a laboratory of its own; nothing where that fails."""
+        with suppress(HipGraphError), closing(Laboratory(self.workflow, runtime, device, self.params)) as laboratory:
             return unstable_steps(laboratory)
-        finally:
-            laboratory.close()
-    return {}
+        return {}
 
 
 def _copied(workflow: Workflow) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from ..importing.memory import filled, sides
 from ..importing.raw import RawGraph, RawKernel, RawNode
 from ..kernels import Symbol
 from ..nodes import CapturedNode
+from ..printed import counted
 from ..runtimes.base import Runtime
 from ..runtimes.data import Copy3D, Fill2D, MemOp, NodeType
-from .laboratory import Found
+from .laboratory import Found, addressed
 
 _WORD = 8
 _IDLE = frozenset({NodeType.EMPTY, NodeType.WAIT_EVENT, NodeType.EVENT_RECORD, NodeType.MEM_ALLOC, NodeType.MEM_FREE})
@@ -38,7 +39,7 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
                 except (HipGraphError, KeyError) as error:
                     found.left_out.append(f"what {name!r} records ({named}): {error}")
     if count:
-        found.done.append(f"what {count} captured node{'s' * (count != 1)} recorded, {named}")
+        found.done.append(f"what {counted(count, 'captured node')} recorded, {named}")
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def _compare(name: str, node: CapturedNode, scope: Scope, raw: RawGraph, found: 
     nodes = [recorded for recorded in raw.everywhere() if recorded.type is not NodeType.GRAPH]
     busy = [recorded for recorded in nodes if recorded.type not in _IDLE]
     device = scope.device_of(node)
-    declared = [(a, a.bytes.shifted(scope.address(a.view, device) - a.view.offset_bytes)) for a in node.accesses]
+    declared = [(access, addressed(access, scope, device)) for access in node.accesses]
     written = [region for recorded in busy for region in _written(recorded, [region for _, region in declared], scope.runtime)]
     missing: dict[str, Access] = {}
     for access, region in declared:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ..printed import Printed
+from ..printed import Printed, counted
 
 Kind = Literal[
     "backend",
@@ -103,8 +103,7 @@ class VerifyReport(Printed):
         return 0 if self.ok else 1
 
     def _pieces(self) -> Iterator[tuple[str, str]]:
-        count = len(self.findings)
-        said = f"{count} finding{'s' * (count != 1)}" if count else "no difference found"
+        said = counted(len(self.findings), "finding") if self.findings else "no difference found"
         yield f"graph {self.graph!r} on {self.target}: {said} ({self.seconds:.1f} s)", "green" if self.ok else "bold red"
         for finding in self.findings:
             yield f"\n  {finding.kind}: {finding.message}", "bold red"

@@ -10,7 +10,7 @@ from ..errors import HipError, HipGraphError
 from ..executable import Executable
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .laboratory import WAIT_S, Found, full_name
+from .laboratory import WAIT_S, Found, full_name, issued
 from .report import Kind
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -50,28 +50,25 @@ def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool
     stopped: set[int] = set()
     behind: list[str] = []
     unsafe = ""
-    with executable.runtime.using_device(executable.device):
-        for step in program.plan.steps:
-            name = full_name(program, step)
-            if stopped.intersection(step.deps) or len(stopped) - len(behind) == _MOST_STOPPED:
-                stopped.add(step.index)
-                behind.append(name)
-                continue
-            try:
-                stream = program.stream_of(step, executable.stream)
-                program.issue(step, stream)
-                if not executable.runtime.stream_wait(stream, WAIT_S):
-                    found.left_out.append(f"the sanitizer: {name!r} has not finished after {WAIT_S:g} s")
-                    break
-            except HipError as error:
-                said = _FOUND.match(error.text)
-                if said is None:
-                    raise
-                stopped.add(step.index)
-                node, kind = error.node or name, _KINDS[said[1]]
-                arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
-                found.add(kind, f"{node!r}, {error.text}", (node,), arrays)
-                unsafe = unsafe or node * (kind in _UNSAFE)
+    for step in program.plan.steps:
+        name = full_name(program, step)
+        if stopped.intersection(step.deps) or len(stopped) - len(behind) == _MOST_STOPPED:
+            stopped.add(step.index)
+            behind.append(name)
+            continue
+        try:
+            if not issued(executable, program, step):
+                found.left_out.append(f"the sanitizer: {name!r} has not finished after {WAIT_S:g} s")
+                break
+        except HipError as error:
+            said = _FOUND.match(error.text)
+            if said is None:
+                raise
+            stopped.add(step.index)
+            node, kind = error.node or name, _KINDS[said[1]]
+            arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
+            found.add(kind, f"{node!r}, {error.text}", (node,), arrays)
+            unsafe = unsafe or node * (kind in _UNSAFE)
     executable.synchronize(WAIT_S)  # raises what a callback has raised
     found.done.append("a serial run in which each access of kernels was judged")
     if behind:
