@@ -5,7 +5,7 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching
-from .module import ForeignModule, Kernel, Module, Symbol
+from .module import ForeignModule, Kernel, Module, Symbol, body_of
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
 from .switching import Chaining, Mixing, Switching, chaining, mixing, unchained, unswitched
@@ -25,6 +25,7 @@ __all__ = [
     "Switching",
     "Symbol",
     "batching",
+    "body_of",
     "chaining",
     "check_argument",
     "mixing",

@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -462,27 +462,6 @@ class Module:
             unread=unread,
         )
 
-    def known(self, rule: Callable[[Kernel], _T], kernel: Kernel) -> _T:
-        """Return what a rule says of a kernel; it is asked once, because each reading of a body spends the macros' budget."""
-        key = rule, kernel.name
-        if key not in self._known:
-            self._known[key] = rule(kernel)
-        return cast("_T", self._known[key])
-
-    def body(self, kernel: Kernel) -> Body | None:
-        """Return the body of a kernel; None where a compiler may see another one."""
-        return self.known(self._body, kernel)
-
-    def _body(self, kernel: Kernel) -> Body | None:
-        declared, scope, _ = find_kernel(self._declared, kernel.name)
-        unit = self._declared.unit
-        redefined = any(t.kind == "block" and t.start in unit.redefining for t in declared.body)
-        if declared.doubt or redefined or self._declared.unread or self.mentions(PLATFORM_MACROS):
-            return None
-        if sum(len(token.text) for token in declared.body) > _LONGEST_BODY:
-            return None
-        return Body(unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
-
     def mentions(self, words: frozenset[str]) -> bool:
         """Return whether the source or its headers contain one of some words."""
         return not words.isdisjoint(self._words)
@@ -634,6 +613,38 @@ class Module:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise DeclarationError(f"a stored module cannot be read: {what}") from None
+
+
+def asked_once(rule: Callable[[Kernel], _T]) -> Callable[[Kernel], _T]:
+    """Ask a rule once of each kernel of a module, because each reading of a body spends the macros' budget."""
+
+    @wraps(rule)
+    def known(kernel: Kernel) -> _T:
+        answers, key = kernel.module._known, (rule, kernel.name)
+        if key not in answers:
+            answers[key] = rule(kernel)
+        return cast("_T", answers[key])
+
+    return known
+
+
+@asked_once
+def declaration_of(kernel: Kernel) -> KernelDeclaration:
+    """Return what the source of a kernel declares."""
+    return find_kernel(kernel.module.declared, kernel.name).declared
+
+
+@asked_once
+def body_of(kernel: Kernel) -> Body | None:
+    """Return the body of a kernel; None where a compiler may see another one."""
+    module, source = kernel.module, kernel.module.declared
+    declared, scope, _ = find_kernel(source, kernel.name)
+    redefined = any(t.kind == "block" and t.start in source.unit.redefining for t in declared.body)
+    if declared.doubt or redefined or source.unread or module.mentions(PLATFORM_MACROS):
+        return None
+    if sum(len(token.text) for token in declared.body) > _LONGEST_BODY:
+        return None
+    return Body(source.unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
 
 
 class ForeignModule(Module):

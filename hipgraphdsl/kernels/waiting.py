@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from .instances import find_kernel
-from .module import Kernel, Module
+from .module import Kernel, Module, asked_once, body_of, declaration_of
 
 _WAIT: Final = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
 _WORDS: Final = frozenset({"asm", "volatile"})
 """The names in it; a macro would replace them."""
 
 
+@asked_once
 def waits(kernel: Kernel) -> bool:
     """Return whether a kernel begins with the wait in `waiting_source` of its module."""
-    return kernel.module.known(_waits, kernel)
-
-
-def _waits(kernel: Kernel) -> bool:
     module = kernel.module
     if not module.source or kernel.signature is None or not _can_wait(module):
         return False
-    return find_kernel(module.declared, kernel.name).declared.braces is not None and module.body(kernel) is not None
+    return declaration_of(kernel).braces is not None and body_of(kernel) is not None
 
 
 def _can_wait(module: Module) -> bool:
