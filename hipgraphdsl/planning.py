@@ -93,12 +93,7 @@ def make_plan(
 
 
 def require_batch(batch: Any) -> None:
-    """Refuse what is none of the values of `batch`.
-
-    Raises
-    ------
-    DeclarationError
-    """
+    """Refuse what is none of the values of `batch`."""
     if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
         raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 

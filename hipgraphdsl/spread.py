@@ -25,15 +25,9 @@ def word_name(node: str, rank: int) -> str:
 
 
 def put_child(level: Level, draft: Draft) -> None:
-    """Add the nodes that a child graph node holds to a draft, on the arrays outside.
+    """Add what a child graph node holds to a draft, on the arrays outside: ``child/x`` becomes ``child: x``.
 
-    Parameters
-    ----------
-    level : Level
-        What the node holds.
-    draft : Draft
-        Gets a node ``child: x`` for each node ``child/x``, and an array for each that is not bound alike; parameters that are not
-        bound have their full names.
+    So do arrays that are not bound; parameters that are not bound have their full names.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():
@@ -60,21 +54,9 @@ def put_child(level: Level, draft: Draft) -> None:
 
 
 def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
-    """Add a conditional node that all ranks take part in, and what tells them the condition, to a draft.
+    """Add a conditional node of a level that all ranks take part in, and what tells them the owner's condition, to a draft.
 
-    Parameters
-    ----------
-    level : Level
-        That the node stands in.
-    owner : int
-        The rank whose the condition is.
-    firsts : sequence of int
-        For each rank the number of its first device.
-
-    Raises
-    ------
-    DeclarationError
-        If the device is to decide.
+    `firsts` has for each rank the number of its first device.
     """
     if node.decide == "device":
         raise DeclarationError(
@@ -89,10 +71,9 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
             words[rank] = draft.arrays[word.name] = word
     told = _copies(node.name, node.condition, words)
     bind: dict[str, Any] = {**node.bind, **{word.name: word.as_view() for word in words.values()}}
-    bodies = []
-    for inner in level.inner(node):
-        bodies.append(_telling(node, inner, words, bind) if node.mode == "while" else _placed(inner))
-    made = node.changed(bodies=tuple(bodies), bind=bind if node.mode == "while" else node.bind, decide="host", after=())
+    loops = node.mode == "while"
+    bodies = tuple(_telling(node, inner, words, bind) if loops else _placed(inner) for inner in level.inner(node))
+    made = node.changed(bodies=bodies, bind=bind if loops else node.bind, decide="host", after=())
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
     draft.reasons += (*((),) * len(told), tuple(f"RAW {copy.dst.root.name}" for copy in told))

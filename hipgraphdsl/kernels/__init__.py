@@ -5,7 +5,8 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching
-from .module import ForeignModule, Kernel, Module, Symbol, body_of
+from .bodies import body_of
+from .module import ForeignModule, Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
 from .switching import Chaining, Mixing, Switching, chaining, mixing, unchained, unswitched

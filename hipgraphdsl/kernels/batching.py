@@ -21,7 +21,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..source import TemplateParameter, Token, names_in, spell, split_commas
-from .module import Kernel, Module, asked_once, body_of, declaration_of
+from .bodies import asked_once, body_of, declaration_of
+from .module import Kernel, Module
 from .signature import Signature
 
 BATCH_HEAD_BYTES: Final = 16

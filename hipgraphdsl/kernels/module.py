@@ -7,22 +7,20 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import DeclarationError
 from ..source import (
-    PLATFORM_MACROS,
     Budget,
     Declarations,
     Headers,
     KernelDeclaration,
-    Scope,
     Token,
     spell,
     split_commas,
@@ -33,8 +31,6 @@ from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +135,7 @@ class Symbol(Array):
 
 
 #: Bodies beyond this many characters are not searched for shared memory, nor read as statements.
-_LONGEST_BODY: Final = 200_000
+LONGEST_BODY: Final = 200_000
 
 _MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many architectures have some hundred MB
 
@@ -157,24 +153,6 @@ def _content(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL or half a surrogate pair in the path
         why = getattr(error, "strerror", None) or error
         raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
-
-
-class Body(NamedTuple):
-    """The body of a kernel.
-
-    Attributes
-    ----------
-    tokens : list of Token
-        Macros expanded.
-    scope : Scope
-        What names mean in it.
-    parameters : list of list of Token
-        The kernel's parameters as written.
-    """
-
-    tokens: list[Token]
-    scope: Scope
-    parameters: list[list[Token]]
 
 
 class Module:
@@ -227,6 +205,7 @@ class Module:
         self._made: dict[str, Kernel] = {}
         self._symbols: dict[str, Symbol] = {}
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
+        """What rules of `asked_once` say of its kernels."""
 
     def _read(
         self,
@@ -448,7 +427,7 @@ class Module:
         shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
         body: list[Token] | None = []
         if reached & shared:
-            short = sum(len(token.text) for token in declared.body) <= _LONGEST_BODY
+            short = sum(len(token.text) for token in declared.body) <= LONGEST_BODY
             body = self._declared.unit.tokens_of(declared.body) if short else None
         symbols, unread = self._touched(declared, reached, pasted)
         return Kernel(
@@ -613,38 +592,6 @@ class Module:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise DeclarationError(f"a stored module cannot be read: {what}") from None
-
-
-def asked_once(rule: Callable[[Kernel], _T]) -> Callable[[Kernel], _T]:
-    """Ask a rule once of each kernel of a module, because each reading of a body spends the macros' budget."""
-
-    @wraps(rule)
-    def known(kernel: Kernel) -> _T:
-        answers, key = kernel.module._known, (rule, kernel.name)
-        if key not in answers:
-            answers[key] = rule(kernel)
-        return cast("_T", answers[key])
-
-    return known
-
-
-@asked_once
-def declaration_of(kernel: Kernel) -> KernelDeclaration:
-    """Return what the source of a kernel declares."""
-    return find_kernel(kernel.module.declared, kernel.name).declared
-
-
-@asked_once
-def body_of(kernel: Kernel) -> Body | None:
-    """Return the body of a kernel; None where a compiler may see another one."""
-    module, source = kernel.module, kernel.module.declared
-    declared, scope, _ = find_kernel(source, kernel.name)
-    redefined = any(t.kind == "block" and t.start in source.unit.redefining for t in declared.body)
-    if declared.doubt or redefined or source.unread or module.mentions(PLATFORM_MACROS):
-        return None
-    if sum(len(token.text) for token in declared.body) > _LONGEST_BODY:
-        return None
-    return Body(source.unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
 
 
 class ForeignModule(Module):

@@ -15,7 +15,8 @@ from typing import ClassVar, Final
 
 from ..source import spell, split_commas
 from .batching import FIND, MACROS, Tabled, alignment, asserted, launch_layout, put_behind, reason_against, words_of
-from .module import Kernel, Module, asked_once, declaration_of
+from .bodies import asked_once, declaration_of
+from .module import Kernel, Module
 
 _RESTRICT: Final = frozenset({"__restrict__", "__restrict", "restrict"})
 _READ_ONLY: Final = frozenset({"__ldg", "__builtin_nontemporal_load", "tex1Dfetch"})

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .module import Kernel, Module, asked_once, body_of, declaration_of
+from .bodies import asked_once, body_of, declaration_of
+from .module import Kernel, Module
 
 _WAIT: Final = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
 _WORDS: Final = frozenset({"asm", "volatile"})
