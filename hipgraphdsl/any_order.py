@@ -27,12 +27,7 @@ from .target import Target
 
 
 def require_any_order(any_order: Any, target: Target, backend: str, batch: object) -> None:
-    """Refuse any-order launches where none can be made.
-
-    Raises
-    ------
-    DeclarationError
-    """
+    """Refuse any-order launches where none can be made."""
     if not isinstance(any_order, bool):
         raise DeclarationError(f"any_order is True or False (got {any_order!r})")
     if not any_order:

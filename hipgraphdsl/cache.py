@@ -69,13 +69,7 @@ def _temporary(wanted: str, kind: str, reason: str) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: beside its place, then renamed.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write a file whole or not at all: beside its place, then renamed."""
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of
+from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of, shared_bytes_of
 from .kernels import Module, chaining
 from .nodes import KernelNode
 from .order import follower_counts, positions
@@ -42,7 +42,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
             continue
         nodes = [_launch(plan.steps[i]) for chain in found for i in chain]
         kernels = list(dict.fromkeys(node.kernel for node in nodes))
-        if sum(kernel.static_shared_bytes or 0 for kernel in kernels) > SHARED_BYTES:
+        if shared_bytes_of(kernels) > SHARED_BYTES:
             notes.append(f"Kernels of module {module.name!r} are not chained: together they have too much shared memory.")
             continue
         how = chaining(kernels, max([node.least_threads for node in nodes]))

@@ -35,19 +35,7 @@ class FlatNode:
 
 
 def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
-    """Return the nodes of a level in topological order, with the nodes of each child that `expands` accepts in its place.
-
-    Parameters
-    ----------
-    level : Level
-    expands : callable
-        Takes a child's full name and node.
-
-    Raises
-    ------
-    DeclarationError
-        If a workflow has a cycle; the message names it node by node.
-    """
+    """Return the nodes of a level in topological order, with those of each child whose full name and node `expands` accepts."""
     flat: list[FlatNode] = []
 
     def visit(level: Level, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:

@@ -39,11 +39,6 @@ def fastest_lanes(
 
     Workflows whose launches reach outside of their arrays (captured code, semaphores, waits for memory), branch on data or need
     a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
-
-    Raises
-    ------
-    HipError
-        If a trial fails on the device.
     """
     why = _untriable(workflow, backend)
     if why:
@@ -70,16 +65,8 @@ def _different_plans(
     plans: dict[Lanes, Plan] = {}
     known: set[Any] = set()
     for lanes in _CANDIDATES:
-        options = {
-            "lanes": lanes,
-            "join": join,
-            "inline": False,
-            "pack": False,
-            "watch": False,
-            "batch": batch,
-            "programmatic": True,
-        }
-        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options)
+        options = {"lanes": lanes, "join": join, "batch": batch, "inline": False, "pack": False, "watch": False}
+        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options, programmatic=True)
         shape = tuple((step.deps, step.lane if backend != "explicit" else 0, step.batch) for step in plan.steps)
         if shape not in known:
             known.add(shape)

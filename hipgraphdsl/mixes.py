@@ -8,47 +8,32 @@ finds groups whose nodes wait for some of the other's each, as the components of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
-
-from .kernels import Module, unswitched
-from .nodes import KernelNode
-from .workflow import AnyNode
+from collections.abc import Hashable, Iterable, Sequence
 
 
 def mixable(
-    nodes: Sequence[AnyNode],
-    deps: Sequence[tuple[int, ...]],
-    depths: Sequence[int],
-    members: Sequence[Sequence[int]],
-    group_of: Sequence[int],
-    placed: Sequence[int | None] | None,
-    modules: Collection[Module],
+    kinds: Iterable[Hashable], members: Sequence[Sequence[int]], group_of: Sequence[int], deps: Sequence[tuple[int, ...]]
 ) -> list[list[int]]:
     """Return sets of groups, two or more, whose launches could be one.
 
     Parameters
     ----------
+    kinds : iterable of Hashable
+        For each group what those of a set have in common.
     members : sequence of sequence of int
         The nodes of each group; none where another group has them.
     group_of : sequence of int
         For each node its group.
-    modules : collection of Module
-        Whose kernels may be mixed.
+    deps : sequence of tuple of int
+        For each node those that it waits for.
     """
-    keys: list[Hashable] = []
-    for group, inside in enumerate(members):
-        node = nodes[inside[0]] if inside else None
-        if isinstance(node, KernelNode) and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
-            keys.append((depths[inside[0]], node.kernel.module, node.alike[1:], None if placed is None else placed[inside[0]]))
-        else:
-            keys.append(group)
     before: list[set[int]] = [set() for _ in members]
     behind: list[set[int]] = [set() for _ in members]
     for own, sources in zip(group_of, deps):
         for source in sources:
             before[own].add(group_of[source])
             behind[group_of[source]].add(own)
-    label, count = _numbers(keys), 0
+    label, count = _numbers(kinds), 0
     while count < (found := len({*label})):
         count = found
         label = _numbers(

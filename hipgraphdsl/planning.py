@@ -7,11 +7,11 @@ target's quirks need them (`suited`) -> `Plan`, which backends lower and which c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .any_order import in_any_order
-from .batches import Grouping, candidates, grouped, unpaid
+from .batches import Batcher, Grouping
 from .chains import with_chains
 from .deciding import host_decides, one_by_one
 from .errors import DeclarationError
@@ -19,7 +19,7 @@ from .inlining import FlatNode, cycle_error, flattened
 from .kernels import Kernel, Module
 from .lanes import Cover, covered, gathers
 from .nodes import EagerNode, EmptyNode, KernelNode
-from .order import follower_counts, positions, topological_order
+from .order import follower_counts, positions
 from .placement import device_of, devices_of
 from .plan import Plan, Step
 from .printed import counted
@@ -80,154 +80,218 @@ def make_plan(
     """
     require_batch(batch)
     bound = _lane_bound(workflow, target, lanes)
-    children: dict[tuple[int, bool], Plan] = {}
-    automatic = not isinstance(lanes, int)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
     if lanes != "auto" or any_order or (batch == "auto" and not join):
         batch = False
     devices = devices_of(workflow, device)
-    plan = _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices, batch, any_order)
+    automatic = not isinstance(lanes, int)
+    plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         plan = with_chains(plan, target, automatic=batch == "auto")
     return with_programmatic_edges(plan) if programmatic and target.programmatic_launch else plan
 
 
 def require_batch(batch: Any) -> None:
-    """Refuse what is none of the values of `batch`.
-
-    Raises
-    ------
-    DeclarationError
-    """
+    """Refuse what is none of the values of `batch`."""
     if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
         raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 
 
-def _entries(
-    workflow: Workflow, target: Target, inline: bool, pack: bool, device: int, notes: list[str]
-) -> tuple[list[FlatNode] | None, Packing | None]:
-    """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
-    pack = pack and _has_allocs(workflow)
-    bypasses = target.bypass_edges and any(type(node) is EmptyNode for node in workflow.nodes)
-    opens = len(workflow.documents) > 1 and any(
-        isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes
-    )
-    if not (pack or bypasses or opens):
-        return None, None
-    entries = flattened(Level(workflow), lambda _, child: inline or _is_no_child(child.workflow))
-    entries, packing = _packed(entries, device) if pack else (entries, None)
-    if bypasses and (left := len(entries) - len(kept := _bypassed(entries, target))):
-        notes.append(f"{counted(left, 'empty node')} left out: the few edges past {'it' if left == 1 else 'them'} cost less.")
-        entries = kept
-    return entries, packing
+@dataclass(frozen=True)
+class _Planner:
+    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used.
+
+    Attributes
+    ----------
+    bound : int or None
+        Most lanes on each device.
+    automatic : bool
+        Whether lanes are bound only where that pays.
+    children : dict of (int, bool) to Plan
+        By the workflow's `id`, and whether it is inlined.
+    """
+
+    target: Target
+    device: int
+    devices: tuple[int, ...]
+    inline: bool
+    bound: int | None
+    automatic: bool
+    join: bool
+    pack: bool
+    batch: Batch
+    any_order: bool
+    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)
+
+    def plan(self, workflow: Workflow) -> Plan:
+        target, device, devices = self.target, self.device, self.devices
+        notes: list[str] = []
+        entries, packing = self._entries(workflow, notes)
+        deps: Sequence[tuple[int, ...]]
+        nodes: Sequence[AnyNode]
+        if entries is None:
+            nodes, deps, order, level_of = (
+                workflow.nodes,
+                workflow.predecessors,
+                workflow.order,
+                [Level(workflow)] * len(workflow.nodes),
+            )
+            if nodes and not order:
+                raise cycle_error(workflow)
+        else:
+            nodes, deps, level_of = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))
+            order = tuple(range(len(entries)))
+        placed = [device_of(node, device, level) for node, level in zip(nodes, level_of)] if len(devices) > 1 else None
+        limit = None if self.bound is None else self.bound * len(devices)
+        declared = sum(map(len, deps))
+        chained = one_by_one(nodes, order, deps, level_of, target)
+        if chained:
+            deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
+        cover = covered(order, positions(order), deps, None if self.automatic else self.bound, placed, device)
+        grouping = None
+        if self.batch:
+            cover, grouping = self._in_batches(nodes, order, cover, placed, limit, notes)
+        declared_lanes = len(cover.lanes)
+        if grouping is not None:
+            order = tuple(grouping.order)
+        elif self.automatic and limit is not None and gathers(declared_lanes, limit, order, deps):
+            cover = covered(order, positions(order), deps, self.bound, placed, device)
+        gathered, behind = cover.added, {i: (before,) for i, before in chained.items() if before in cover.reduced[i]}
+        cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *before) for i, before in behind.items()})
+        position = positions(order)
+        steps = _steps(nodes, entries, order, position, cover, placed)
+        if grouping is not None:
+            steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
+        if len(workflow.documents) > 1:
+            for step in [step for step in steps if step.node.held]:
+                steps[step.index] = self._with_plans(step, level_of[order[step.index]])
+        lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
+        notes[:0] = [] if packing is None else [str(packing)]
+        notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if self.automatic else 0)
+        batches = () if grouping is None else grouping.batches
+        if batches:
+            launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
+            made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
+            notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
+        if self.any_order:
+            steps = in_any_order(steps, [[position[d] for d in deps[i]] for i in order], notes)
+        steps, lanes = suited(steps, lanes, target, self.join, notes, narrow=not batches)
+        return Plan(
+            workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches
+        )
+
+    def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
+        """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
+        most = self.target.bypass_edges
+        packs = self.pack and _has_allocs(workflow)
+        bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
+        opens = len(workflow.documents) > 1 and any(
+            isinstance(node, ChildGraphNode) and (self.inline or _is_no_child(node.workflow)) for node in workflow.nodes
+        )
+        if not (packs or bypasses or opens):
+            return None, None
+        entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.workflow))
+        packing = pack_temporaries(entries, self.device) if packs else None
+        if packing is not None:
+            gone = set(packing.nodes)
+            entries = _without(entries, lambda i, sources: entries[i].name in gone)
+        if bypasses:
+            count = len(entries)
+            followers = follower_counts(entry.deps for entry in entries)
+            entries = (
+                _without(entries, lambda i, sources: type(entries[i].node) is EmptyNode and len(sources) * followers[i] <= most)
+                or entries
+            )
+            if left := count - len(entries):
+                past = "it" if left == 1 else "them"
+                notes.append(f"{counted(left, 'empty node')} left out: the few edges past {past} cost less.")
+        return entries, packing
+
+    def _with_plans(self, step: Step, level: Level) -> Step:
+        """Return a step with the plans of the workflows that its node, one of a level, holds."""
+        node = step.node
+        if isinstance(node, ChildGraphNode):
+            return step._replace(child=self._child_plan(node.workflow, inline=False))
+        assert isinstance(node, ConditionalNode)
+        bodies = tuple(self._child_plan(body, inline=self.inline) for body in node.bodies)
+        return step._replace(bodies=bodies, by_host=host_decides(node, level, self.target))
+
+    def _child_plan(self, workflow: Workflow, *, inline: bool) -> Plan:
+        """Return the plan of a child or body; which devices it uses, its binding says."""
+        plan = self.children.get((id(workflow), inline))
+        if plan is None:
+            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, False, self.children)
+            plan = self.children[id(workflow), inline] = inner.plan(workflow)
+        return plan
+
+    def _in_batches(
+        self,
+        nodes: Sequence[AnyNode],
+        order: Sequence[int],
+        declared: Cover,
+        placed: Sequence[int | None] | None,
+        limit: int | None,
+        notes: list[str],
+    ) -> tuple[Cover, Grouping | None]:
+        """Return an order in which batches are neighbours in one lane each; none where none is, or lanes must be gathered."""
+        automatic, target = self.batch == "auto", self.target
+        batcher = Batcher(nodes, order, declared, placed, target, automatic)
+        among = batcher.candidates()
+        if automatic and not target.costs.batched_us:
+            if among:
+                notes.append(f"Nothing is batched: that is not known to save time on {target.name} (batch=True does it).")
+            return declared, None
+        while True:
+            if not among:
+                return declared, None
+            grouping = batcher.grouped(among)
+            outer = _between(declared.reduced, grouping)
+            count = len(outer)
+            one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
+            devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
+            cover = covered(range(count), range(count), outer, None, devices, self.device)
+            before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
+            losing = batcher.unpaid(grouping, before - len(cover.lanes)) if automatic else {}
+            left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
+            notes += [_not_batched(what, why) for what, why in left.items()]
+            if not losing:
+                break
+            among = [what for what in among if what not in left]
+        if not grouping.batches:
+            return declared, None
+        if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
+            return declared, None
+        if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
+            notes.append(
+                f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more."
+            )
+            return declared, None
+        rows: list[list[int]] = [[] for _ in cover.lanes]
+        lane_of = [cover.lane_of[group] for group in grouping.group_of]
+        for i in grouping.order:
+            rows[lane_of[i]].append(i)
+        return Cover(declared.reduced, lane_of, rows, {}, cover.devices, declared.depths), grouping
 
 
-def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Packing | None]:
-    """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
-    packing = pack_temporaries(entries, device)
-    if packing is None:
-        return entries, None
-    gone = set(packing.nodes)
-    return _without(entries, lambda entry, sources: entry.name in gone), packing
-
-
-def _bypassed(entries: list[FlatNode], target: Target) -> list[FlatNode]:
-    """Leave out the empty nodes whose place few edges can take."""
-    followers = follower_counts(entry.deps for entry in entries)
-    places = {id(entry): i for i, entry in enumerate(entries)}
-
-    def is_bypassed(entry: FlatNode, sources: tuple[int, ...]) -> bool:
-        return type(entry.node) is EmptyNode and len(sources) * followers[places[id(entry)]] <= target.bypass_edges
-
-    return _without(entries, is_bypassed) or entries
-
-
-def _without(entries: Iterable[FlatNode], leaves_out: Callable[[FlatNode, tuple[int, ...]], bool]) -> list[FlatNode]:
+def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
     """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
 
     Parameters
     ----------
     leaves_out : callable
-        Takes an entry and those that are kept and finish what it waits for.
+        Takes the place of an entry and those that are kept and finish what it waits for.
     """
     kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
-    for entry in entries:
+    for i, entry in enumerate(entries):
         deps = tuple(dict.fromkeys(end for source in entry.deps for end in ends[source]))
-        if leaves_out(entry, deps):
+        if leaves_out(i, deps):
             ends.append(deps)
         else:
             ends.append((len(kept),))
             kept.append(replace(entry, deps=deps))
     return kept
-
-
-def _plan(
-    workflow: Workflow,
-    target: Target,
-    bound: int | None,
-    children: dict[tuple[int, bool], Plan],
-    inline: bool,
-    join: bool,
-    automatic: bool,
-    pack: bool = False,
-    device: int = 0,
-    devices: tuple[int, ...] = (0,),
-    batch: Batch = False,
-    any_order: bool = False,
-) -> Plan:
-    notes: list[str] = []
-    entries, packing = _entries(workflow, target, inline, pack, device, notes)
-    deps: Sequence[tuple[int, ...]] = workflow.predecessors if entries is None else [entry.deps for entry in entries]
-    order = workflow.order if entries is None else topological_order(deps)
-    if not order and deps:
-        raise cycle_error(workflow)
-    placed: list[int | None] | None = None
-    if len(devices) > 1 and entries is not None:
-        placed = [device_of(entry.node, device, entry.level) for entry in entries]
-    elif len(devices) > 1:
-        placed = [device_of(node, device) for node in workflow.nodes]
-    nodes = workflow.nodes if entries is None else [entry.node for entry in entries]
-    limit = None if bound is None else bound * len(devices)
-    declared = sum(map(len, deps))
-    level_of = [Level(workflow)] * len(nodes) if entries is None else [entry.level for entry in entries]
-    chained = one_by_one(nodes, order, deps, level_of, target)
-    if chained:
-        deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-    position = positions(order)
-    cover = covered(order, position, deps, None if automatic else bound, placed, device)
-    declared_lanes = len(cover.lanes)
-    groups = _in_batches(nodes, order, cover, placed, target, limit, device, notes, batch) if batch else None
-    if groups is not None:
-        cover, grouping = groups
-        order = tuple(grouping.order)
-        position = positions(order)
-        declared_lanes = len(cover.lanes)
-    elif automatic and limit is not None and gathers(declared_lanes, limit, order, deps):
-        cover = covered(order, position, deps, bound, placed, device)
-    gathered, behind = cover.added, {i: (before,) for i, before in chained.items() if before in cover.reduced[i]}
-    cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *before) for i, before in behind.items()})
-    steps = _steps(workflow.nodes, entries, order, position, cover, placed)
-    if groups is not None:
-        steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
-    if len(workflow.documents) > 1:
-        for step in [step for step in steps if step.node.held]:
-            steps[step.index] = _with_plans(step, level_of[order[step.index]], target, children, device, inline)
-    if EagerNode in {type(step.node) for step in steps}:
-        steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
-    lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
-    notes[:0] = [] if packing is None else [str(packing)]
-    notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if automatic else 0)
-    batches = () if groups is None else grouping.batches
-    if batches:
-        launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
-        made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
-        notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
-    if any_order:
-        steps = in_any_order(steps, [[position[d] for d in deps[i]] for i in order], notes)
-    steps, lanes = suited(steps, lanes, target, join, notes, narrow=not batches)
-    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
 
 
 def _edge_notes(
@@ -250,65 +314,17 @@ def _edge_notes(
     return notes
 
 
-def _in_batches(
-    nodes: Sequence[AnyNode],
-    order: Sequence[int],
-    declared: Cover,
-    placed: Sequence[int | None] | None,
-    target: Target,
-    limit: int | None,
-    device: int,
-    notes: list[str],
-    batch: Batch,
-) -> tuple[Cover, Grouping] | None:
-    """Return an order in which batches are neighbours in one lane each; None where there are none, or lanes must be gathered."""
-    automatic = batch == "auto"
-    among = candidates(nodes, declared.depths, target, automatic=automatic)
-    if automatic and not target.costs.batched_us:
-        if among:
-            notes.append(f"Nothing is batched: that is not known to save time on {target.name} (batch=True does it).")
-        return None
-    while True:
-        if not among:
-            return None
-        grouping = grouped(nodes, order, declared.reduced, declared.depths, placed, target, among, even=automatic)
-        outer = _between(order, declared.reduced, grouping)
-        count = len(outer)
-        one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
-        devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
-        cover = covered(range(count), range(count), outer, None, devices, device)
-        before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
-        losing = unpaid(grouping, target, before - len(cover.lanes)) if automatic else {}
-        left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
-        notes += [_not_batched(what, why) for what, why in left.items()]
-        if not losing:
-            break
-        among = [what for what in among if what not in left]
-    if not grouping.batches:
-        return None
-    if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
-        return None
-    if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
-        notes.append(f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more.")
-        return None
-    rows: list[list[int]] = [[] for _ in cover.lanes]
-    lane_of = [cover.lane_of[group] for group in grouping.group_of]
-    for i in grouping.order:
-        rows[lane_of[i]].append(i)
-    return Cover(declared.reduced, lane_of, rows, {}, cover.devices, declared.depths), grouping
-
-
 def _not_batched(what: Kernel | Module, why: str) -> str:
     said = f"of kernel {what.name!r}" if isinstance(what, Kernel) else f"of different kernels of module {what.name!r}"
     return f"Launches {said} are not batched: {why}."
 
 
-def _between(order: Sequence[int], deps: Sequence[tuple[int, ...]], grouping: Grouping) -> list[tuple[int, ...]]:
+def _between(deps: Sequence[tuple[int, ...]], grouping: Grouping) -> list[tuple[int, ...]]:
     """Return for each group those that it waits for."""
     found: list[set[int]] = [set() for _ in grouping.batch_of]
     group_of = grouping.group_of
-    for i in order:
-        found[group_of[i]].update([group_of[source] for source in deps[i]])
+    for group, sources in zip(group_of, deps):
+        found[group].update([group_of[source] for source in sources])
     return [tuple(sorted(sources - {group})) for group, sources in enumerate(found)]
 
 
@@ -329,53 +345,30 @@ def _steps(
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
     straight = isinstance(position, range)
     steps = []
+    path: tuple[ChildGraphNode, ...] = ()
     for index, i in enumerate(order):
-        sources = reduced[i]
+        node, sources = nodes[i], reduced[i]
         if not straight:
             sources = tuple(sorted([position[source] for source in sources]))
         extra = tuple([position[source] for source in added[i]]) if i in added else ()
         if entries is None:
-            node = nodes[i]
             name = node.name
-            steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra))
         else:
-            entry = entries[i]
-            steps.append(Step(index, entry.name, entry.node, (entry.name,), sources, lane_of[i], extra, entry.path))
+            name, path = entries[i].name, entries[i].path
+        steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra, path))
+    if EagerNode in {type(node) for node in nodes}:
+        steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
     return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
-def _with_plans(
-    step: Step, level: Level, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
-) -> Step:
-    """Return a step with the plans of the workflows that its node, one of a level, holds."""
-    node = step.node
-    if isinstance(node, ChildGraphNode):
-        return step._replace(child=_child_plan(node.workflow, target, children, device, False))
-    assert isinstance(node, ConditionalNode)
-    bodies = tuple(_child_plan(body, target, children, device, inline) for body in node.bodies)
-    return step._replace(bodies=bodies, by_host=host_decides(node, level, target))
-
-
-def _child_plan(workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool) -> Plan:
-    """Return the plan of a child or body, made once however often it is used; which devices it uses, its binding says."""
-    key = (id(workflow), inline)
-    plan = children.get(key)
-    if plan is None:
-        plan = children[key] = _plan(workflow, target, None, children, inline, False, False, device=device)
-    return plan
-
-
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(any(map(_is_of_memory, _kinds(document))) for document in workflow.documents)
+    kinds = (node for document in workflow.documents for node in _kinds(document))
+    return any(node.made is not None or node.freed is not None for node in kinds)
 
 
 def _kinds(workflow: Workflow) -> Iterable[AnyNode]:
     """Return one node of each kind that a workflow has, for questions that all nodes of a kind answer alike."""
     return {type(node): node for node in workflow.nodes}.values()
-
-
-def _is_of_memory(node: AnyNode) -> bool:
-    return node.made is not None or node.freed is not None
 
 
 def _is_no_child(workflow: Workflow) -> bool:

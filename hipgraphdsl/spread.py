@@ -71,10 +71,9 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
             words[rank] = draft.arrays[word.name] = word
     told = _copies(node.name, node.condition, words)
     bind: dict[str, Any] = {**node.bind, **{word.name: word.as_view() for word in words.values()}}
-    bodies = []
-    for inner in level.inner(node):
-        bodies.append(_telling(node, inner, words, bind) if node.mode == "while" else _placed(inner))
-    made = node.changed(bodies=tuple(bodies), bind=bind if node.mode == "while" else node.bind, decide="host", after=())
+    loops = node.mode == "while"
+    bodies = tuple(_telling(node, inner, words, bind) if loops else _placed(inner) for inner in level.inner(node))
+    made = node.changed(bodies=bodies, bind=bind if loops else node.bind, decide="host", after=())
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
     draft.reasons += (*((),) * len(told), tuple(f"RAW {copy.dst.root.name}" for copy in told))

@@ -134,21 +134,19 @@ class Target:
     @property
     def parameter_bytes(self) -> int:
         """Most bytes of a kernel's parameters: 4096 in HIP, 32764 in CUDA from 12.1 and sm_70 on."""
-        wide = self.on_host or (
-            self.platform == "nvidia"
-            and (not self.version or self.version >= _FIRST_WITH_WIDE_PARAMETERS)
-            and int("0" + re.sub(r"\D", "", self.architecture)) >= _FIRST_CHIP_WITH_WIDE_PARAMETERS
+        return (
+            32764 if self.on_host or self._is_nvidia_from(_FIRST_WITH_WIDE_PARAMETERS, _FIRST_CHIP_WITH_WIDE_PARAMETERS) else 4096
         )
-        return 32764 if wide else 4096
 
     @property
     def programmatic_launch(self) -> bool:
         """Whether a kernel can be launched while the one before it in a graph ends: CUDA from 12.3 and sm_90 on."""
-        return (
-            self.platform == "nvidia"
-            and (not self.version or self.version >= _FIRST_WITH_EDGE_DATA)
-            and int("0" + re.sub(r"\D", "", self.architecture)) >= _FIRST_WITH_PROGRAMMATIC_LAUNCH
-        )
+        return self._is_nvidia_from(_FIRST_WITH_EDGE_DATA, _FIRST_WITH_PROGRAMMATIC_LAUNCH)
+
+    def _is_nvidia_from(self, version: tuple[int, int], chip: int) -> bool:
+        """Return whether it is a chip of NVIDIA from a number on, with a version of CUDA from one on, or an unknown one."""
+        known = self.platform == "nvidia" and (not self.version or self.version >= version)
+        return known and int("0" + re.sub(r"\D", "", self.architecture)) >= chip
 
     @property
     def any_order_launch(self) -> bool:
@@ -190,10 +188,8 @@ class Target:
         name = base + at + version
         if base in _KNOWN:
             target = _KNOWN[base]
-        elif base.startswith("amd:gfx9"):
-            target = replace(_KNOWN["amd:gfx942"], name=base, multiprocessors=0)
-        elif base.startswith("amd:"):
-            target = replace(_KNOWN["amd:gfx1100"], name=base, multiprocessors=0)
+        elif maker == "amd":
+            target = replace(_KNOWN["amd:gfx942" if chip.startswith("gfx9") else "amd:gfx1100"], name=base, multiprocessors=0)
         else:
             target = replace(_KNOWN["nvidia:sm_90"], name=base, multiprocessors=0, max_shared_bytes=49152)
             target = replace(target, clusters=int(re.sub(r"\D", "", base)) >= _FIRST_WITH_CLUSTERS)
@@ -269,13 +265,7 @@ def costs_path(target: Target) -> Path:
 
 
 def store_costs(target: Target, costs: CostModel) -> Path:
-    """Keep measured costs for `calibrated`; the file is written whole or not at all.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written, or its folder is not private.
-    """
+    """Keep measured costs for `calibrated` in a private folder; the file is written whole or not at all."""
     path = costs_path(target)
     private_folder("costs")
     data = {"target": target.name, "version": list(target.version), "costs": asdict(costs)}

@@ -96,11 +96,6 @@ class _Life:
     fixed: bool = False
 
 
-def _place(step: FlatNode, root: Any) -> _Place:
-    """Resolve a name of a step through its child graphs; return the array and its level."""
-    return step.level.resolve(root)[:2]
-
-
 def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | None:
     """Return where arrays of alloc nodes may lie together; None where that saves nothing.
 
@@ -120,9 +115,9 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
         node = step.node
         if (made := node.made) is not None:
             owner = device if made.device is None else made.device
-            life = lives.setdefault(_place(step, made), _Life(made.nbytes, owner, [], []))
+            life = lives.setdefault(step.level.resolve(made)[:2], _Life(made.nbytes, owner, [], []))
             life.allocs.append(index)
-        elif node.freed is not None and (freed := lives.get(_place(step, node.freed))) is not None:
+        elif node.freed is not None and (freed := lives.get(step.level.resolve(node.freed)[:2])) is not None:
             freed.frees.append(index)
     if len(lives) < 2 or len(lives) > _MOST:
         return None
@@ -146,12 +141,11 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
         found = [life for life, shares in zip(found, shared) if shares]  # the others stay memory of the graph
     if not found:
         return None
-    ends: dict[int, int] = {}
-    for start, life in zip(offsets, found):
-        ends[life.device] = max(ends.get(life.device, 0), start + life.nbytes)
+    ends: Counter[int] = Counter()
     apart = sum(_rounded(life.nbytes) for life in found)
     arrays = []
     for start, life in zip(offsets, found):
+        ends[life.device] = max(ends[life.device], start + life.nbytes)
         step = steps[life.allocs[0]]
         made = step.node.made
         assert made is not None
@@ -194,10 +188,9 @@ def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
 
 
 def _roots(step: FlatNode) -> list[_Place]:
-    node: AnyNode = step.node
-    roots = [access.view.root for access in node.accesses]
-    roots += [view.root for view in node.addresses]
-    return [_place(step, root) for root in roots]
+    """Resolve what a step names through its child graphs: arrays, and where they belong."""
+    views = (*(access.view for access in step.node.accesses), *step.node.addresses)
+    return [step.level.resolve(view.root)[:2] for view in views]
 
 
 def _first_fit(lives: Sequence[_Life]) -> list[int]:

@@ -86,7 +86,6 @@ class Batch(ABC):
 
     def _put(self, k: int, launch: Launch | None) -> None:
         """Write a launch into the table."""
-        self._blocks[k] = 0 if launch is None else math.prod(launch.grid)
         if self._switches:
             self._launches["kind"][k] = 0 if launch is None else self._kinds[launch.function]
         if launch is not None:
@@ -136,6 +135,7 @@ class Beside(Batch):
 
     def _put(self, k: int, launch: Launch | None) -> None:
         super()._put(k, launch)
+        self._blocks[k] = 0 if launch is None else math.prod(launch.grid)
         if launch is not None:
             self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = launch.grid
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ..errors import DeclarationError
-from ..kernels import Kernel
+from ..kernels import Kernel, body_of
 from ..source import Scope, Value
 from ..source import trees as syntax
 from ..source.bodies import parse_body
@@ -99,7 +99,7 @@ def _read(kernel: Kernel) -> Program | None:
     signature, module = kernel.signature, kernel.module
     assert signature is not None
     try:
-        found = module.body(kernel)
+        found = body_of(kernel)
         if found is None or len(found.tokens) > _MOST_TOKENS:
             return None
         names = [parameter.name for parameter in signature.parameters]

@@ -5,6 +5,7 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching
+from .bodies import body_of
 from .module import ForeignModule, Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
@@ -25,6 +26,7 @@ __all__ = [
     "Switching",
     "Symbol",
     "batching",
+    "body_of",
     "chaining",
     "check_argument",
     "mixing",

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..source import KernelDeclaration, TemplateParameter, Token, names_in, spell, split_commas
-from .instances import find_kernel
+from ..source import TemplateParameter, Token, names_in, spell, split_commas
+from .bodies import asked_once, body_of, declaration_of
 from .module import Kernel, Module
 from .signature import Signature
 
@@ -156,7 +156,7 @@ class Batching(Tabled):
     def source(self, counts: Iterable[int]) -> str:
         """Return the module's source with an entry point of so many launches each."""
         module, signature = self.module, self.kernel.signature
-        declared = find_kernel(module.declared, self.kernel.name).declared
+        declared = declaration_of(self.kernel)
         assert declared.braces is not None
         assert signature is not None
         start, stop = declared.braces
@@ -180,29 +180,32 @@ class Batching(Tabled):
         return put_behind(module, {stop: text})
 
 
+@asked_once
 def batching(kernel: Kernel) -> Batching | str:
     """Return how launches of a kernel become one, or why they cannot."""
-    return kernel.module.known(_batching, kernel)
+    return reason_against(kernel, _WORDS) or Batching(launch_layout([kernel], placed=True, kinds=False), kernel)
 
 
-def _batching(kernel: Kernel) -> Batching | str:
-    module, signature = kernel.module, kernel.signature
-    if signature is None or not module.source:
-        return "its source is not known"
-    declared = find_kernel(module.declared, kernel.name).declared
-    why = reason_against(kernel, declared, _WORDS)
-    if why:
-        return why
-    align = max([4, *(parameter.align for parameter in signature.parameters)])
-    places = {"end": 0, "x": 4, "y": 8, "z": 12, "args": -(-16 // align) * align}
-    stop = places["args"] + max(1, signature.nbytes)  # an empty struct has a byte
-    layout: Any = {
-        "names": list(places),
-        "formats": ["<u4"] * 4 + [f"V{max(1, signature.nbytes)}"],
-        "offsets": list(places.values()),
-        "itemsize": -(-stop // align) * align,
-    }
-    return Batching(np.dtype(layout), kernel)
+def launch_layout(kernels: Sequence[Kernel], *, placed: bool, kinds: bool) -> np.dtype[np.void]:
+    """Return one launch in a table: if it is placed the number behind its last block and its extents, its arguments, its kind."""
+    align = alignment(kernels)
+    nbytes = max(1, *(kernel.signature.nbytes for kernel in kernels if kernel.signature))  # an empty struct has a byte
+    fields = [(name, "<u4", 4 * n) for n, name in enumerate(("end", "x", "y", "z") if placed else ())]
+    at = -(-4 * len(fields) // align) * align
+    fields.append(("args", f"V{nbytes}", at))
+    stop = at + nbytes
+    if kinds:
+        fields.append(("kind", "<u2", stop + stop % 2))
+        stop += stop % 2 + 2
+    names, formats, offsets = map(list, zip(*fields))
+    layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-stop // align) * align}
+    made: np.dtype[np.void] = np.dtype(layout)
+    return made
+
+
+def alignment(kernels: Iterable[Kernel]) -> int:
+    """Return the alignment of launches of some kernels in a table."""
+    return max([4, *(parameter.align for kernel in kernels if kernel.signature for parameter in kernel.signature.parameters)])
 
 
 def put_behind(module: Module, texts: Mapping[int, str]) -> str:
@@ -226,10 +229,12 @@ def asserted(signature: Signature, where: str) -> str:
     return "".join(f'  static_assert(alignof(decltype({where}.{p.name})) == {p.align}, "{p.name}");\n' for p in structs)
 
 
-def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset[str]) -> str:
+def reason_against(kernel: Kernel, words: frozenset[str]) -> str:
     """Return why launches of a kernel cannot become one by text with these words; empty if they can."""
-    module = kernel.module
-    body = module.body(kernel)
+    module, signature = kernel.module, kernel.signature
+    if signature is None or not module.source:
+        return "its source is not known"
+    declared, body = declaration_of(kernel), body_of(kernel)
     if declared.braces is None or body is None:
         return "what a compiler reads as its body cannot be told"
     if kernel.unread or kernel.symbols:
@@ -254,10 +259,9 @@ def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset
         return f"a function of its module reads {min(_PLACES & outside)}"
     if any(token.text in ("[", "(", "=", "...") for token in declared.parameters):
         return "a parameter is no plain value or pointer"
-    assert kernel.signature is not None
-    if not all(parameter.name for parameter in kernel.signature.parameters):
+    if not all(parameter.name for parameter in signature.parameters):
         return "a parameter has no name"
-    align = max([parameter.align for parameter in kernel.signature.parameters], default=0)
+    align = alignment([kernel])
     if align > BATCH_HEAD_BYTES:  # behind which the launches stand
         return f"a parameter is aligned to {align} bytes"
     if names_in(declared.parameters) & _PLACES or any("hg_" in name for name in names):

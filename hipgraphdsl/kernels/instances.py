@@ -43,13 +43,7 @@ class Instance(NamedTuple):
 
 
 def find_kernel(source: Declarations, name: str) -> Instance:
-    """Return the kernel of a name such as ``"scale"`` or ``"scale<float>"``.
-
-    Raises
-    ------
-    DeclarationError
-        If there is none or more than one, if it is declared faultily, or if its template arguments do not fit.
-    """
+    """Return the one kernel of a name such as ``"scale"`` or ``"scale<float>"``; refuse faults, and arguments that do not fit."""
     tokens = tokenize(name, f"kernel name {name!r}")
     angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
     written = spell(tokens)
@@ -137,13 +131,7 @@ def _bound(source: Declarations, templates: Sequence[TemplateParameter], argumen
 
 
 def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of a variable; a vector type adds one axis of its lanes.
-
-    Raises
-    ------
-    DeclarationError
-        If its type or an extent is not understood.
-    """
+    """Return shape and dtype of a variable, which are refused where not understood; a vector type adds one axis of its lanes."""
     name, scope = declared.name, source.scope
     try:
         if f"variable {name}" in scope.doubts:

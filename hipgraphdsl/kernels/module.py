@@ -10,19 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import DeclarationError
 from ..source import (
-    PLATFORM_MACROS,
     Budget,
     Declarations,
     Headers,
     KernelDeclaration,
-    Scope,
     Token,
     spell,
     split_commas,
@@ -33,8 +31,6 @@ from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +135,7 @@ class Symbol(Array):
 
 
 #: Bodies beyond this many characters are not searched for shared memory, nor read as statements.
-_LONGEST_BODY: Final = 200_000
+LONGEST_BODY: Final = 200_000
 
 _MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many architectures have some hundred MB
 
@@ -157,24 +153,6 @@ def _content(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL or half a surrogate pair in the path
         why = getattr(error, "strerror", None) or error
         raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
-
-
-class Body(NamedTuple):
-    """The body of a kernel.
-
-    Attributes
-    ----------
-    tokens : list of Token
-        Macros expanded.
-    scope : Scope
-        What names mean in it.
-    parameters : list of list of Token
-        The kernel's parameters as written.
-    """
-
-    tokens: list[Token]
-    scope: Scope
-    parameters: list[list[Token]]
 
 
 class Module:
@@ -227,6 +205,7 @@ class Module:
         self._made: dict[str, Kernel] = {}
         self._symbols: dict[str, Symbol] = {}
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
+        """What rules of `asked_once` say of its kernels."""
 
     def _read(
         self,
@@ -448,7 +427,7 @@ class Module:
         shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
         body: list[Token] | None = []
         if reached & shared:
-            short = sum(len(token.text) for token in declared.body) <= _LONGEST_BODY
+            short = sum(len(token.text) for token in declared.body) <= LONGEST_BODY
             body = self._declared.unit.tokens_of(declared.body) if short else None
         symbols, unread = self._touched(declared, reached, pasted)
         return Kernel(
@@ -461,27 +440,6 @@ class Module:
             dynamic_shared=body is not None and uses_dynamic_shared(body, self._declared.dynamic),
             unread=unread,
         )
-
-    def known(self, rule: Callable[[Kernel], _T], kernel: Kernel) -> _T:
-        """Return what a rule says of a kernel; it is asked once, because each reading of a body spends the macros' budget."""
-        key = rule, kernel.name
-        if key not in self._known:
-            self._known[key] = rule(kernel)
-        return cast("_T", self._known[key])
-
-    def body(self, kernel: Kernel) -> Body | None:
-        """Return the body of a kernel; None where a compiler may see another one."""
-        return self.known(self._body, kernel)
-
-    def _body(self, kernel: Kernel) -> Body | None:
-        declared, scope, _ = find_kernel(self._declared, kernel.name)
-        unit = self._declared.unit
-        redefined = any(t.kind == "block" and t.start in unit.redefining for t in declared.body)
-        if declared.doubt or redefined or self._declared.unread or self.mentions(PLATFORM_MACROS):
-            return None
-        if sum(len(token.text) for token in declared.body) > _LONGEST_BODY:
-            return None
-        return Body(unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
 
     def mentions(self, words: frozenset[str]) -> bool:
         """Return whether the source or its headers contain one of some words."""

@@ -118,13 +118,7 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
 
 
 def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
-    """Return a struct that is given by its fields' names as a tuple in their order; anything else is as it was.
-
-    Raises
-    ------
-    DeclarationError
-        If an array or a parameter stands in a field.
-    """
+    """Return a struct that is given by its fields' names as a tuple in their order, without arrays; all else as it was."""
     names = dtype.names or ()
     if isinstance(value, Mapping) and set(value) == set(names):
         value = tuple(value[name] for name in names)

@@ -147,13 +147,7 @@ class Signature:
 
 
 def read_parameters(scope: Scope, parts: Sequence[list[Token]], kernel: str, where: str) -> tuple[KernelParameter, ...]:
-    """Return the parameters that a kernel of `where` declares, each given by its tokens.
-
-    Raises
-    ------
-    DeclarationError
-        If one cannot be read or passed; kernel and parameter are named.
-    """
+    """Return the parameters that a kernel of `where` declares, each given by its tokens; refuse what cannot be passed."""
     return tuple(_parameter(scope, part, n, kernel, where) for n, part in enumerate(parts))
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from typing import ClassVar, Final
 
 from ..source import spell, split_commas
-from .batching import FIND, MACROS, Tabled, asserted, put_behind, reason_against, words_of
-from .instances import find_kernel
+from .batching import FIND, MACROS, Tabled, alignment, asserted, launch_layout, put_behind, reason_against, words_of
+from .bodies import asked_once, declaration_of
 from .module import Kernel, Module
 
 _RESTRICT: Final = frozenset({"__restrict__", "__restrict", "restrict"})
@@ -106,7 +104,7 @@ class Switching(Tabled):
         source, cases = self.module.source, []
         bodies: dict[int, str] = {}
         for kind, kernel in enumerate(self.kernels, 1):
-            declared = find_kernel(self.module.declared, kernel.name).declared
+            declared = declaration_of(kernel)
             assert declared.braces is not None
             assert kernel.signature is not None
             start, stop = declared.braces
@@ -118,7 +116,7 @@ class Switching(Tabled):
             cases.append(_CASE.format(arguments=arguments, **said))
             taken = ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters])
             bodies[stop] = "\n" + _BODY.format(name=said["name"], parameters=taken, body=source[start:stop])
-        layout = {"nbytes": self.launch["args"].itemsize, "align": _align(self.kernels), "threads": self.threads, "find": FIND}
+        layout = {"nbytes": self.launch["args"].itemsize, "align": alignment(self.kernels), "threads": self.threads, "find": FIND}
         layout["cases"] = "".join(cases)
         entries = "".join(self.entry.format(count=count, name=self.name(count), **layout) for count in counts)
         return f"{put_behind(self.module, bodies)}\n{MACROS}{entries}"
@@ -143,65 +141,34 @@ class Mixing(Switching):
 
 def chaining(kernels: Sequence[Kernel], threads: int) -> Chaining:
     """Return how launches of kernels of one module become a chain; `unchained` has nothing against any of them."""
-    return Chaining(_launch(kernels, ()), tuple(kernels), threads)
+    return Chaining(launch_layout(kernels, placed=False, kinds=True), tuple(kernels), threads)
 
 
 def mixing(kernels: Sequence[Kernel], threads: int) -> Mixing:
     """Return how launches of kernels of one module become a mixed batch; `unswitched` has nothing against any of them."""
-    return Mixing(_launch(kernels, ("end", "x", "y", "z")), tuple(kernels), threads)
+    return Mixing(launch_layout(kernels, placed=True, kinds=True), tuple(kernels), threads)
 
 
-def _launch(kernels: Sequence[Kernel], numbers: Sequence[str]) -> np.dtype[np.void]:
-    """Return one launch in a table: 32-bit numbers of these names, its arguments, its kind."""
-    align = _align(kernels)
-    nbytes = max(1, *(kernel.signature.nbytes for kernel in kernels if kernel.signature is not None))
-    args = -(-4 * len(numbers) // align) * align
-    kind = args + nbytes + nbytes % 2
-    layout: Any = {
-        "names": [*numbers, "args", "kind"],
-        "formats": [*["<u4"] * len(numbers), f"V{nbytes}", "<u2"],
-        "offsets": [*range(0, 4 * len(numbers), 4), args, kind],
-        "itemsize": -(-(kind + 2) // align) * align,
-    }
-    made: np.dtype[np.void] = np.dtype(layout)
-    return made
-
-
-def _align(kernels: Sequence[Kernel]) -> int:
-    return max([4, *(parameter.align for kernel in kernels if kernel.signature for parameter in kernel.signature.parameters)])
-
-
+@asked_once
 def unswitched(kernel: Kernel) -> str:
     """Return why launches of a kernel cannot be some of several kernels' batch; empty if they can."""
-    return kernel.module.known(_unswitched, kernel)
-
-
-def unchained(kernel: Kernel) -> str:
-    """Return why launches of a kernel cannot be links of a chain; empty if they can."""
-    return kernel.module.known(_unchained, kernel)
-
-
-def _unswitched(kernel: Kernel) -> str:
-    if kernel.signature is None or not kernel.module.source:
-        return "its source is not known"
-    declared = find_kernel(kernel.module.declared, kernel.name).declared
-    why = reason_against(kernel, declared, _WORDS)
+    why = reason_against(kernel, _WORDS)
     if why:
         return why
+    declared = declaration_of(kernel)
     if "::" in declared.name or declared.templates:
         return "it is a template, or in a namespace"
     return "how much shared memory it uses is said at launch" if kernel.dynamic_shared else ""
 
 
-def _unchained(kernel: Kernel) -> str:
+@asked_once
+def unchained(kernel: Kernel) -> str:
+    """Return why launches of a kernel cannot be links of a chain; empty if they can."""
     why = unswitched(kernel)
     if why:
         return why
     module = kernel.module
     if module.mentions(_READ_ONLY):
         return "its module reads memory as read-only"
-    declared = find_kernel(module.declared, kernel.name).declared
-    names = module.declared.kernel_reaches(declared)[0] | module.declared.functions_reach()[0]
-    if _RESTRICT & names:
-        return "a function of its module takes arrays for apart from each other"
-    return ""
+    names = module.declared.kernel_reaches(declaration_of(kernel))[0] | module.declared.functions_reach()[0]
+    return "a function of its module takes arrays for apart from each other" if _RESTRICT & names else ""

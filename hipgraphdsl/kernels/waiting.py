@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .instances import find_kernel
+from .bodies import asked_once, body_of, declaration_of
 from .module import Kernel, Module
 
 _WAIT: Final = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
@@ -18,16 +18,13 @@ _WORDS: Final = frozenset({"asm", "volatile"})
 """The names in it; a macro would replace them."""
 
 
+@asked_once
 def waits(kernel: Kernel) -> bool:
     """Return whether a kernel begins with the wait in `waiting_source` of its module."""
-    return kernel.module.known(_waits, kernel)
-
-
-def _waits(kernel: Kernel) -> bool:
     module = kernel.module
     if not module.source or kernel.signature is None or not _can_wait(module):
         return False
-    return find_kernel(module.declared, kernel.name).declared.braces is not None and module.body(kernel) is not None
+    return declaration_of(kernel).braces is not None and body_of(kernel) is not None
 
 
 def _can_wait(module: Module) -> bool:
