@@ -356,9 +356,9 @@ class Sharing:
         roots.update(dict.fromkeys([view.root for view in node.addresses]))
         found = [self._of_root(root, level) for root in roots]
         found += [self._owner(array) for array in (node.made, node.freed) if array is not None]
-        if node.placed:
+        if node.placed and (getattr(node, "device", None) is not None or not found):
             device = device_of(node, 0, level)
-            if device is not None and (getattr(node, "device", None) is not None or not found):
+            if device is not None:
                 found.append(self.layout.rank_of(device, f"node {level.name(node)!r}"))
         for inner in level.inner(node):
             for array in inner.workflow.arrays.values():

@@ -370,6 +370,10 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
     at = {task.name: i for i, task in enumerate(tasks)}
     stand_in = list(range(len(tasks)))
     launches: dict[int, Task] = {}
+    empty: dict[int, list[int]] = {}
+    for i, task in enumerate(tasks):
+        for d in task.deps if isinstance(task.node, EmptyNode) else ():
+            empty.setdefault(d, []).append(i)
     for one in shared:
         own = [at[name] for name in one.names]
         first, each = tasks[min(own)], [tasks[i].duration for i in own]
@@ -380,7 +384,7 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
             continue
         if duration is None:
             duration = max(each) if one.kind == "batch" else math.fsum(each)
-        deps = tuple(d for i in own for d in tasks[i].deps if d not in own)
+        deps = _outside(tasks, own, empty)
         launches[min(own)] = first._replace(name=one.title, deps=deps, duration=duration, members=one.names, kind=one.kind)
         for i in own:
             stand_in[i] = min(own)
@@ -388,6 +392,26 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
     place = dict(zip(kept, range(len(kept))))
     made = [launches.get(i, tasks[i]) for i in kept]
     return [task._replace(deps=tuple(dict.fromkeys(place[stand_in[d]] for d in task.deps))) for task in made]
+
+
+def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """Return what a launch waits for; `empty` has the empty nodes that wait for each task.
+
+    One that waits for the launch itself, and that the launch waits for, is done in between: what else it waits for counts.
+    """
+    behind, reached = list(own), set(own)
+    for i in behind:  # which grows
+        more = [after for after in empty.get(i, ()) if after not in reached]
+        reached.update(more)
+        behind += more
+    inside, deps = list(own), []
+    for i in inside:
+        for d in tasks[i].deps:
+            if d not in reached:
+                deps.append(d)
+            elif d not in inside:
+                inside.append(d)
+    return tuple(deps)
 
 
 def _on_host(root: object) -> bool:

@@ -242,6 +242,12 @@ class Values(Several):
     item = Value()
     schema = list_of(item.schema)
 
+    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
+        return [names.value_data(each) for each in value]  # most of a file: a call of `item` for each would be felt
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
+        return tuple([names.value(each) for each in data])
+
     def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
         return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -68,8 +69,14 @@ def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
 
 def _short(value: float, dtype: Any) -> float:
     if dtype is not None and dtype.kind == "f" and dtype.itemsize < 8 and math.isfinite(value):
-        return float(str(dtype.type(value)))
+        return _rounded(str(value), dtype)
     return value
+
+
+@lru_cache(1024)
+def _rounded(value: str, dtype: Any) -> float:
+    """Return the shortest float that a type rounds to the same value; asked for by text, in which 0.0 is not -0.0."""
+    return float(str(dtype.type(float(value))))
 
 
 class KernelNode(Node):

@@ -38,6 +38,8 @@ CAPTURES: Final = 22800
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _STATUS: Final = 256  # bytes that ranks tell each other of their libraries
 _LOOK_S: Final = 0.02
+_NAMED_S: Final = 1.0
+"""How long after the library's error the ranks may tell who has died: a network notices it before its process is seen to end."""
 _BYTE: Final = 0  # ncclInt8
 _TYPES: Final = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
@@ -480,6 +482,10 @@ class Nccl:
         error = ctypes.c_int()
         self._library.ncclCommGetAsyncError(self._handle, ctypes.byref(error))
         if error.value:
+            end = time.monotonic() + _NAMED_S
+            while time.monotonic() < end:
+                self._transport.listen()
+                time.sleep(_LOOK_S)
             self._require(error.value, f"work of {self._what}")
         if time.monotonic() - self._progress > self._timeout_s:
             raise self._late(f"{self._what}, or to what is before")

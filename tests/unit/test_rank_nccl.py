@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nccl_on_cpu import library
@@ -134,6 +135,27 @@ def test_asynchronous_error_of_the_library_ends_every_rank(printed: Printed, cap
         assert "told: " in said, found
         assert "failed: internal error: the link of rank 1 is down (3)" in said, found
         assert "and again" in said, found
+
+
+def test_rank_whose_death_a_network_notices_first_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Transport:
+        heard = 0
+
+        def listen(self) -> None:
+            self.heard += 1
+            if self.heard > 3:
+                raise hg.RankError("rank 1 has died", rank=1)
+
+    class Library:
+        def ncclCommGetAsyncError(self, handle: object, error: Any) -> None:
+            error._obj.value = 6
+
+    link = nccl.Nccl.__new__(nccl.Nccl)
+    for name, value in {"_transport": Transport(), "_library": Library(), "_handle": None, "_progress": 0.0}.items():
+        monkeypatch.setattr(link, name, value, raising=False)
+    with pytest.raises(hg.RankError, match="rank 1 has died") as caught:
+        link._look()
+    assert caught.value.rank == 1
 
 
 def test_capture_is_refused_where_it_does_not_work(runtime: str, printed: Printed, tmp_path: Path) -> None:
