@@ -367,7 +367,7 @@ def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
 
 @settings(max_examples=100)
 @given(drawn=ordered(), few=st.booleans(), grids=st.integers(1, 3), target=st.sampled_from(["nvidia:sm_90", "amd:gfx942"]))
-@example([(0, 1, ()), (0, 0, ()), (3, 0, (0,)), (0, 0, ()), (0, 1, (0, 2))], few=True, grids=1, target="nvidia:sm_90")
+@example(drawn=[(0, 1, ()), (0, 0, ()), (3, 0, (0,)), (0, 0, ()), (0, 1, (0, 2))], few=True, grids=1, target="nvidia:sm_90")
 def test_simulated_launches_hold_each_node_once_behind_all_that_it_waits_for(
     drawn: list[tuple[int, int, tuple[int, ...]]], few: bool, grids: int, target: str
 ) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,12 +147,12 @@ def test_rank_whose_death_a_network_notices_first_is_named(monkeypatch: pytest.M
             if self.heard > 3:
                 raise hg.RankError("rank 1 has died", rank=1)
 
-    class Library:
-        def ncclCommGetAsyncError(self, handle: object, error: Any) -> None:
-            error._obj.value = 6
+    def remote_error(handle: object, error: Any) -> None:
+        error._obj.value = 6
 
     link = nccl.Nccl.__new__(nccl.Nccl)
-    for name, value in {"_transport": Transport(), "_library": Library(), "_handle": None, "_progress": 0.0}.items():
+    known = {"_transport": Transport(), "_library": SimpleNamespace(ncclCommGetAsyncError=remote_error), "_handle": None}
+    for name, value in known.items():
         monkeypatch.setattr(link, name, value, raising=False)
     with pytest.raises(hg.RankError, match="rank 1 has died") as caught:
         link._look()
