@@ -594,7 +594,7 @@ def test_dependencies_of_a_capture_can_be_replaced(device: Raw) -> None:
         ("r.malloc(64)", 900),
         ("r.stream_synchronize(s)", 900),
         ("r.stream_query(s)", 900),
-        ("r._check('', r._hip._library.hipDeviceSynchronize())", 900),
+        ("(code := r._hip._library.hipDeviceSynchronize()) and r._fail('', code)", 900),
         ("r.memcpy(p, p + 64, 64, MemcpyKind.DEVICE_TO_DEVICE)", 906),
     ],
 )
