@@ -653,7 +653,9 @@ def test_priority_of_a_cooperative_kernel_is_left_out_where_it_is_captured() -> 
     g = hg.Graph("g")
     g.kernel(module()["fill<float>"], 1, 8, (g.device_array("x", shape=8, dtype="f4"), 1.0), cooperative=True, priority=-1)
     assert "with_priority(with_cooperative(add_kernel(" in text_of(g, target="nvidia:sm_90")
-    assert "with_priority" not in text_of(g, target="amd:gfx942")
+    captured = text_of(g, target="amd:gfx942")
+    assert "with_priority" not in captured
+    assert "with_cooperative" not in captured
 
 
 def test_a_cluster_is_set_on_cuda() -> None:
