@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..source import CType
+from ..source import COMPARED, COMPUTED, CType
 
 _LEAST: Final = -(2**63)
 FAR: Final = 2**52
@@ -128,14 +126,6 @@ def common(left: Lanes, right: Lanes) -> tuple[Lanes, Lanes, Integer]:
     return cast(left, kind), cast(right, kind), kind
 
 
-_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
-}  # fmt: skip
-
-
 def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
     """Return the result of a binary operator; None where it is of no known type."""
     if as_pointer(left) or as_pointer(right):
@@ -148,20 +138,20 @@ def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
         return _shift(sign, promoted(left), promoted(right))
     (x, x_known, _), (y, y_known, _), kind = common(left, right)
     known = x_known & y_known
-    if sign in _COMPARISONS:
-        return Lanes(settled(_COMPARISONS[sign](x, y)), known)
+    if sign in COMPARED:
+        return Lanes(settled(COMPARED[sign](x, y)), known)
     if sign in ("/", "%"):
         known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # the magnitude of the least number is none of 64 bits
         dividend, divisor = np.where(x > _LEAST, x, 0), np.where((y != 0) & (y > _LEAST), y, 1)
         quotients = np.where((dividend < 0) == (divisor < 0), 1, -1) * (abs(dividend) // abs(divisor))
         return fit(settled(quotients if sign == "/" else dividend - quotients * divisor), known, kind)
-    if sign not in _OPERATORS:
+    if sign not in COMPUTED:
         return None
     if sign in ("+", "-") and kind.bits == 64:
         known = known & (_magnitude(x) < 2.0**62) & (_magnitude(y) < 2.0**62)
     elif sign == "*" and (kind.bits == 64 or kind.unsigned):
         known = known & (_magnitude(x) * _magnitude(y) < 2.0**62)
-    return fit(settled(_OPERATORS[sign](x, y)), known, kind)
+    return fit(settled(COMPUTED[sign](x, y)), known, kind)
 
 
 def _shift(sign: str, left: Lanes, right: Lanes) -> Lanes:

@@ -7,13 +7,15 @@ What is not understood raises ValueError with the reason; the caller knows whose
 """
 
 from .declarations import Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
-from .expressions import Value, evaluate_condition
+from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
 from .types import IGNORED_WORDS, CType, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
 from .unit import Headers, names_in
 
 __all__ = [
+    "COMPARED",
+    "COMPUTED",
     "IGNORED_WORDS",
     "OPENING",
     "PLATFORM_MACROS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as op
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .tokens import Token, closing_index
 
@@ -51,10 +51,10 @@ LEVELS: Final = {
 WORDS: Final = {
     "and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~", "not_eq": "!=",
 }  # fmt: skip
-_COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
+COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge,
 }  # fmt: skip
-_COMPUTED: Final[dict[str, Callable[[int, int], int]]] = {
+COMPUTED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "|": op.or_, "^": op.xor, "&": op.and_, "+": op.add, "-": op.sub, "*": op.mul,
 }  # fmt: skip
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
@@ -209,10 +209,10 @@ class _Parser:
             return Value(shifted, left.bits, left.unsigned).wrapped()
         bits, unsigned = self.common(left, right)
         a, b = Value(a, bits, unsigned).wrapped().number, Value(b, bits, unsigned).wrapped().number
-        if operator in _COMPARED:
-            return Value(int(_COMPARED[operator](a, b)), *self.boolean)
-        if operator in _COMPUTED:
-            return self.made(_COMPUTED[operator](a, b), bits, unsigned)
+        if operator in COMPARED:
+            return Value(int(COMPARED[operator](a, b)), *self.boolean)
+        if operator in COMPUTED:
+            return self.made(COMPUTED[operator](a, b), bits, unsigned)
         if b == 0:
             return self.fault("division by zero")
         quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates
