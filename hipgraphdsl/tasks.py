@@ -18,6 +18,7 @@ from .errors import DeclarationError
 from .inlining import FlatNode, flattened
 from .launches import kind_of, names_of, titled, together
 from .nodes import EagerNode, EmptyNode
+from .order import successors
 from .placement import device_of
 from .plan import Cut, Plan, Step
 from .planning import Batch, make_plan
@@ -370,10 +371,7 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
     at = {task.name: i for i, task in enumerate(tasks)}
     stand_in = list(range(len(tasks)))
     launches: dict[int, Task] = {}
-    empty: dict[int, list[int]] = {}
-    for i, task in enumerate(tasks):
-        for d in task.deps if isinstance(task.node, EmptyNode) else ():
-            empty.setdefault(d, []).append(i)
+    empty = successors([task.deps if isinstance(task.node, EmptyNode) else () for task in tasks])
     for one in shared:
         own = [at[name] for name in one.names]
         first, each = tasks[min(own)], [tasks[i].duration for i in own]
@@ -394,22 +392,23 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
     return [task._replace(deps=tuple(dict.fromkeys(place[stand_in[d]] for d in task.deps))) for task in made]
 
 
-def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return what a launch waits for; `empty` has the empty nodes that wait for each task.
 
     One that waits for the launch itself, and that the launch waits for, is done in between: what else it waits for counts.
     """
     behind, reached = list(own), set(own)
     for i in behind:  # which grows
-        more = [after for after in empty.get(i, ()) if after not in reached]
+        more = [after for after in empty[i] if after not in reached]
         reached.update(more)
         behind += more
-    inside, deps = list(own), []
-    for i in inside:
+    inside, seen, deps = list(own), set(own), []
+    for i in inside:  # which grows
         for d in tasks[i].deps:
             if d not in reached:
                 deps.append(d)
-            elif d not in inside:
+            elif d not in seen:
+                seen.add(d)
                 inside.append(d)
     return tuple(deps)
 

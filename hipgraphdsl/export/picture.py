@@ -383,9 +383,8 @@ class _Artist:
     def _links(
         self, workflow: Workflow, links: Sequence[Sequence[int]], ends: Sequence[str], where: Mapping[int, tuple[Repeat, int]]
     ) -> None:
-        made: dict[
-            tuple[str, str, Literal["next", "edge"]], dict[str, None]
-        ] = {}  # with the reasons of all that a link stands for
+        made: dict[tuple[str, str, Literal["next", "edge"]], dict[str, None]] = {}
+        """With the reasons of all that a link stands for."""
         for i, sources in enumerate(links):
             reasons = dict(zip(workflow.predecessors[i], workflow.reasons[i]))
             for source in sources:
