@@ -1,8 +1,9 @@
-"""The compiled call path of one Executable: it replaces `Executable.launch` where a compiled launcher is available.
+"""The compiled call path of one Executable: it replaces `launch`, `synchronize` and `run` where a compiled launcher is available.
 
 A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
 other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
 (`take_back`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`offer`).
+A wait runs without a Python frame where it is short and the own stream is all that there is to wait for (`calm`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Arguments:
 
 
 class LongWay:
-    """The Python method that takes every launch that the compiled call path does not; it does not keep its Executable alive."""
+    """The Python methods that take every call that the compiled call path does not; it does not keep its Executable alive."""
 
     def __init__(self, executable: Any) -> None:
         self._executable = weakref.ref(executable)
@@ -64,20 +65,39 @@ class LongWay:
         if executable is not None:
             type(executable).launch(executable, *args, **kwargs)
 
+    def synchronize(self, *args: Any, **kwargs: Any) -> None:
+        """Wait."""
+        executable = self._executable()
+        if executable is not None:
+            type(executable).synchronize(executable, *args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Launch and wait."""
+        executable = self._executable()
+        if executable is not None:
+            type(executable).run(executable, *args, **kwargs)
+
     def failed(self, code: int) -> None:
         """Raise the error for a return code of hipGraphLaunch."""
         executable = self._executable()
         if executable is not None:
             executable._launch_failed(code)
 
-    def stand_aside(self, launch: Callable[..., None] | None) -> None:
-        """Install this callable as the Executable's `launch`, or restore the method."""
+    def wait_failed(self, code: int) -> None:
+        """Raise the error for a code that a wait has met."""
         executable = self._executable()
         if executable is not None:
-            if launch is not None:
-                executable.__dict__["launch"] = launch
+            executable._own.in_flight.failed(code)
+            type(executable).synchronize(executable)
+
+    def stand_aside(self, launcher: Any) -> None:
+        """Install a launcher's calls in the place of the Executable's methods; None restores the methods."""
+        executable = self._executable()
+        for name in ("launch", "synchronize", "run") if executable is not None else ():
+            if launcher is not None:
+                executable.__dict__[name] = getattr(launcher, name)
             else:
-                executable.__dict__.pop("launch", None)
+                executable.__dict__.pop(name, None)
 
 
 class CompiledPath:
@@ -125,8 +145,8 @@ class CompiledPath:
         if program is not None and self.bound:
             runtime = self._runtime
             current = runtime.current_addresses(self._home.device)
-            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current)
-        self._long_way.stand_aside(self.launcher.launch if self.bound else None)
+            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current, *runtime.wait_addresses())
+        self._long_way.stand_aside(self.launcher if self.bound else None)
 
     def enter(self, program: Program, stream: int) -> bool:
         """Bind to a program that is no graph, if compiled code can launch it, until anything is changed."""
@@ -134,9 +154,10 @@ class CompiledPath:
             return self.bound
         entry = program.entry(stream)
         if entry is not None:
-            self.launcher.bind(entry[0], 0, entry[1], stream, *self._runtime.current_addresses(self._home.device))
+            current = self._runtime.current_addresses(self._home.device)
+            self.launcher.bind(entry[0], 0, entry[1], stream, *current, *self._runtime.wait_addresses())
             self.bound = self._entered = True
-            self._long_way.stand_aside(self.launcher.launch)
+            self._long_way.stand_aside(self.launcher)
         return self.bound
 
     def hold_back(self) -> None:
@@ -159,10 +180,21 @@ class CompiledPath:
         if not self.bound:
             return False
         self.launcher.ready = False
+        self.launcher.calm = False
         self.settle()
         if self._entered:
             self.bound = self._entered = False
         return True
+
+    @property
+    def waits_slowly(self) -> bool:
+        """Whether waits take the slow path although compiled code launches."""
+        return self.bound and not self.launcher.calm
+
+    def be_calm(self, calm: bool) -> None:
+        """Say whether to wait for the own stream is all that `synchronize` would do, until the next change."""
+        if self.bound:
+            self.launcher.calm = calm and self._runtime.wait_addresses()[0] != 0
 
     def settle(self) -> None:
         """Wait for calls in progress."""

@@ -43,6 +43,7 @@ class InFlight:
 
     def launched(self, stream: int) -> None:
         """Remember a launch."""
+        self._compiled.be_calm(False)
         with self._lock:
             self._pending[stream] = next(self._tickets)
 
@@ -108,6 +109,13 @@ class InFlight:
         if failed is not None:
             names = unfinished()
             raise failed.hinted(unfinished_text(names)[2:]) if names else failed
+
+    def failed(self, code: int) -> None:
+        """Note the code that a wait by compiled code has met, for `wait` to raise."""
+        try:
+            self._runtime.call_failed("hipStreamQuery", code)
+        except HipError as error:
+            self._failed = self._failed or error
 
     def settle(self, stream: int) -> None:
         """Wait until a stream's work has ended, whatever has become of it; Ctrl-C interrupts."""

@@ -330,6 +330,12 @@ class Instance:
                 raise
             raise error.at(name) from error.__cause__
 
+    def rest(self) -> None:
+        """Let compiled code wait from now on, where the own stream is all that there is to wait for; nothing is being changed."""
+        hosts = self.hosts
+        kept = hosts.names() or hosts.failures or hosts.stale() or self.parameters.keeps_replaced
+        self.compiled.be_calm(not kept and not self.in_flight.any)
+
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""
         program, plan = self.program, self.state.plan

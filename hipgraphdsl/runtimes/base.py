@@ -506,7 +506,8 @@ class Runtime(ABC):
         Parameters
         ----------
         slow : callable
-            What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code.
+            What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code,
+            ``slow.wait_failed(code)`` for one that a wait has met; ``slow.run`` and ``slow.synchronize`` do what it leaves to them.
         """
         return None
 
@@ -538,6 +539,14 @@ class Runtime(ABC):
         CUDA's are those of contexts. Zeros where the thread's current device makes no difference.
         """
         return (0, 0, 0)
+
+    def wait_addresses(self) -> tuple[int, int]:
+        """Return the addresses of hipStreamQuery, and of hipGetLastError where a query leaves an error there, for `launcher`.
+
+        In the place of the first a function may stand that waits, for at most as many microseconds as its second argument says.
+        Zeros where compiled code may not wait.
+        """
+        return (0, 0)
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

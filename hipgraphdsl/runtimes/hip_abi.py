@@ -200,6 +200,13 @@ class HipAbiRuntime(HipCore):
             return (0, 0, 0)
         return address_of(self._hip.hipGetDevice), address_of(self._hip.hipSetDevice), device
 
+    def wait_addresses(self) -> tuple[int, int]:
+        query = self._hip.hipStreamQuery
+        # A call that somebody replaced, to see it or to let it fail, is not passed over.
+        if not isinstance(query, FUNCTION) or vars(self).keys() & {"stream_query", "stream_wait"}:
+            return (0, 0)
+        return address_of(query), address_of(self._hip.hipGetLastError) if self._clears_last_error else 0
+
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
 

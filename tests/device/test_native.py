@@ -379,6 +379,8 @@ class Driver:
             "give": ctypes.CFUNCTYPE(code, pointer, pointer, pointer)(there("give")),
             "get": ctypes.CFUNCTYPE(code, pointer)(get),
             "set": ctypes.CFUNCTYPE(code, word)(set_),
+            "query": ctypes.CFUNCTYPE(code, pointer)(there("query")),
+            "clear": ctypes.CFUNCTYPE(code)(there("clear")),
         }
 
     def _answer(self, name: str, call: Any) -> int:
@@ -393,6 +395,15 @@ class Driver:
             def __call__(_, *args: Any, **kwargs: Any) -> None:  # noqa: N805
                 self.calls.append("slow")
 
+            def synchronize(_, *args: Any, **kwargs: Any) -> None:  # noqa: N805
+                self.calls.append(("synchronize", *args, *kwargs))
+
+            def wait_failed(_, code: int) -> None:  # noqa: N805
+                self.calls.append(("wait_failed", code))
+
+            def run(_, *args: Any) -> None:  # noqa: N805
+                self.calls.append(("run", *args))
+
             def failed(_, code: int) -> None:  # noqa: N805
                 raise ValueError(code)
 
@@ -400,10 +411,10 @@ class Driver:
         made = module.Launcher(Slow())
         address = {name: ctypes.cast(function, ctypes.c_void_p).value for name, function in self.functions.items()}
         current = (address["get"], address["set"], home) if asks else (0, 0, 0)
-        made.bind(address["launch"], address["give"], 16, 32, *current)
+        made.bind(address["launch"], address["give"], 16, 32, *current, address["query"], address["clear"])
         self.value = ctypes.create_string_buffer(4)
         made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64)], True)], self.value)
-        made.ready = True
+        made.ready = made.calm = True
         return made
 
 
@@ -468,3 +479,58 @@ def test_launch_says_where_what_was_current_cannot_be_restored(values: dict[str,
     driver.codes["set"] = [0, 709]
     with pytest.raises(ValueError, match="709"):
         launcher.launch(**values)
+
+
+# -- the launcher's own waits ----------------------------------------------------------------------------------------------
+
+
+def test_run_launches_and_asks_until_the_stream_has_finished() -> None:
+    driver = Driver(current=9)
+    launcher = driver.launcher(home=7)
+    driver.codes["query"] = [600, 600]
+    launcher.run(k=5)
+    there = [("give", 7), ("launch", 7), ("set", 9), "get", ("set", 7), ("query", 7), ("query", 7), ("query", 7), ("clear", 7)]
+    assert driver.calls == ["get", ("set", 7), *there, ("set", 9)]
+    assert (launcher.pending, launcher.inside, launcher.launches) == (False, 0, 1)
+
+
+def test_synchronize_asks_until_the_stream_has_finished() -> None:
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    launcher.launch()
+    assert launcher.pending
+    launcher.synchronize()
+    assert driver.calls == ["get", ("launch", 7), "get", ("query", 7), ("clear", 7)]
+    assert not launcher.pending
+
+
+@pytest.mark.parametrize("code", [600, 719])
+@pytest.mark.parametrize("call", ["run", "synchronize"])
+def test_waits_that_take_long_or_fail_are_left_to_python(call: str, code: int) -> None:
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    driver.codes["query"] = [code] * 1_000_000
+    getattr(launcher, call)()
+    assert driver.calls[-2:] == [("clear", 7), ("synchronize",) if code == 600 else ("wait_failed", code)]
+    assert launcher.pending == (call == "run")
+
+
+@pytest.mark.parametrize("name", ["calm", "ready"])
+def test_waits_are_left_to_python_where_there_is_more_to_wait_for(name: str) -> None:
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    setattr(launcher, name, False)
+    launcher.synchronize()
+    launcher.run()
+    assert [call for call in driver.calls if call != "get"] == [
+        ("synchronize",), "slow" if name == "ready" else ("launch", 7), ("synchronize",),
+    ]  # fmt: skip
+
+
+def test_arguments_of_waits_are_judged_by_python() -> None:
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    launcher.synchronize(1.5)
+    launcher.synchronize(timeout_s=1.5)
+    launcher.run(3)
+    assert driver.calls == [("synchronize", 1.5), ("synchronize", "timeout_s"), ("run", 3)]

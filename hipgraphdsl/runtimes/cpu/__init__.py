@@ -24,7 +24,7 @@ from ...errors import HipError, RuntimeUnavailable
 from ...target import Target
 from ..data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import HipAbiRuntime
-from ..hip_calls import ERROR_NOT_READY, does, tells
+from ..hip_calls import ERROR_NOT_READY, address_of, does, tells
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 log = logging.getLogger("hipgraphdsl")
@@ -211,6 +211,9 @@ class CpuRuntime(HipAbiRuntime):
             if left_us <= 0:
                 return False
         return True
+
+    def wait_addresses(self) -> tuple[int, int]:
+        return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
 
     def host_func_failed(self) -> None:
         """Say, inside a host function, that it failed: nothing behind it starts, and the next synchronize raises."""

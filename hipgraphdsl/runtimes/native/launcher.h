@@ -1,4 +1,4 @@
-/* Launcher: the compiled call path of Executable.launch.
+/* Launcher: the compiled call path of Executable.launch, synchronize and run.
  *
  * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
  * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
@@ -8,13 +8,18 @@
  * Where the driver goes by the thread's current context (CUDA) or device (HIP, with several), the Launcher compares it with the
  * executable's before each call, because another library may have changed it since the last one, makes the executable's current
  * if it differs, and what was current before, or none, afterwards.
+ *
+ * Where nothing but the own stream is to be waited for (`calm`), short work is waited for here too; what takes longer, or fails, is
+ * left to the Python method.
  */
 #pragma once
 #include "values.h"
+#include "wait.h"
 
 namespace launcher {
 
 enum { kMostKeywords = 16 }; /* calls with more go the long way */
+enum { kNotReady = 600 };    /* hipErrorNotReady */
 
 /* Whether this thread runs a host callback, in which the Python function refuses every launch, and how many threads do. */
 static thread_local bool in_callback;
@@ -25,6 +30,8 @@ typedef int (*set_fn)(void *exec, void *node, const void *params);
 /* cuCtxGetCurrent and cuCtxSetCurrent, or hipGetDevice and hipSetDevice, whose int is the low half of what stands here. */
 typedef int (*get_current_fn)(uint64_t *current);
 typedef int (*set_current_fn)(uint64_t current);
+/* hipGetLastError, after which another library does not find the answer of hipStreamQuery. */
+typedef int (*clear_fn)();
 
 typedef struct {
   char *value;        /* where the argument's bytes stand */
@@ -48,12 +55,14 @@ typedef struct {
   void *exec, *stream;
   get_current_fn get_current; /* NULL where it makes no difference what is current */
   int inside;                 /* calls on the short way that have not returned */
-  char ready, pending;
+  char ready, pending, calm;
   char torn; /* a value could be neither set nor set back */
   unsigned long long launches;
   uint64_t home; /* what must be current */
   set_fn set;
   set_current_fn set_current;
+  waiting::query_fn query;
+  clear_fn clear; /* NULL where there is none */
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
@@ -188,6 +197,64 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
   return PyObject_Vectorcall(self->slow, args, count, kwnames);
 }
 
+/* Wait for the own stream. Returns 0, hipErrorNotReady where the slow path must wait, or the driver's code. */
+static int wait_shortly(Launcher *self) {
+  if (!self->ready || !self->calm || (callbacks && in_callback)) return kNotReady;
+  const unsigned long long launches = self->launches;
+  uint64_t before;
+  int code = kNotReady;
+  self->inside++;
+  if (enter(self, &before)) {
+    Py_BEGIN_ALLOW_THREADS
+    code = waiting::ask(self->query, kNotReady, self->stream, waiting::kSpinSeconds);
+    if (self->clear) self->clear();
+    const int left = leave(self, before);
+    if (!code) code = left;
+    Py_END_ALLOW_THREADS
+  }
+  self->inside--;
+  if (code) return code;
+  if (!self->ready) return kNotReady; /* whoever has disabled it may have met a failure */
+  if (launches == self->launches) self->pending = 0;
+  return 0;
+}
+
+/* Call a method of the slow path. */
+static PyObject *slowly(Launcher *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+  PyObject *method = PyObject_GetAttrString(self->slow, name);
+  if (!method) return NULL;
+  PyObject *result = PyObject_Vectorcall(method, args, count, kwnames);
+  Py_DECREF(method);
+  return result;
+}
+
+/* Wait, here or on the slow path, which raises what the driver's code says. */
+static PyObject *finish(Launcher *self) {
+  const int code = wait_shortly(self);
+  if (!code) Py_RETURN_NONE;
+  if (code == kNotReady) return slowly(self, "synchronize", NULL, 0, NULL);
+  PyObject *number = PyLong_FromLong(code);
+  PyObject *result = number ? slowly(self, "wait_failed", &number, 1, NULL) : NULL;
+  Py_XDECREF(number);
+  return result;
+}
+
+/* synchronize(timeout_s=None) */
+static PyObject *synchronize(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+  Launcher *self = (Launcher *)object;
+  return count || kwnames ? slowly(self, "synchronize", args, count, kwnames) : finish(self);
+}
+
+/* run(**params) */
+static PyObject *run(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+  Launcher *self = (Launcher *)object;
+  if (count) return slowly(self, "run", args, count, kwnames); /* which refuses them */
+  PyObject *launched = call(object, args, count, kwnames);
+  if (!launched) return NULL;
+  Py_DECREF(launched);
+  return finish(self);
+}
+
 static void clear_slots(Launcher *self) {
   for (Py_ssize_t i = 0; i < self->count; ++i) {
     Py_XDECREF(self->slots[i].name);
@@ -218,11 +285,12 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, home): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream, get_current, set_current, home;
-  if (!PyArg_ParseTuple(args, "KKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home)) return NULL;
+  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear))
+    return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
   self->launch = (launch_fn)(uintptr_t)launch;
@@ -232,6 +300,9 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->get_current = (get_current_fn)(uintptr_t)get_current;
   self->set_current = (set_current_fn)(uintptr_t)set_current;
   self->home = home;
+  self->query = (waiting::query_fn)(uintptr_t)query;
+  self->clear = (clear_fn)(uintptr_t)clear;
+  self->calm = 0;
   Py_RETURN_NONE;
 }
 
@@ -322,6 +393,7 @@ static PyObject *callback(PyObject *object, PyObject *runs) {
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
+    {"calm", T_BOOL, offsetof(Launcher, calm), 0, "whether to wait for the own stream is all that `synchronize` would do"},
     {"torn", T_BOOL, offsetof(Launcher, torn), 0, "whether a value could be neither set nor set back since this was reset"},
     {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
@@ -332,7 +404,12 @@ static PyMemberDef members[] = {
 static PyMethodDef methods[] = {
     {"launch", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS,
      "launch($self, /, stream=None, **params)\n--\n\nExecutable.launch, compiled: put one run of the workflow on a stream and return."},
-    {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream, get_current, set_current, home): what to call, with what, and where"},
+    {"synchronize", (PyCFunction)(void (*)(void))synchronize, METH_FASTCALL | METH_KEYWORDS,
+     "synchronize($self, /, timeout_s=None)\n--\n\nExecutable.synchronize, compiled: wait until all launches have finished."},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
+     "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
+    {"bind", bind, METH_VARARGS,
+     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},

@@ -9,7 +9,8 @@
 
 namespace waiting {
 
-typedef int (*query_fn)(void *stream);
+/* hipStreamQuery; or what waits itself for at most so many microseconds. A function that takes fewer words finds its own. */
+typedef int (*query_fn)(void *stream, uint64_t most_us);
 
 static const double kSpinSeconds = 2e-3, kLongestSleep = 1e-3;
 
@@ -19,15 +20,11 @@ static double now() {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* wait(query, not_ready, stream, seconds) -> the last answer: `not_ready` if the time is up */
-static PyObject *wait(PyObject *module, PyObject *args) {
-  unsigned long long query, stream;
-  int not_ready, code;
-  double seconds;
-  if (!PyArg_ParseTuple(args, "KiKd", &query, &not_ready, &stream, &seconds)) return NULL;
-  Py_BEGIN_ALLOW_THREADS
+/* Ask until the answer is another than `not_ready`, or the time is up; the last answer. */
+static int ask(query_fn query, int not_ready, void *stream, double seconds) {
+  int code;
   const double start = now();
-  while ((code = ((query_fn)(uintptr_t)query)((void *)(uintptr_t)stream)) == not_ready) {
+  while ((code = query(stream, (uint64_t)(1e6 * kSpinSeconds))) == not_ready) {
     const double waited = now() - start;
     if (waited >= seconds) break;
     if (waited < kSpinSeconds) continue;
@@ -37,6 +34,17 @@ static PyObject *wait(PyObject *module, PyObject *args) {
     struct timespec t = {0, (long)(1e9 * sleep)};
     nanosleep(&t, NULL);
   }
+  return code;
+}
+
+/* wait(query, not_ready, stream, seconds) -> the last answer: `not_ready` if the time is up */
+static PyObject *wait(PyObject *module, PyObject *args) {
+  unsigned long long query, stream;
+  int not_ready, code;
+  double seconds;
+  if (!PyArg_ParseTuple(args, "KiKd", &query, &not_ready, &stream, &seconds)) return NULL;
+  Py_BEGIN_ALLOW_THREADS
+  code = ask((query_fn)(uintptr_t)query, not_ready, (void *)(uintptr_t)stream, seconds);
   Py_END_ALLOW_THREADS
   return PyLong_FromLong(code);
 }
