@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from .arrays import (
@@ -519,8 +518,7 @@ class Declaring:
 
     def order(self, *nodes: Node | str) -> None:
         """Make each of the nodes wait for the one before it."""
-        for source, target in pairwise(self._draft.names_of(nodes)):
-            self._draft.order(source, target)
+        self._draft.order(*self._draft.names_of(nodes))
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 

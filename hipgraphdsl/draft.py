@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -184,7 +184,8 @@ class Draft:
     def default_name(self, base: str) -> str:
         """Return `base`, with a number behind it where nodes have taken it."""
         if not base.isidentifier():  # such as a template's arguments
-            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()[:180]
+            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
+        base = base[:180].rstrip() or "node"  # a number has room behind it
         count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:
@@ -239,19 +240,22 @@ class Draft:
             names.append(name)
         return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
 
-    def order(self, source: str, target: str) -> None:
-        """Let one node wait for another, both by name."""
-        if source == target:
-            raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
+    def order(self, *names: str) -> None:
+        """Let each of these nodes wait for the one before it; nothing is changed if one is refused."""
+        pairs = list(pairwise(names))
+        for source, target in pairs:
+            if source == target:
+                raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
         self.follow_dag()
-        at, waiting = self.index[source], self.index[target]
-        if at not in self.predecessors[waiting]:
-            self.predecessors[waiting] += (at,)
-            self.reasons[waiting] += ("after",)
-            if self._dag is not None:
-                self._dag.add_edge(source, target, reason="after")
-        self.ordered.append((source, target))
-        self.snapshot = None
+        for source, target in pairs:
+            at, waiting = self.index[source], self.index[target]
+            if at not in self.predecessors[waiting]:
+                self.predecessors[waiting] += (at,)
+                self.reasons[waiting] += ("after",)
+                if self._dag is not None:
+                    self._dag.add_edge(source, target, reason="after")
+            self.ordered.append((source, target))
+            self.snapshot = None
 
     # -- the whole
 
