@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -413,7 +414,10 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
             )
         return found
     if isinstance(value, (tuple, list)):
-        return tuple(translated(v, arrays, parameters, node) for v in value)
+        entries = [translated(v, arrays, parameters, node) for v in value]
+        if all(map(operator.is_, entries, value)):
+            return value
+        return value._make(entries) if hasattr(value, "_make") else type(value)(entries)
     if isinstance(value, dict):
         return {k: translated(v, arrays, parameters, node) for k, v in value.items()}
     if dataclasses.is_dataclass(value) and hasattr(value, "view"):
