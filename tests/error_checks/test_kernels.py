@@ -179,6 +179,19 @@ def test_shared_memory_is_a_number_of_bytes(g: hg.Graph, shared: Any) -> None:
     refused(g, lambda: g.kernel(m["scale"], 1, 64, args, shared_bytes=shared, name="k"), "shared_bytes is a number of bytes")
 
 
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1, 1.5, "high", True])
+def test_priority_is_an_integer_of_32_bits(g: hg.Graph, priority: Any) -> None:
+    args = (g.arrays["x"], 1.0, 64)
+    said = "priority is an integer from -2147483648 to 2147483647"
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, args, priority=priority, name="k"), said)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "n" * 1001, 5])
+def test_the_name_of_a_module_is_printable(name: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="the name of a module is a str of at most 1000 printable characters"):
+        hg.Module(SOURCE, name=name)
+
+
 @pytest.mark.parametrize("kernel", [None, "scale", print, m])
 def test_only_kernels_are_launched(g: hg.Graph, kernel: Any) -> None:
     refused(g, lambda: g.kernel(kernel, 1, 1, (), name="k"), "module['scale']", type(kernel).__name__)
