@@ -311,6 +311,15 @@ def test_names_cannot_become_code(run_program: object) -> None:
     assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
+def test_python_program_takes_external_memory_of_each_graph_by_itself(run_program: object) -> None:
+    g = Graph("outer")
+    for shape in (4, 2):
+        child = Graph(f"child_{shape}")
+        child.memcpy(child.device_array("y", shape=shape, dtype="float32"), child.external_array("x", np.zeros(shape, "f4")))
+        g.child(child)
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
 def test_names_of_functions_are_not_hidden_by_arrays(run_program: object) -> None:
     child = inner()
     g = Graph("g")
