@@ -333,6 +333,10 @@ class Node(BaseModel):
         """Return a copy with other fields, checked as a new node is."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | fields)
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other fields, as `changed` does: what follows from them is not copied."""
+        return self.changed(**(update or {}))
+
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
         own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)

@@ -177,7 +177,15 @@ def test_compile_options_that_do_not_exist_are_named(g: hg.Graph, options: Any, 
         g.compile(**{"runtime": "recorder", **options})
 
 
-@pytest.mark.parametrize("target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "amd:h100", "", "cpu:", "cpu:cpu", "gfx942@x"])
+@pytest.mark.parametrize(
+    "target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "amd:h100", "", "cpu:", "cpu:cpu", "gfx942@x", "sm_٩٠"]
+)
 def test_unknown_targets_name_those_that_are_there(g: hg.Graph, target: str) -> None:
     with pytest.raises(hg.DeclarationError, match=r"no target .*; targets are 'cpu'"):
+        g.check(target)
+
+
+@pytest.mark.parametrize("target", ["nvidia:sm_" + "9" * 5000, "amd:gfx942@" + "9" * 5000])
+def test_targets_of_any_length_are_refused_as_others_are(g: hg.Graph, target: str) -> None:
+    with pytest.raises(hg.DeclarationError, match="no target"):
         g.check(target)
