@@ -151,10 +151,10 @@ class Draft:
         for access in accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
-                self._require_known(root, name)
+                self._require_known(root, node)
         for parameter in node.parameters:
             if self.parameters.get(parameter.name) is not parameter:
-                self._require_known(parameter, name)
+                self._require_known(parameter, node)
         if made is not None:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
@@ -201,20 +201,23 @@ class Draft:
             self._recorded[node.recorded.name] = node.name
         self._noted += 1
 
-    def _require_known(self, root: Any, node: str) -> None:
-        if isinstance(root, Symbol):
+    def _require_known(self, root: Any, node: Node) -> None:
+        """Refuse an array or a parameter of another graph; variables of modules, and memory of a child's own, belong to none."""
+        inside = (document for _, held, _ in node.held for document in held.documents)
+        if isinstance(root, Symbol) or any(document.arrays.get(root.name) is root for document in inside):
             return
         what, known = ("parameter", self.parameters) if isinstance(root, Parameter) else ("array", self.arrays)
         if known.get(root.name) is root:
             return
         if root.name in known:
             raise node_error(
-                node,
+                node.name,
                 f"{what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
                 array=root.name,
             )
         names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        raise node_error(node, f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", array=root.name)
+        why = f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}"
+        raise node_error(node.name, why, array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
         """Return the error that there is no such node."""
@@ -299,7 +302,7 @@ class Draft:
         for name, sources in dag._pred.items():  # networkx's views cost five times as much
             at = index[name]
             found = tuple([index[source] for source in sources])
-            reasons = tuple([data.get("reason", "after") for data in sources.values()])
+            reasons = tuple([str(data.get("reason") or "after") for data in sources.values()])
             if (found, reasons) != (self.predecessors[at], self.reasons[at]):
                 self.predecessors[at], self.reasons[at] = found, reasons
                 self.snapshot = None
