@@ -20,6 +20,7 @@ from .arrays import (
     as_dtype,
     as_rank,
     as_shape,
+    naming,
 )
 from .draft import Draft, array_arguments
 from .errors import DeclarationError
@@ -325,7 +326,9 @@ class Declaring:
             As for `device_array`.
         """
         self._draft.require_new(array, "array", self.arrays)
-        memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **_where(array, device, access))
+        where = _where(array, device, access)
+        with naming("array", array):
+            memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **where)
         return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
 
     def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
+from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming
 from .errors import DeclarationError, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -102,7 +102,8 @@ class Draft:
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), as_shape(shape)
+        with naming("parameter", name):
+            dtype, shape = as_dtype(dtype), as_shape(shape)
         if copy and not shape:
             raise DeclarationError(
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
@@ -341,12 +342,8 @@ _Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 
 def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
     """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
-    try:
+    with naming("array", name):
         return _array_arguments(name, initial, shape, dtype)
-    except DeclarationError as error:
-        if error.array is not None:
-            raise
-        raise DeclarationError(f"array {name!r}: {error}", array=name) from None
 
 
 def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
