@@ -136,7 +136,7 @@ class Changes:
             table = self._scope.children[child.name].bound_from
             names += [(table, known[name], value) for name, value in child.bind.items()]
         for i, step in enumerate(old) if children else ():
-            if not step.path and step.node.name in by_name:
+            if isinstance(step.node, ChildGraphNode) and step.name in by_name:
                 steps[i] = step._replace(node=by_name[step.node.name])
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:

@@ -285,6 +285,38 @@ def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
     g.kernel(one, 1, 1, (p,))
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ((1.5, 2), r"field 'a' takes an int \(got 1\.5 of type float\); convert it with int\(\)"),
+        ({"a": 2**31, "b": 0}, "field 'a' takes an int from -2147483648 to 2147483647"),
+        ((1, 1e300), "field 'b' takes a number that float32 can hold"),
+        (("1", 2), "field 'a' takes an int .got '1' of type str"),
+    ],
+)
+def test_numbers_that_a_field_of_a_struct_cannot_hold_are_refused(g: hg.Graph, value: Any, why: str) -> None:
+    """As for parameters that are numbers: NumPy would cut them off."""
+    one = hg.Module("struct P { int a; float b; }; __global__ void one(P p) {}", structs={"P": P})["one"]
+    with pytest.raises(hg.DeclarationError, match=f"parameter 'P p': {why}"):
+        g.kernel(one, 1, 1, (value,))
+    with pytest.raises(hg.DeclarationError, match=why):
+        g.param("q", P, value)
+    with pytest.raises(hg.DeclarationError, match=why):
+        g.memset(g.device_array("points", shape=4, dtype=P), value)
+
+
+def test_fields_inside_a_struct_are_named_by_their_path(g: hg.Graph) -> None:
+    inner = np.dtype([("x", "i2"), ("y", "f8")], align=True)
+    outer = np.dtype([("v", "i4", (2,)), ("one", inner), ("two", inner, (2,))], align=True)
+    points = g.device_array("points", shape=4, dtype=outer)
+    good = ([1, 2], (3, 4.5), [(1, 2.0), {"x": 3, "y": 4.0}])
+    g.memset(points, good)
+    g.memset(points, (np.array([1, 2]), np.array((3, 4.5), inner), np.zeros(2, inner)))
+    for n, (part, name) in enumerate([([1, 2.5], "v"), ((70000, 1), "one.x"), ([(1, 2), (3.5, 4)], "two.x")]):
+        with pytest.raises(hg.DeclarationError, match=f"field '{name}' takes an int"):
+            g.memset(points, (*good[:n], part, *good[n + 1 :]))
+
+
 def test_the_dtype_of_a_struct_is_one() -> None:
     with pytest.raises(hg.DeclarationError, match="'nonsense' is not a dtype"):
         hg.Module("__global__ void f(float* x) {}", structs={"P": "nonsense"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,6 +222,21 @@ def test_gantt_bars_are_as_wide_as_time_is_long() -> None:
     assert [bar.group(1).count("█") for bar in bars if bar] == [10] * 12
     assert bars[0] is not None
     assert bars[0].group(1).startswith("█")
+
+
+@pytest.mark.parametrize("wrong", [{"width": -5}, {"width": 2.5}, {"width": 0}, {"rows": 0}, {"rows": True}])
+def test_gantt_refuses_what_is_no_number_of_characters_or_rows(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(DeclarationError, match=f"gantt: {name} is an int from 1"):
+        pipeline(2).simulate(UNIT).gantt(**wrong)
+
+
+@pytest.mark.parametrize(("each", "shown"), [(1e-6, "3e-06"), (0.0005, "0.002"), (1e300, "3e+300"), (1e6, "3000000"), (0, "0")])
+def test_very_short_and_very_long_times_are_printed_with_their_exponent(each: float, shown: str) -> None:
+    g = Graph("line")
+    for i in range(3):
+        g.host(print, args=(), name=f"n{i}", after=[f"n{k}" for k in range(i)])
+    assert f": 3 nodes in {shown} time units" in str(g.simulate({"host": each}))
 
 
 def test_gantt_counts_the_rows_that_it_leaves_out() -> None:
