@@ -1125,6 +1125,31 @@ def test_the_process_goes_on_after_a_failed_compile(recorder: RecorderRuntime, b
     assert recorder.live == {}
 
 
+def test_an_update_that_rebuilds_is_made_or_not_whichever_call_fails(recorder: RecorderRuntime, backend: Any) -> None:
+    def graph(value: int) -> hg.Graph:
+        g = copies()
+        g.memset(g.arrays["y"], value, name=f"set_{value}")
+        return g
+
+    for n in range(1, 400):
+        exe = graph(1).compile(runtime=recorder, backend=backend)
+        exe.run()
+        recorder.fail_at(n)
+        try:
+            exe.update(graph(2), rebuild=True)
+            failed = False
+        except hg.HipError:
+            failed = True
+        recorder._failures.clear()
+        assert failed or exe.plan.steps[-1].name == "set_2"
+        exe.run()
+        exe.close()
+        assert recorder.live == {}, f"call {n} failed"
+        if not failed:
+            break
+    assert 10 < n < 399
+
+
 def test_a_profile_whose_calls_fail_leaves_nothing_behind(recorder: RecorderRuntime, backend: Any) -> None:
     g = chain()
     for n in range(1, 200):
