@@ -1125,6 +1125,36 @@ def test_the_process_goes_on_after_a_failed_compile(recorder: RecorderRuntime, b
     assert recorder.live == {}
 
 
+SHARING = hg.Module("""
+extern "C" __global__ void sharing(int* y) { extern __shared__ int s[]; s[threadIdx.x] = 1; y[threadIdx.x] = s[threadIdx.x]; }
+""")
+
+
+def sharing(grid: Any = 1, shared_bytes: int = 32) -> hg.Graph:
+    g = hg.Graph("limits")
+    y = g.device_array("y", shape=8, dtype="i4")
+    g.kernel(SHARING["sharing"], grid, 8, (y,), shared_bytes=shared_bytes, name="k")
+    return g
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({"shared_bytes": 2**20}, "HG505"), ({"shared_bytes": 0}, "HG510"), ({"grid": 2**31}, "HG503")]
+)
+def test_set_and_update_refuse_launches_that_compile_refuses(cpu: CpuRuntime, backend: Any, fields: Any, code: str) -> None:
+    with sharing().compile(runtime=cpu, backend=backend) as exe:
+        for change in (lambda: exe.set("k", **fields), lambda: exe.update(sharing(**fields))):
+            with pytest.raises(hg.DeclarationError, match=f"^node 'k': .*{code}") as caught:
+                change()
+            assert caught.value.node == "k"
+        exe.run()
+        assert exe.read("y").tolist() == [1] * 8
+
+
+def test_set_leaves_what_was_compiled_beyond_a_limit(recorder: RecorderRuntime) -> None:
+    with sharing(grid=2**31).compile(runtime=recorder, check=False) as exe:
+        exe.set("k", grid=2**31 + 1)
+
+
 def test_an_update_that_rebuilds_is_made_or_not_whichever_call_fails(recorder: RecorderRuntime, backend: Any) -> None:
     def graph(value: int) -> hg.Graph:
         g = copies()
