@@ -222,7 +222,10 @@ def _conditional(level: Level) -> str:
     """Return the outermost conditional node that a level lies in, or nothing."""
     if level.parent is None or level.node is None:
         return ""
-    return _conditional(level.parent) or level.parent.name(level.node) * isinstance(level.node, ConditionalNode)
+    outer = _conditional(level.parent)
+    if not outer and isinstance(level.node, ConditionalNode):
+        return level.parent.name(level.node)
+    return outer
 
 
 def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
