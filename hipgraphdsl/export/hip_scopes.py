@@ -22,8 +22,7 @@ from ..nodes import (
     Event,
     HostNode,
     KernelNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
+    Semaphore,
     element_bytes,
 )
 from ..target import Target
@@ -236,9 +235,9 @@ class Handles(SharedHandles):
             known = self._events[event] = self.writer.keep([self.events_by_name[event.name]], self.runtime.event_create())
         return known
 
-    def semaphore(self, node: SemaphoreSignalNode | SemaphoreWaitNode) -> NoReturn:
+    def semaphore(self, semaphore: Semaphore, node: str) -> NoReturn:
         raise self.writer.refused(
-            f"semaphore {node.semaphore.name!r} is imported from another program, which an exported one cannot do for itself;"
+            f"semaphore {semaphore.name!r} is imported from another program, which an exported one cannot do for itself;"
             " leave the node out, or order the programs on the host"
         )
 
