@@ -235,7 +235,7 @@ class RankExecutable(Executable):
             if owner != root and name in found:
                 sends, other = ranks.rank == owner, root if ranks.rank == owner else owner
                 values = found[name]
-                transfers.append(Transfer(f"gather {name}", other, sends, first + k, values.ctypes.data, values.nbytes, values))
+                transfers.append(Transfer(f"gather {name}", other, sends, ranks.tag(first + k), values.ctypes.data, values.nbytes, values))
         ranks.transport.exchange(transfers, ranks.timeout_s)
         return tuple(found[self._name(name, "gather")] for name in names) if ranks.rank == root else None
 

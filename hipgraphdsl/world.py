@@ -15,7 +15,7 @@ from .arrays import as_int
 from .errors import DeclarationError, RuntimeUnavailable
 from .runtimes.base import Runtime
 from .sharing import Layout, device_counts
-from .transports import SingleTransport, Transport
+from .transports import WORLDS, SingleTransport, Transport
 from .transports.mpi import MpiTransport
 from .transports.nccl import LIBRARY, Nccl, found_by_all
 from .transports.store import StoreTransport, torch_store
@@ -30,8 +30,9 @@ _LABEL: Final = 200  # characters that an error says of what differs
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
-_transports: list[tuple[Any, Transport]] = []
-"""Those of this process, by name or by the store: MPI begins but once, and the keys of a store are used but once."""
+_transports: dict[str | int, Transport] = {}
+"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store are
+used but once."""
 
 
 class Ranks:
@@ -55,6 +56,7 @@ class Ranks:
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
+        self._world, transport.worlds = transport.worlds, transport.worlds + 1
         self._nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
@@ -71,7 +73,7 @@ class Ranks:
     def layout(self, runtime: Runtime) -> Layout:
         """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
         mine, there = self.counts[self.rank], runtime.get_device_count()
-        first = self.transport.local_rank * mine
+        first = sum(self.counts[rank] for rank in self.transport.before_here)
         return Layout(self.counts, first if first + mine <= there else 0)
 
     def link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
@@ -106,9 +108,13 @@ class Ranks:
         return Nccl(library, self.transport, runtime, device, self.timeout_s), ""
 
     def take_tags(self, count: int) -> int:
-        """Return the first of so many numbers that tell messages apart; every rank asks for the same."""
+        """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
         first, self._tags = self._tags, self._tags + count
         return first
+
+    def tag(self, number: int) -> int:
+        """Return the tag of a message by its number; no other `Ranks` of this process has it."""
+        return number * WORLDS + self._world % WORLDS
 
     def __repr__(self) -> str:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
@@ -173,7 +179,12 @@ def ranks(
                 f"ranks: rank, size and store go together, rank from 0 to size - 1 (got rank={rank!r}, size={size!r},"
                 f" store={store!r})"
             )
-        transport = _opened(store, lambda: StoreTransport(store, number, count, timeout_s))
+        transport = _opened(id(store), lambda: StoreTransport(store, number, count, timeout_s))
+        if (number, count) != (transport.rank, transport.size):
+            raise DeclarationError(
+                f"ranks: this process is rank {transport.rank} of {transport.size} of this store already (got rank={number},"
+                f" size={count}); start a process for each rank"
+            )
     else:
         transport = _opened(*_found(timeout_s))
     return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s), nccl=nccl)
@@ -195,13 +206,11 @@ def _by_torch(timeout_s: float) -> Transport:
     return StoreTransport(store, rank, size, timeout_s)
 
 
-def _opened(key: Any, make: Callable[[], Transport]) -> Transport:
-    """Return the transport of this process by a name or a store, made once."""
-    found = next((transport for known, transport in _transports if known is key or (isinstance(key, str) and known == key)), None)
-    if found is None:
-        found = make()
-        _transports.append((key, found))
-    return found
+def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
+    """Return a transport of this process, made once."""
+    if key not in _transports:
+        _transports[key] = make()
+    return _transports[key]
 
 
 def _number(text: str | None) -> int | None:

@@ -8,9 +8,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
+
+
+WORLDS: Final = 64
+"""So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -24,7 +28,7 @@ class Transfer(NamedTuple):
     name: str  # for errors: the node's
     rank: int  # the other one
     sends: bool
-    tag: int  # what tells it from others between the same ranks; the same at both
+    tag: int  # distinguishes it from others between the same ranks; the same at both: `Ranks.tag`
     address: int  # of memory of this process
     nbytes: int  # 0 for a message that only orders
     memory: Any = None  # keeps it, where something does
@@ -40,8 +44,10 @@ class Transport(ABC):
     name: str
     rank: int
     size: int
-    local_rank: int = 0
-    """Number of this process among those on the same machine."""
+    before_here: tuple[int, ...] = ()
+    """The ranks before this one whose processes are on the same machine."""
+    worlds: int = 0
+    """How many `Ranks` have been made of it; each is a world of its own, whose messages have tags of their own."""
     still_writes: bool = False
     """Whether messages that were given up may still be written into the memory of theirs, which must then be kept."""
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from ..errors import RankError, RuntimeUnavailable
-from .base import Transfer, Transport, listed
+from .base import WORLDS, Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
-"""The tag of what is no message of a graph; theirs follow."""
+"""The tag of notes; those of a graph's messages follow, and the last one is that of `all_gather`."""
 _NOTE_BYTES: Final = 512
 _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
@@ -73,9 +73,9 @@ class MpiTransport(Transport):
         self._comm, made = world.Idup()
         self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
-        self._tags = self._comm.Get_attr(self._mpi.TAG_UB) - 1
+        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 1) // WORLDS * WORLDS  # so that two worlds' tags never meet
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
-        self.local_rank = self._neighbours.local_rank
+        self.before_here = self._neighbours.before
         atexit.register(self.close)
 
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
@@ -86,8 +86,8 @@ class MpiTransport(Transport):
             requests: list[_Pending] = []
             for other in range(self.size):
                 if other != self.rank:
-                    received = self._comm.Irecv([found[other], self._mpi.BYTE], other, self._tags)
-                    sent = self._comm.Isend([data, self._mpi.BYTE], other, self._tags)
+                    received = self._comm.Irecv([found[other], self._mpi.BYTE], other, self._most + 1)
+                    sent = self._comm.Isend([data, self._mpi.BYTE], other, self._most + 1)
                     requests += [_Pending(request, other, "does not come to") for request in (received, sent)]
             self._poll(requests, what, timeout_s)
             return [bytes(entry) for entry in found]
@@ -98,7 +98,7 @@ class MpiTransport(Transport):
         names = listed([transfer.name for transfer in transfers])
         self._require_whole(names)
         for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
-            tag = 1 + transfer.tag % (self._tags - 1)
+            tag = 1 + transfer.tag % self._most
             call, doing = (comm.Isend, "does not take") if transfer.sends else (comm.Irecv, "does not send")
             for at in range(0, max(transfer.nbytes, 1), _PART):
                 nbytes = min(_PART, transfer.nbytes - at)

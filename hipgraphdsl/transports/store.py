@@ -63,7 +63,7 @@ class StoreTransport(Transport):
         self._neighbours: Neighbours | None = None
         self._ended = threading.Event()
         self._neighbours = Neighbours(rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
-        self.local_rank = self._neighbours.local_rank
+        self.before_here = self._neighbours.before
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
         atexit.register(self.close)
 

@@ -184,6 +184,8 @@ def test_store_is_joined_once() -> None:
     first, second = hg.ranks(rank=0, size=1, store=store), hg.ranks(rank=0, size=1, store=store)
     assert first.transport is second.transport
     assert repr(first) == "Ranks(0 of 1, by store)"
+    with pytest.raises(hg.DeclarationError, match=r"this process is rank 0 of 1 of this store already \(got rank=1, size=2\)"):
+        hg.ranks(rank=1, size=2, store=store)
     first.transport.close()
 
 
@@ -238,7 +240,7 @@ def test_torchrun_is_met_by_the_store_of_torch(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), str(TESTS.parent), str(TESTS)])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "FOLDER": str(tmp_path / "store")}
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}  # srun has started torchrun, once on each machine
-    program = "import hipgraphdsl as hg; r = hg.ranks(timeout_s=20); print(r, r.transport.local_rank)"
+    program = "import hipgraphdsl as hg; r = hg.ranks(timeout_s=20); print(r, len(r.transport.before_here))"
     started = [
         subprocess.Popen(
             [sys.executable, "-c", program], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -445,6 +445,19 @@ def test_condition_that_each_rank_has_for_itself_is_refused() -> None:
         parts_of(g, 1, 1)
 
 
+def test_devices_of_ranks_on_one_machine_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever number of devices each has."""
+    runtime = hg.open_runtime("recorder")
+    monkeypatch.setattr(runtime, "get_device_count", lambda: 6)
+
+    def first(ranks: hg.Ranks) -> int:
+        ranks.transport.before_here = tuple(range(ranks.rank))
+        return ranks.layout(runtime).first_local
+
+    assert on_ranks(3, first, devices_per_rank=[2, 1, 3]) == [0, 2, 3]
+    assert on_ranks(3, first, devices_per_rank=[3, 2, 2]) == [0, 3, 0]  # the last one has devices of its own, as it sees them
+
+
 def test_devices_and_ranks_that_are_not_there() -> None:
     with pytest.raises(hg.DeclarationError, match=r"array 'x2' is on device 2, and the ranks have 2 devices together"):
         parts_of(ring(3), 1, 1)
