@@ -15,7 +15,7 @@ import numpy as np
 
 from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
@@ -312,7 +312,11 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], ob
             nodes.append(workflow.nodes[i])
             edges.append(before)
         made[i] = range(first, len(nodes))
-    return Workflow(
+    found = Workflow(
         workflow.name, arrays, parameters, tuple(nodes),
-        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
+        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer, workflow.ordered,
     )  # fmt: skip
+    if len(found.index) < len(nodes):
+        name = next(node.name for i, node in enumerate(nodes) if found.index[node.name] != i)
+        raise node_error(name, "what takes the place of a node that several ranks do needs this name; choose another one")
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -145,7 +145,9 @@ class Sharing:
         self.layout = layout
         self.between = between
         self.inlined: set[str] = set()
-        """The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them."""
+        """Full names of children that several ranks do, whose nodes stand in their place: ``child: x`` for ``child/x``."""
+        self.fixed: set[str] = set()
+        """The nodes whose own bytes cross between ranks; collectives that go by copies among them."""
         self.owners: dict[str, int] = {}
         """For each array the rank that has it; `ALL` where each has its own."""
         self.workflow = workflow
@@ -153,8 +155,10 @@ class Sharing:
         tells ranks the conditions of nodes."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
+        self._find_owners(self._with_declared_edges())
         self._open_up()
-        self._find_owners(_across(self.workflow, layout, between))
+        copied = self._done_by_copies()
+        self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         """Who does each node."""
         self.messages: dict[int, list[Message]] = {}
@@ -237,6 +241,28 @@ class Sharing:
         owners = {name: level.resolve(array)[1] if name in level.bind else array for name, array in workflow.arrays.items()}
         self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}
 
+    def _with_declared_edges(self) -> Workflow:
+        """Return the workflow with declared edges between nodes of memory that each rank has for itself as such.
+
+        Their reason is that memory otherwise, and what one rank does to its own orders no other rank.
+        """
+        workflow = self.workflow
+        own = {name for name, owner in self.owners.items() if owner == ALL}
+        if not own:
+            return workflow
+        reasons = []
+        for node, sources, why in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
+            declared = {*node.after, *(before for before, behind in workflow.ordered if behind == node.name)}
+            told = [workflow.nodes[source].name in declared for source in sources]
+            reasons.append(tuple("after" if t and r.startswith(DATA) and r[4:] in own else r for t, r in zip(told, why)))
+        return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
+
+    def _done_by_copies(self) -> set[int]:
+        """Return the collectives that several ranks take part in by copies, and note them."""
+        which = {i for i, node in enumerate(self.workflow.nodes) if _by_copies(node, self.layout, self.between)}
+        self.fixed.update(self.workflow.nodes[i].name for i in which)
+        return which
+
     def _open_up(self) -> None:
         """Replace children that several ranks do by their nodes, and let all ranks take part in such conditional nodes."""
         opened: set[str] = set()
@@ -254,7 +280,7 @@ class Sharing:
                         )
                     put_conditional(node, self._level, owner, self.layout.firsts, draft)
                 else:
-                    self.inlined.add(node.name)
+                    self.inlined.add(self.prefix + node.name)
                     put_child(next(self._level.inner(node)), draft)
 
             self._find_owners(replaced(self.workflow, which, put))
@@ -298,17 +324,18 @@ class Sharing:
                 made.append(Message(count, node.name, *mine, node.src, node.dst))
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
                 made.append(Message(count, node.name, ALL, ALL, together=node))
+            elif self._is_spread(node):
+                count = self._share_bodies(i, node, count)
             elif node.held:
                 self._own_inside(node, self._level, _last(mine))
             if len(made) > len(waits):  # its own
+                self.fixed.add(node.name)
                 self.stages[count] = stage
                 stage += 1
                 count += 1
             reached[i] = stage
             if made:
                 self.messages[i] = made
-            if mine == ALL and self._is_spread(node):
-                count = self._share_bodies(i, node, count)
 
     def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
         """Share out the bodies of a conditional node that all ranks take part in; return the number of the next message."""
@@ -316,6 +343,7 @@ class Sharing:
         for inner in self._level.inner(node):
             body = Sharing(inner.workflow, self.layout, self.between, level=inner, first=count)
             count += len(body.all_messages)
+            self.inlined |= body.inlined
             made.append(body)
             self.owners.update((f"{inner.key}/{name}", owner) for name, owner in body.owners.items() if name not in inner.bind)
         self.bodies[i] = tuple(made)
@@ -418,22 +446,16 @@ def _crosses(node: CollectiveNode, layout: Layout) -> bool:
     return len(set(_ranks_in((*node.targets, *node.sources), layout, node))) > 1
 
 
-def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Workflow:
-    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in by copies."""
-    which = set()
-    for i, node in enumerate(workflow.nodes):
-        if isinstance(node, CollectiveNode) and _crosses(node, layout):
-            all_ranks = list(range(layout.size))
-            many = node.sources if node.does == "reduce" else node.targets
-            fits = _ranks_in(many, layout, node) == all_ranks and all(
-                _ranks_in([view], layout, node) == [rank]
-                for rank in all_ranks
-                for view in node.views_of(rank)
-                if view is not None
-            )
-            if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
-                which.add(i)
-    return replaced(workflow, which, CollectiveNode.unfold) if which else workflow
+def _by_copies(node: AnyNode, layout: Layout, between: Between | None) -> bool:
+    """Return whether a node is a collective that several ranks take part in, and not one that a single call does."""
+    if not isinstance(node, CollectiveNode) or not _crosses(node, layout):
+        return False
+    all_ranks = list(range(layout.size))
+    many = node.sources if node.does == "reduce" else node.targets
+    fits = _ranks_in(many, layout, node) == all_ranks and all(
+        _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in node.views_of(rank) if view is not None
+    )
+    return between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype))
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:

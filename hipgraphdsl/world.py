@@ -31,8 +31,8 @@ _LABEL: Final = 200  # characters that an error says of what differs
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _transports: dict[str | int, Transport] = {}
-"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store are
-used but once."""
+"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store
+are used but once."""
 
 
 class Ranks:

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
 
-
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
 

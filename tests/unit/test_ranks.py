@@ -174,6 +174,24 @@ def test_declared_edges_order_ranks() -> None:
     assert [message.name for message in parts_of(graph(), 1, 1)[0].messages] == ["slow -> behind"]
 
 
+@pytest.mark.parametrize("by_order", [True, False])
+def test_declared_edges_order_ranks_whose_nodes_use_memory_of_their_own(by_order: bool) -> None:
+    g = hg.Graph("both")
+    common = g.host_array("common", np.zeros(1, np.int32), rank="all")
+    own = [g.host_array(f"own_{rank}", np.zeros(1, np.int32), rank=rank) for rank in range(2)]
+    g.host(print, (own[0], common), name="first")
+    g.host(print, (own[1], common), name="second", after=() if by_order else ["first"])
+    g.host(print, (own[0], common), name="third")  # waits for what its own rank does to `common`, which nobody declared
+    if by_order:
+        g.order("first", "second")
+    first, second = parts_of(g, 1, 1)
+    assert [message.name for message in first.messages] == ["first -> second"]
+    assert names(first) == ["first", "first -> second", "third"]
+    assert names(second) == ["first -> second", "second"]
+    assert second.workflow.predecessors == ((), (0,))
+    assert first.workflow.predecessors[:2] == ((), (0,))
+
+
 def test_joins_order_every_rank_that_waits_for_them() -> None:
     came: list[str] = []
     lock = threading.Lock()
@@ -344,6 +362,41 @@ def test_nodes_of_a_child_that_several_ranks_do_take_its_place() -> None:
     assert (deep_kept == 3 + 4 + 3 + 4).all()
 
 
+def test_names_that_nodes_of_a_child_need_must_be_free() -> None:
+    def declared(**more: Any) -> hg.Graph:
+        g, x = pair()
+        g.child(handing(), bind={"a": x[0], "b": x[1]}, name="child")
+        g.all_reduce(x, name="sum")
+        g.memset(x[0], 0, name=more.get("node", "free"))
+        g.device_array(more.get("array", "free"), shape=N, dtype="int32")
+        return g
+
+    parts_of(declared(), 1, 1)
+    for taken in ("child: over", "sum: copy_0_1"):
+        with pytest.raises(hg.DeclarationError, match=f"'{taken}': what takes the place of a node that several ranks do needs"):
+            parts_of(declared(node=taken), 1, 1)
+    with pytest.raises(
+        hg.DeclarationError, match="node 'child': several ranks do it, which needs the name of array 'child: kept'"
+    ):
+        parts_of(declared(array="child: kept"), 1, 1)
+
+
+def test_packed_memory_has_a_name_of_its_own() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g = hg.Graph("columns")
+        x = [g.device_array(f"x{d}", np.full((4, 6), d + 1, np.int32), device=d) for d in range(2)]
+        taken = g.device_array("columns (packed)", np.full(2, 7, np.int32))
+        g.memcpy(x[1][:, 0:2], x[0][:, 4:6], name="columns")
+        g.kernel(MODULE["add"], 1, 2, (taken, 1))
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x1", "columns (packed)")
+
+    x, taken = on_ranks(2, run)[0]
+    assert (x[:, 0:2] == 1).all()
+    assert taken.tolist() == [8, 8]
+
+
 def test_child_of_several_ranks_takes_arrays_of_the_same_shape() -> None:
     g, x = pair((1, N))
     g.child(handing(), bind={"a": x[0], "b": x[1][0]}, name="child")
@@ -412,6 +465,35 @@ def test_bodies_that_several_ranks_do(
     found = on_ranks(3, run)[0]  # the third has nothing to do but to decide alike
     assert (found[0] == gives).all(), found
     assert [int(count[0]) for count in found[1:]] == passes
+
+
+def test_children_in_bodies_that_several_ranks_do() -> None:
+    """Their arrays bear the names that they have in one process, and so does what is said of their nodes."""
+
+    def declared() -> hg.Graph:
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 2, np.int32), device=1)
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        left = body.device_array("left", shape=1, dtype="int32")
+        body.kernel(MODULE["add"], 1, 1, (left, -1))
+        body.child(handing(), bind={"a": y[0], "b": y[1]}, name="child")
+        g.conditional("while", word, body, bind={"y0": x[0], "y1": x[1], "left": word}, name="loop")
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            for name in ("loop/0/child", "loop/0/child/one", "loop/0/child/over"):
+                with pytest.raises(hg.UpdateError, match="stands in a body of conditional node 'loop'"):
+                    exe.disable(name)
+            assert isinstance(exe, hg.RankExecutable)
+            assert [name for name in exe.part.owners if name.endswith("kept")] == ["loop/0/child: kept"]
+            if ranks.rank == 1:
+                assert exe.read("loop/0/child/kept").tolist() == [11] * N
+            return exe.gather("loop/0/child/kept", "x0")
+
+    assert [array[0] for array in on_ranks(2, run)[0]] == [11, 6]
 
 
 def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
@@ -535,8 +617,9 @@ def test_data_of_other_ranks() -> None:
                 with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; read it there"):
                     exe.read("x0")
                 assert exe.read("x1").tolist() == [5] * N
-            with pytest.raises(hg.DeclarationError, match="no array 'y'"):
-                exe.gather("y")
+            for name in ("y", "x0/y"):
+                with pytest.raises(hg.DeclarationError, match=f"no array '{name}'; its arrays are 'x0', 'x1', 'out'"):
+                    exe.gather(name)
             with pytest.raises(hg.DeclarationError, match="root is the number of a rank"):
                 exe.gather("x0", root=2)
             return exe.gather("x1", "x0", root=1)
@@ -570,6 +653,52 @@ def test_array_parameters_are_given_where_a_node_uses_them(default: bool, rebuil
 
     (y0, y1), _ = on_ranks(2, run)
     assert (y0.tolist(), y1.tolist()) == ([1] * N, [2] * N)
+
+
+def test_nodes_that_are_called_as_messages_are_can_change() -> None:
+    """What crosses is known by its node, at any depth, and not by what its message is called."""
+    g = looping("while", 2)
+    x = [g.arrays[f"x{d}"] for d in range(2)]
+    for name in ("hand", "less -> behind", "part"):
+        g.memset(x[0], 1, name=name)
+    g.memcpy(x[1], x[0], name="part: two")
+    g.all_reduce(x, name="total")
+
+    def run(ranks: hg.Ranks) -> Any:
+        with g.compile("cpu", ranks=ranks) as exe:
+            for name in ("hand", "less -> behind", "part"):
+                exe.set(name, value=0)
+            exe.disable("until")
+            for name in ("part: two", "total"):
+                with pytest.raises(hg.UpdateError, match=f"{name!r} copies from one rank to another"):
+                    exe.disable(name)
+            exe.run()
+            return exe.gather("x0")
+
+    assert on_ranks(2, run)[0][0].tolist() == [0] * N
+
+
+def test_update_is_taken_by_all_ranks_or_by_none() -> None:
+    def declared(*more: str) -> hg.Graph:
+        g = ring(2, 1)
+        for name in more:
+            g.memset(g.arrays["x1"], 5, name=name)
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            with pytest.raises(hg.UpdateError) as refused:
+                exe.update(declared("more"))
+            exe.run()
+            assert len(exe.gather("x0", "x1", root=ranks.size - 1) or "12") == 2  # they have not come apart
+            exe.update(declared("more"), rebuild=True)
+            exe.run()
+            return str(refused.value), exe.gather("x1", root=1)
+
+    (first, _), (second, values) = on_ranks(2, run)
+    assert "cannot take 'ring' in place on rank 1, so no rank takes it; let every rank call update(graph, rebuild=True)" in first
+    assert "node 'more' (it is new)" in second
+    assert values[0].tolist() == [5] * N
 
 
 def test_changes_are_made_where_the_node_is() -> None:
