@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from .nodes.base import translated
 from .partition import Part, partition
 from .runtimes.base import Runtime
 from .sharing import ALL, Between, Message, Sharing
+from .timeline import Timeline
 from .transports import Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
@@ -30,6 +31,8 @@ from .workflow import AnyNode, Level, Workflow
 from .world import Ranks, agree
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class RankExecutable(Executable):
@@ -133,6 +136,10 @@ class RankExecutable(Executable):
             if not self._closed and program is not None and self._own.compiled.enter(program, stream):
                 link.hold(self._own.compiled, stream)
 
+    def profile(self, /, **params: Any) -> Timeline:
+        """Launch an instrumented copy of this rank's part once; every rank must call it. As `Executable.profile`."""
+        return self._together(super().profile, **params)
+
     def _launch_failed(self, code: int) -> None:
         self._together(super()._launch_failed, code)
 
@@ -143,12 +150,13 @@ class RankExecutable(Executable):
             self._told = link.broken
             link.raise_broken()
 
-    def _together(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    def _together(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Make a call; where it fails, tell the others, who would wait for this rank."""
         try:
-            call(*args, **kwargs)
+            returned = call(*args, **kwargs)
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
+            return returned
         except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
             raise
         except BaseException as error:
@@ -276,8 +284,25 @@ class RankExecutable(Executable):
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
         """Give a node other fields, on the rank that does it; as `Executable.set`."""
         if name := self._done_here(node, "set"):
-            arrays, parameters = self.workflow.arrays, self.workflow.parameters
-            super().set(name, **{key: translated(value, arrays, parameters, name) for key, value in fields.items()})
+            super().set(name, **{key: self._translated(value, name) for key, value in fields.items()})
+
+    def _translated(self, value: Any, node: str) -> Any:
+        """Return a field's value with this rank's arrays and parameters."""
+        try:
+            return translated(value, self.workflow.arrays, self.workflow.parameters, node)
+        except DeclarationError as error:
+            name, here = error.array, f"node {node!r} runs on rank {self.ranks.rank}"
+            if name in self._whole.arrays and name not in self.workflow.arrays:
+                raise UpdateError(
+                    f"set: {here}, and array {name!r} belongs to rank {self.part.owners[name]}", node=node
+                ) from None
+            if name in self._own.parameters.elsewhere:
+                raise UpdateError(
+                    f"set: {here}, none of whose nodes used parameter {name!r} when the graph was compiled; let every rank call"
+                    " update(graph, rebuild=True) with a graph in which this node does",
+                    node=node,
+                ) from None
+            raise
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, on the rank that does it."""

@@ -17,6 +17,7 @@ from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
 from .collectives import CollectiveNode, dtype_name, replaced
 from .draft import Draft
 from .errors import DeclarationError
+from .inlining import cycle_error
 from .kernels import Symbol
 from .links import per_link
 from .nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
@@ -237,6 +238,8 @@ class Sharing:
             return
         if level.workflow is not workflow:
             self._level = level = Level(workflow, level.parent, level.node, level.key, level.bind)
+        if workflow.nodes and not workflow.order:
+            raise cycle_error(workflow, level.prefix)
         self.workflow = workflow
         owners = {name: level.resolve(array)[1] if name in level.bind else array for name, array in workflow.arrays.items()}
         self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}

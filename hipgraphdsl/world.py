@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -240,18 +240,19 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
     if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
         return
-    mine = json.dumps([(label, _digest(text).hex()) for label, text in _entries(workflow, options)]).encode()
+    mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
     most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
     lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
-    there = next(found for found in zip_longest(*lists, fillvalue=["nothing more", ""]) if any(e != found[0] for e in found))
+    nothing = ["nothing more", None, ""]
+    there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])
-    label, of_first, of_other = there[ranks.rank][0], there[0][0][:_LABEL], there[other][0][:_LABEL]
+    of_first, of_other = there[0][0][:_LABEL], there[other][0][:_LABEL]
     said = f"{of_first} of rank 0 is not that of rank {other}"
     if of_first != of_other:
         said = f"rank 0 has {of_first} where rank {other} has {of_other}"
     raise DeclarationError(
         f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
-        node=label.split("'")[1] if label.startswith("node ") else None,
+        node=there[ranks.rank][1],
     )
 
 
@@ -268,16 +269,30 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in options.items()}
 
 
-def _entries(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what must be the same, one by one, each with what it is called."""
-    found = [(f"option {name}={value}", value) for name, value in _said(options).items()]
+_Entry = tuple[str, str | None, str]
+"""What it is called, the name of the node if it is one, and what it says."""
+
+
+def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]:
+    """Yield what must be the same, one by one."""
+    yield from ((f"option {name}={value}", None, value) for name, value in _said(options).items())
     document = workflow.document(strict=False, values=False)
-    for kind in ("modules", "workflows"):
-        found += [(f"{kind[:-1]} {name!r}", _text(data)) for name, data in document.pop(kind, {}).items()]
-    for kind in ("arrays", "parameters", "nodes"):
-        found += [(f"{kind[:-1]} {data['name']!r}", _text(data)) for data in document.pop(kind)]
-    found += [(f"edge {edge[0]!r} -> {edge[1]!r}", _text(edge)) for edge in document.pop("order")]
-    return [*found, ("the graph itself", _text(document))]
+    modules, children = document.pop("modules", {}), document.pop("workflows", {})
+    yield from ((f"module {name!r}", None, _text(data)) for name, data in modules.items())
+    for name, child in children.items():
+        yield from _inside(child, f"child graph {name!r}", f" in child graph {name!r}")
+    yield from _inside(document, f"graph {workflow.name!r}")
+
+
+def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:
+    """Yield a graph itself and its parts."""
+    parts = {kind: document.pop(f"{kind}s") for kind in ("array", "parameter", "node")}
+    order = document.pop("order")
+    yield (whole, None, _text(document))
+    for kind, entries in parts.items():
+        for data in entries:
+            yield (f"{kind} {data['name']!r}{where}", data["name"] if kind == "node" else None, _text(data))
+    yield from ((f"edge {edge[0]!r} -> {edge[1]!r}{where}", None, _text(edge)) for edge in order)
 
 
 def _text(data: Any) -> str:

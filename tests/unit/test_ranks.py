@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -527,6 +528,21 @@ def test_condition_that_each_rank_has_for_itself_is_refused() -> None:
         parts_of(g, 1, 1)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_graph_with_a_cycle_is_refused(inside: bool) -> None:
+    outer, x = pair()
+    g = hg.Graph("ringed") if inside else outer
+    x = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+    for d in range(2):
+        g.memset(x[d], d, name=f"fill_{d}")
+    g.order("fill_0", "fill_1")
+    g.order("fill_1", "fill_0")
+    if inside:
+        outer.child(g, name="child")
+    with pytest.raises(hg.DeclarationError, match=r"graph 'outer' has a cycle: .*fill_0 -> .*fill_1 -> .*fill_0"):
+        parts_of(outer, 1, 1)
+
+
 def test_devices_of_ranks_on_one_machine_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever number of devices each has."""
     runtime = hg.open_runtime("recorder")
@@ -567,7 +583,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
         ("missing", "rank 0 has node 'out' where rank 1 has node 'add_2_0'"),
         ("dtype", "array 'x1' of rank 0 is not that of rank 1"),
         ("backend", r"rank 0 has option backend='explicit' where rank 1 has option backend='streams'"),
-        ("edge", "rank 0 has the graph itself where rank 1 has edge 'add_0_0' -> 'out'"),
+        ("edge", "rank 0 has nothing more where rank 1 has edge 'add_0_0' -> 'out'"),
+        ("name", "rank 0 has graph 'ring' where rank 1 has graph 'other'"),
+        ("child", "node 'deep' in child graph 'child' of rank 0 is not that of rank 1"),
     ],
 )
 def test_ranks_that_declare_different_graphs_stop_with_the_first_difference(change: str, said: str) -> None:
@@ -584,13 +602,30 @@ def test_ranks_that_declare_different_graphs_stop_with_the_first_difference(chan
             )
         if other and change == "edge":
             g.order("add_0_0", "out")
+        if change == "name":
+            g = hg.Graph("other" if other else "ring")
+        if change == "child":
+            child = hg.Graph("child")
+            child.memset(child.device_array("y", shape=N, dtype="int32"), ranks.rank, name="deep")
+            g.child(child)
         with pytest.raises(hg.DeclarationError, match="is not the same on all ranks") as caught:
             g.compile("cpu", "streams" if other and change == "backend" else "explicit", ranks=ranks)
         return str(caught.value)
 
     first, second = on_ranks(2, run)
-    assert first == second
+    assert change == "name" or first == second
     assert said in first
+
+
+def test_difference_names_the_node_whatever_it_is_called() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        g.memset(x[0], ranks.rank, name="rank's own")
+        with pytest.raises(hg.DeclarationError) as caught:
+            g.compile("cpu", ranks=ranks)
+        return caught.value.node
+
+    assert on_ranks(2, run) == ["rank's own"] * 2
 
 
 def test_values_of_arrays_may_differ() -> None:
@@ -678,6 +713,32 @@ def test_nodes_that_are_called_as_messages_are_can_change() -> None:
     assert on_ranks(2, run)[0][0].tolist() == [0] * N
 
 
+def test_set_takes_what_the_rank_of_the_node_has() -> None:
+    def declared(bound: bool) -> hg.Graph:
+        g = hg.Graph("bound")
+        x = [g.device_array(f"x{d}", np.full(N, d + 1, np.int32), device=d) for d in range(2)]
+        y = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        p = g.param("p", "int32", shape=N)
+        g.memcpy(y[0], p, name="copy_0", device=0)
+        g.memcpy(y[1], p if bound else x[1], name="copy_1", device=1)
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        g = declared(False)
+        with g.compile("cpu", ranks=ranks) as exe:
+            for value, said in (
+                (g.arrays["x0"], "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"),
+                (g.parameters["p"], "set: node 'copy_1' runs on rank 1, none of whose nodes used parameter 'p'"),
+            ):
+                with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
+                    exe.set("copy_1", src=value)
+            exe.update(declared(True), rebuild=True)
+            exe.run(p=np.full(N, 9, np.int32))
+            return exe.gather("y1")
+
+    assert on_ranks(2, run)[0][0].tolist() == [9] * N
+
+
 def test_update_is_taken_by_all_ranks_or_by_none() -> None:
     def declared(*more: str) -> hg.Graph:
         g = ring(2, 1)
@@ -754,6 +815,25 @@ def test_failure_of_one_rank_is_an_error_of_all() -> None:
     assert isinstance(errors[0], hg.RankError)
     assert "no more" in str(errors[0])
     assert isinstance(errors[1], ValueError)
+
+
+def test_failure_while_one_rank_profiles_is_an_error_of_all() -> None:
+    failed = threading.Event()
+
+    def fail(stream: Any, h: Any) -> None:
+        raise ValueError("no more")
+
+    def run(ranks: hg.Ranks) -> str:
+        g = ring()
+        g.eager(fail, (g.host_array("h", shape=1, dtype="int32"),), name="fails")
+        g.order("fails", "hand_0_0")
+        with g.compile("cpu", ranks=ranks) as exe:
+            with pytest.raises((ValueError, hg.RankError)) as caught:
+                exe.profile()
+            failed.set() if ranks.rank else failed.wait(15)
+            return str(caught.value)
+
+    assert all("eager node 'fails': ValueError: no more" in said for said in on_ranks(2, run))
 
 
 def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:
