@@ -291,11 +291,10 @@ class RankExecutable(Executable):
         try:
             return translated(value, self.workflow.arrays, self.workflow.parameters, node)
         except DeclarationError as error:
-            name, here = error.array, f"node {node!r} runs on rank {self.ranks.rank}"
-            if name in self._whole.arrays and name not in self.workflow.arrays:
-                raise UpdateError(
-                    f"set: {here}, and array {name!r} belongs to rank {self.part.owners[name]}", node=node
-                ) from None
+            name, here = error.array or "", f"node {node!r} runs on rank {self.ranks.rank}"
+            owner = self.part.owners.get(name, ALL)
+            if owner not in (ALL, self.ranks.rank):
+                raise UpdateError(f"set: {here}, and array {name!r} belongs to rank {owner}", node=node) from None
             if name in self._own.parameters.elsewhere:
                 raise UpdateError(
                     f"set: {here}, none of whose nodes used parameter {name!r} when the graph was compiled; let every rank call"

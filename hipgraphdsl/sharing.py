@@ -31,7 +31,8 @@ ALL: Final = -1
 Ranks = int | tuple[int, int]
 """Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
 
-_MOST_RANKS: Final = 1 << 20
+MOST_RANKS: Final = 1 << 20
+"""So many ranks may be imagined."""
 
 DATA: Final = ("RAW ", "WAR ", "WAW ")
 """What the reasons of edges begin with that memory orders."""
@@ -80,11 +81,11 @@ def as_layout(ranks: Any) -> Layout:
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
-        given = [1] * number if number <= _MOST_RANKS else []
+        given = [1] * number if number <= MOST_RANKS else []
     counts = device_counts(given)
     if not counts:
         raise DeclarationError(
-            f"ranks is how many processes there are, with a device each, from 1 to {_MOST_RANKS}, or a list of how many devices"
+            f"ranks is how many processes there are, with a device each, from 1 to {MOST_RANKS}, or a list of how many devices"
             f" each has, from 1 (got {ranks!r})"
         )
     return Layout(counts, imagined=True)
