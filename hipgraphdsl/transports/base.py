@@ -36,8 +36,9 @@ class Transfer(NamedTuple):
 class Transport(ABC):
     """The calls of one library.
 
-    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, and as soon
-    as the library tells that one has died. After an error the transport is `broken`, and every later call raises it again.
+    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, when one
+    that it waits for has come to its end, and as soon as the library tells that one has died. After an error the transport is
+    `broken`, and every later call raises it again.
     """
 
     name: str
@@ -122,10 +123,17 @@ class Transport(ABC):
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
-            self.all_gather(b"", "the end", math.inf)
+            self._meet_at_end()
         closers, self._closers = self._closers, ()
         for close in closers:
             close()
+
+    def _meet_at_end(self) -> None:
+        """Tell all others that this rank sends and receives no more, and wait until all say so, or one has failed."""
+        self.all_gather(b"", "the end", math.inf)
+
+    def _raise_ended(self, rank: int, doing: str, what: str) -> NoReturn:
+        self._raise(f"rank {rank} has come to the end of its program, and {doing} {what}", rank)
 
     @abstractmethod
     def close(self) -> None:

@@ -135,6 +135,22 @@ def test_rank_that_gives_up_says_why_to_all() -> None:
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.parametrize("what", ["message", "meeting"])
+def test_rank_that_ends_its_program_early_is_named(what: str) -> None:
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 1:
+            return ""
+        memory = np.zeros(4, np.int32)
+        transfer = Transfer("hand", 1, False, 0, memory.ctypes.data, memory.nbytes)
+        with pytest.raises(hg.RankError) as caught:
+            transport.exchange([transfer], 60) if what == "message" else transport.all_gather(b"", "compile of 'g'", 60)
+        assert caught.value.rank == 1
+        return str(caught.value)
+
+    missed = {"message": "does not send 'hand'", "meeting": "does not come to compile of 'g'"}[what]
+    assert together(2, do) == [f"rank 1 has come to the end of its program, and {missed}", ""]
+
+
 def test_silent_rank_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine, where no process can be looked at."""
     monkeypatch.setattr(stores, "_SILENT_S", 0.3)
