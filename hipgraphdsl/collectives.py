@@ -15,7 +15,7 @@ import numpy as np
 
 from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
 from .draft import Draft
-from .errors import DeclarationError, node_error
+from .errors import node_error
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
@@ -96,11 +96,7 @@ class CollectiveNode(ChildGraphNode):
         given = dict.fromkeys(view.root for field in views.values() for view in field)
         for root in given:
             if not isinstance(root, Array) or isinstance(root, AllocArray) or root.on_host:
-                raise DeclarationError(
-                    f"node {name!r}: a collective is about device arrays (got {root.kind} {root.name!r})",
-                    node=name,
-                    array=root.name,
-                )
+                raise node_error(name, f"a collective is about device arrays (got {root.kind} {root.name!r})", array=root.name)
         _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
 
     @lazy  # type: ignore[no-redef]
@@ -173,24 +169,24 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     for what, given, known in (("does", does, get_args(Does)), ("op", op, get_args(Fold))):
         if not isinstance(given, str) or given not in known:
             *names, last = map(repr, known)
-            raise DeclarationError(f"node {name!r}: {what} is {', '.join(names)} or {last} (got {given!r})", node=name)
+            raise node_error(name, f"{what} is {', '.join(names)} or {last} (got {given!r})")
     views = (*targets, *sources)
     if not views or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
-        raise DeclarationError(f"node {name!r}: {does} takes contiguous arrays of one dtype", node=name)
+        raise node_error(name, f"{does} takes contiguous arrays of one dtype")
     if does not in ("reduce", "broadcast") and len(targets) != len(sources):
-        raise DeclarationError(f"node {name!r}: {does} has {len(sources)} sources and {len(targets)} targets", node=name)
+        raise node_error(name, f"{does} has {len(sources)} sources and {len(targets)} targets")
     many = max(len(targets), len(sources))
     parts = {"all_gather": (many, 1), "reduce_scatter": (1, many)}.get(does, (1, 1))
     sizes = {view.size * parts[1] for view in targets} | {view.size * parts[0] for view in sources}
     if len(sizes) > 1:
         shapes = ", ".join(f"{view.name!r} {list(view.shape)}" for view in views[:8])
-        raise DeclarationError(f"node {name!r}: {does} of {many} does not fit these shapes: {shapes}", node=name)
+        raise node_error(name, f"{does} of {many} does not fit these shapes: {shapes}")
     rows = {"all_gather": targets, "reduce_scatter": sources, "all_to_all": views}.get(does, ())
     for view in rows:
         if not view.shape or view.shape[0] % many:
-            raise DeclarationError(
-                f"node {name!r}: {does} shares {view.name!r} {list(view.shape)} out in {many} equal parts along its first axis",
-                node=name,
+            raise node_error(
+                name,
+                f"{does} divides {view.name!r} {list(view.shape)} into {many} equal parts along its first axis",
                 array=view.root.name,
             )
     read: dict[Any, list[ArrayView]] = {}
@@ -199,11 +195,11 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     if does in ("all_gather", "reduce_scatter", "all_to_all") and any(
         a.region.overlaps(b.region) for a in targets for b in read.get(a.root, ())
     ):
-        raise DeclarationError(f"node {name!r}: {does} writes to other memory than it reads", node=name)
+        raise node_error(name, f"{does} writes to other memory than it reads")
     if does in ("all_reduce", "reduce", "reduce_scatter"):
         dtype = dtype_name(sources[0].dtype)
         if dtype not in _TYPES and dtype not in _HALVES:
-            raise DeclarationError(f"node {name!r}: {op} of {dtype} is not known; fold it by a kernel of your own", node=name)
+            raise node_error(name, f"{op} of {dtype} is not known; fold it by a kernel of your own")
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
 from .collectives import CollectiveNode, dtype_name, replaced
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
 from .inlining import cycle_error
 from .kernels import Symbol
 from .links import per_link
@@ -277,10 +277,10 @@ class Sharing:
                     opened.add(node.name)
                     owner = self._of_root(node.condition.root, self._level)
                     if owner == ALL:
-                        raise DeclarationError(
-                            f"node {node.name!r}: its bodies do work of several ranks, which must decide alike, and each has"
+                        raise node_error(
+                            node.name,
+                            "its bodies do work of several ranks, which must decide alike, and each has"
                             f" {node.condition.name!r} for itself; let the condition be memory of one rank",
-                            node=node.name,
                         )
                     put_conditional(node, self._level, owner, self.layout.firsts, draft)
                 else:
@@ -362,10 +362,10 @@ class Sharing:
                 return max(source, target)
             return source, target
         if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
-            raise DeclarationError(
-                f"node {node.name!r}: an external semaphore belongs to one process, and this graph's devices to"
-                f" {self.layout.size}; let a message order the ranks: g.order(a, b)",
-                node=node.name,
+            raise node_error(
+                node.name,
+                f"an external semaphore belongs to one process, and this graph's devices to {self.layout.size}; let a message"
+                " order the ranks: g.order(a, b)",
             )
         touched = set(self._inside(node, self._level))
         found = touched - {ALL}
