@@ -171,8 +171,15 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
             *names, last = map(repr, known)
             raise node_error(name, f"{what} is {', '.join(names)} or {last} (got {given!r})")
     views = (*targets, *sources)
-    if not views or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
-        raise node_error(name, f"{does} takes contiguous arrays of one dtype")
+    if not views:
+        raise node_error(name, f"{does} takes at least one array (got none)")
+    if len(dtypes := dict.fromkeys(dtype_name(view.dtype) for view in views)) > 1:
+        raise node_error(name, f"{does} takes arrays of one dtype (got {', '.join(dtypes)})")
+    for view in views:
+        if not view.contiguous:
+            raise node_error(
+                name, f"{does} takes contiguous arrays (got {view.name!r}); copy it to an array of its own", array=view.root.name
+            )
     if does not in ("reduce", "broadcast") and len(targets) != len(sources):
         raise node_error(name, f"{does} has {len(sources)} sources and {len(targets)} targets")
     many = max(len(targets), len(sources))
