@@ -590,6 +590,18 @@ def test_help_has_examples(command: str, run: Any) -> None:
     assert f"examples:\n  hipgraphdsl {command} " in done.out
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("where", "status", "said"),
+    [(">&-", 0, ""), ("> /dev/full", 1, "hipgraphdsl: the output cannot be written: No space left on device\n")],
+)
+def test_output_that_takes_nothing_gives_no_traceback(where: str, status: int, said: str) -> None:
+    command = f"'{sys.executable}' -m hipgraphdsl schema {where}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent.parent), *sys.path])}
+    done = subprocess.run(command, shell=True, text=True, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (status, said)
+
+
 def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     pipeline(400).export(tmp_path / "g.json")
     shell = f"'{sys.executable}' -m hipgraphdsl show g.json --rows 0 | head -1; echo ${{PIPESTATUS[0]}}"
