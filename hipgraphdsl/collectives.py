@@ -172,8 +172,15 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
             *names, last = map(repr, known)
             raise node_error(name, f"{what} is {', '.join(names)} or {last} (got {given!r})")
     views = (*targets, *sources)
-    if not targets or not sources or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
-        raise node_error(name, f"{does} takes contiguous arrays of one dtype, at least one source and one target")
+    if not targets or not sources:
+        raise node_error(name, f"{does} takes at least one array (got none)")
+    if len(dtypes := dict.fromkeys(dtype_name(view.dtype) for view in views)) > 1:
+        raise node_error(name, f"{does} takes arrays of one dtype (got {', '.join(dtypes)})")
+    for view in views:
+        if not view.contiguous:
+            raise node_error(
+                name, f"{does} takes contiguous arrays (got {view.name!r}); copy it to an array of its own", array=view.root.name
+            )
     counts = {"reduce": (1, len(sources)), "broadcast": (len(targets), 1)}.get(does, (len(sources), len(sources)))
     if (len(targets), len(sources)) != counts:
         raise node_error(name, f"{does} has {len(sources)} sources and {len(targets)} targets")
@@ -186,8 +193,11 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     rows = {"all_gather": targets, "reduce_scatter": sources, "all_to_all": views}.get(does, ())
     for view in rows:
         if not view.shape or view.shape[0] % many:
-            what = f"{view.name!r} {list(view.shape)} out in {many} equal parts along its first axis"
-            raise node_error(name, f"{does} shares {what}", array=view.root.name)
+            raise node_error(
+                name,
+                f"{does} divides {view.name!r} {list(view.shape)} into {many} equal parts along its first axis",
+                array=view.root.name,
+            )
     read: dict[Any, list[ArrayView]] = {}
     for view in sources:
         read.setdefault(view.root, []).append(view)
@@ -318,7 +328,11 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], ob
             nodes.append(workflow.nodes[i])
             edges.append(before)
         made[i] = range(first, len(nodes))
-    return Workflow(
+    found = Workflow(
         workflow.name, arrays, parameters, tuple(nodes),
-        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
+        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer, workflow.ordered,
     )  # fmt: skip
+    if len(found.index) < len(nodes):
+        name = next(node.name for i, node in enumerate(nodes) if found.index[node.name] != i)
+        raise node_error(name, "what takes the place of a node that several ranks do needs this name; choose another one")
+    return found

@@ -192,11 +192,12 @@ def test_collective_is_checked_where_it_is_declared() -> None:
     h = g.host_array("h", shape=6, dtype="float32")
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: g.all_reduce([x[0], y]), "does not fit these shapes"),
-        (lambda: g.all_reduce([x[0], z]), "of one dtype"),
+        (lambda: g.all_reduce([x[0], z]), r"arrays of one dtype .got float32, complex64"),
         (lambda: g.all_reduce([z]), "sum of complex64 is not known"),
-        (lambda: g.all_reduce([y[:, 0:3]]), "takes contiguous arrays"),
+        (lambda: g.all_reduce([y[:, 0:3]]), r"takes contiguous arrays .got 'y\[0:4, 0:3\]'"),
         (lambda: g.all_reduce([x[0], h]), "about device arrays"),
-        (lambda: g.all_reduce([]), "takes contiguous arrays"),
+        (lambda: g.all_reduce([]), "takes at least one array"),
+        (lambda: g.broadcast([]), "arrays is a list of at least one device array or view"),
         (lambda: g.all_reduce(x, op="mean"), "op is 'sum', 'prod', 'max' or 'min'"),  # type: ignore[arg-type]
         (lambda: g.broadcast(x, root=3), "root is the number of an array, from 0 to 2"),
         (lambda: g.all_to_all(x, x), "writes to other memory than it reads"),
