@@ -174,6 +174,22 @@ def test_sanitize_leaves_loads_alone_that_decide_nothing(name: str) -> None:
         exe.run()
 
 
+FORGOTTEN = r"""
+template <int N> __device__ int loaded() { __shared__ int part[N]; return part[threadIdx.x]; }
+__global__ void k(int* x) { __shared__ int tile[64]; x[threadIdx.x] = tile[threadIdx.x]; }
+__global__ void by_template(int* x) { x[threadIdx.x] = loaded<64>(); }
+"""
+
+
+@pytest.mark.parametrize(("name", "variable"), [("k", "tile"), ("by_template", "part")])
+def test_sanitize_finds_loads_of_shared_memory_that_nothing_writes(name: str, variable: str) -> None:
+    g = hg.Graph("forgotten")
+    g.kernel(hg.Module(FORGOTTEN)[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)),))
+    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError) as caught:
+        exe.run()
+    assert f"reads 4 bytes at offset 0 of shared '{variable}', which no thread of the block has written" in caught.value.text
+
+
 def test_sanitize_finds_races_between_blocks() -> None:
     source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
     g = hg.Graph("blocks")

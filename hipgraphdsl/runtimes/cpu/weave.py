@@ -246,7 +246,9 @@ class _Weaver:
         if "extern" not in words:
             if "static" in words:
                 self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
-            self.edit(tokens[n].start, tokens[n].end, "static thread_local")
+            # The sanitizer must see a load of what nothing writes: compilers take such a variable for 0 unless it is used elsewhere.
+            used = " __attribute__((used))" * self.guards
+            self.edit(tokens[n].start, tokens[n].end, f"static thread_local{used}")
             if self.guards:
                 self.guard(start)
             return
