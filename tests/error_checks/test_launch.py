@@ -152,3 +152,20 @@ def test_verify_names_what_it_cannot_run() -> None:
         hg.verify(hg.Graph("g"), "recorder", ("eager",))
     with pytest.raises(hg.DeclarationError, match=r"verify takes a Graph \(got str\)"):
         hg.verify("g")  # type: ignore[arg-type]  # that it is refused is the point
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"orders": -1}, r"orders is how many orders are tried, an int from 0 \(got -1\)"),
+        ({"repeats": 1.5}, r"repeats is how many launches, an int from 0 \(got 1\.5\)"),
+        ({"tolerance": "1e-6"}, r"tolerance is a number from 0, or a dict of them by array \(got '1e-6'\)"),
+        ({"tolerance": {"x": -1.0}}, r"tolerance is a number from 0, or a dict of them by array \(got \{'x': -1\.0\}\)"),
+        ({"tolerance": {"y": 1e-6}}, "tolerance has 'y', and graph 'g' has no such array; its arrays are 'x'"),
+    ],
+)
+def test_verify_refuses_what_cannot_be_meant(given: dict[str, Any], said: str) -> None:
+    g = hg.Graph("g")
+    g.memset(g.device_array("x", shape=4, dtype="float32"), 0)
+    with pytest.raises(hg.DeclarationError, match=f"verify: {said}"):
+        hg.verify(g, "recorder", **given)

@@ -246,7 +246,7 @@ class _Weaver:
         if "extern" not in words:
             if "static" in words:
                 self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
-            # The sanitizer must see a load of what nothing writes: compilers take such a variable for 0 unless it is used elsewhere.
+            # Compilers take what nothing writes for 0 and leave out its loads, which the sanitizer must see.
             used = " __attribute__((used))" * self.guards
             self.edit(tokens[n].start, tokens[n].end, f"static thread_local{used}")
             if self.guards:
