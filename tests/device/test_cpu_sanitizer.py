@@ -206,6 +206,16 @@ def test_sanitize_judges_each_access_of_a_loop(name: str) -> None:
     assert "4 bytes at offset 256 of array 'x', which has 256 bytes" in caught.value.text
 
 
+@pytest.mark.parametrize("offset", [64, -1])
+def test_sanitize_finds_writes_beside_the_variable_of_a_module(offset: int) -> None:
+    source = "__device__ int kept[64]; __global__ void k(int n) { kept[(int)threadIdx.x + n] = 1; }"
+    g = hg.Graph("variable")
+    g.kernel(hg.Module(source)["k"], 1, 1, (offset,))
+    with g.compile("cpu", sanitize=True, check=False) as exe, pytest.raises(hg.HipError) as caught:
+        exe.run()
+    assert f"writes 4 bytes at offset {4 * offset} of variable 'kept', which has 256 bytes" in caught.value.text
+
+
 def test_sanitize_finds_races_between_blocks() -> None:
     source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
     g = hg.Graph("blocks")
