@@ -172,8 +172,11 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
             *names, last = map(repr, known)
             raise node_error(name, f"{what} is {', '.join(names)} or {last} (got {given!r})")
     views = (*targets, *sources)
-    if not targets or not sources:
+    if not views:
         raise node_error(name, f"{does} takes at least one array (got none)")
+    if not targets or not sources:
+        took = f"{len(sources)} and {len(targets)}"
+        raise node_error(name, f"{does} takes at least one source and one target (got {took})")
     if len(dtypes := dict.fromkeys(dtype_name(view.dtype) for view in views)) > 1:
         raise node_error(name, f"{does} takes arrays of one dtype (got {', '.join(dtypes)})")
     for view in views:

@@ -125,7 +125,8 @@ def test_host_nodes_overlap_without_limit_unless_one_is_given() -> None:
     for _ in range(3):
         g.host(print)
     assert g.simulate({"host": 2}).makespan == 2
-    assert g.simulate({"host": 2}, {"host": 1}).makespan == 6
+    one: Any = np.int64(1)
+    assert g.simulate({"host": 2}, {"host": 1}).makespan == g.simulate({"host": 2}, {"host": one}).makespan == 6
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,7 @@ def test_host_nodes_overlap_without_limit_unless_one_is_given() -> None:
         ({**UNIT, "K0": -1}, None, "durations['K0']"),
         ({**UNIT, "K0": float("nan")}, None, "durations['K0']"),
         ({**UNIT, "K0": "1"}, None, "durations['K0']"),
+        ({**UNIT, "K0": b"1"}, None, "durations['K0']"),
         (UNIT, {"gpu": 1}, "no engine 'gpu'"),
         (UNIT, {"kernel": 0}, "engines['kernel']"),
         (UNIT, {"kernel": True}, "engines['kernel']"),
