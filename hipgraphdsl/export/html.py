@@ -44,7 +44,7 @@ from .picture import (
     shared_out,
     size_of,
 )
-from .style import STYLES, Style, shortened
+from .style import STYLES, Style, shortened, text_width
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -202,8 +202,9 @@ class _Document:
         inner: dict[int, list[tuple[float, float, _Scene]]] = {}
         for i, node in enumerate(workflow.nodes):
             lines = details(node)
-            letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
-            size: tuple[float, float] = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
+            name = 12 * 1.06 * text_width(shortened(node.name, 40))
+            wide = max(name, *(10.5 * text_width(shortened(line, 44)) for line in lines), 40.0)
+            size: tuple[float, float] = (round(wide + 30.0), 26.0 + 14.0 * len(lines))
             by_library = self.sharing is not None and depth == 0 and node.derives  # one call on each rank
             bodies = [] if by_library else [body for _, body, _ in node.held]
             if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:
