@@ -85,7 +85,7 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
 
 
 def _plain(text: str) -> str:
-    """Return text in which no backslash begins one of DOT's escapes, such as the name of a node for ``\\N``."""
+    """Return text in which no backslash begins an escape of DOT's, some of which stand for names of nodes."""
     return text.replace("\\", "\\\\")
 
 

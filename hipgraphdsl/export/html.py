@@ -107,14 +107,16 @@ def render(
 
 
 def filled(page: str, title: str, data: str) -> str:
-    """Return a page of this package with its title, the style that pages share, and its data, which is JSON."""
-    folder = Path(__file__).parent
+    """Return a page of this package with its title, the style and script that pages share, and its data, which is JSON."""
+
+    def text_of(file: str) -> str:
+        return (Path(__file__).parent / file).read_text(encoding="utf-8")
+
     # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
-    parts = {"TITLE": escape(title), "STYLE": (folder / "page.css").read_text(encoding="utf-8"), "DATA": data}
-    text = (folder / page).read_text(encoding="utf-8")
-    return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
+    parts = {"TITLE": escape(title), "STYLE": text_of("page.css"), "SCRIPT": text_of("page.js"), "DATA": data}
+    return re.sub(r"@(TITLE|STYLE|SCRIPT|DATA)@", lambda mark: parts[mark[1]], text_of(page))
 
 
 def _frame_of(sharing: Sharing, i: int) -> int:
