@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
-from ..checks import Diagnostic, Report
+from ..checks import Report
 from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel, Module
 from ..nodes import callable_name
@@ -33,15 +33,13 @@ from .picture import (
     Critical,
     Edges,
     Planned,
-    critical_path,
+    Shown,
     details,
-    found_faults,
     lane_plan,
     needed_edges,
     rank_label,
     ranks_and_messages,
-    require_edges,
-    shared_out,
+    shown,
     size_of,
 )
 from .style import STYLES, Style, shortened, text_width
@@ -90,17 +88,12 @@ def render(
     """
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
-    require_edges(edges)
-    sharing = shared_out(workflow, ranks, lanes)
-    workflow = workflow if sharing is None else sharing.workflow
-    plan = lane_plan(workflow, lanes, target)
-    if lanes is False and sharing is None:
+    asked = shown(workflow, edges, lanes, True if critical is False else critical, faults, target, ranks)
+    if lanes is False and asked.sharing is None:
         with suppress(HipGraphError):  # nobody has asked for lanes: without a target the page has none to show
-            plan = lane_plan(workflow, True, target)
-    path = critical_path(workflow, True if critical is False else critical)
-    document = _Document(plan, path, found_faults(workflow, faults), layout, timeout_s, sharing)
-    data = document.data(workflow)
-    data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False,
+            asked = asked._replace(plan=lane_plan(workflow, True, target))
+    data = _Document(asked, layout, timeout_s).data(asked.workflow)
+    data["show"] = {"lanes": lanes is not False and asked.plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
     text = json.dumps(data, separators=(",", ":"), check_circular=False)
     return filled("page.html", workflow.name, text)
@@ -139,12 +132,9 @@ class _Scene:
 class _Document:
     """Makes the page's data; `_scene` lays out, `_emit` writes down."""
 
-    def __init__(
-        self, plan: Plan | None, path: list[str], faults: list[Diagnostic], layout: Layout, timeout_s: float,
-        sharing: Sharing | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, asked: Shown, layout: Layout, timeout_s: float) -> None:
+        _, self.sharing, plan, path, faults = asked
         self.layout, self.timeout_s = layout, timeout_s
-        self.sharing = sharing
         self.rank_frames: dict[int, int] = {}
         """For each rank the entry of its frame."""
         self.runs = 0
