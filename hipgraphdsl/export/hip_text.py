@@ -115,7 +115,8 @@ def _integer(value: int, ctype: str) -> str:
 
 def _floating(value: float, ctype: str) -> str:
     if math.isnan(value):
-        return f"{ctype}(NAN)"
+        dtype = np.dtype(np.float32 if ctype == "float" else np.float64)
+        return _from_bits(np.array(value, dtype).tobytes(), dtype)
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}{ctype}(INFINITY)"
     if ctype == "float":
@@ -125,18 +126,27 @@ def _floating(value: float, ctype: str) -> str:
     return text if re.search(r"[.e]", text) else f"{text}.0"
 
 
+def _from_bits(data: bytes, dtype: np.dtype[Any]) -> str:
+    """Return a NaN, given by its bytes: of those that the literal has the literal."""
+    ctype = ctype_of(dtype)
+    plain = data == np.array(np.nan, dtype).tobytes()
+    return f"{ctype}(NAN)" if plain else f"from_bits<{ctype}>(0x{int.from_bytes(data, 'little'):x})"
+
+
 def is_plain(dtype: np.dtype[Any]) -> bool:
     """Return whether C++ itself has such numbers."""
     return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
 
 
 def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return one element, given by its bytes, as a C++ value of its type; `is_exact` says whether it can be."""
+    """Return one element, given by its bytes, as a C++ value of its type."""
     ctype = ctype_of(dtype)
     if ctype.startswith("Bytes"):
         return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
     if ctype == "uint16_t" and dtype.kind != "u":
         return f"uint16_t(0x{int.from_bytes(data, 'little'):04x})"
+    if dtype.kind == "f" and not is_exact(np.frombuffer(data, dtype)):
+        return _from_bits(data, dtype)
     value = np.frombuffer(data, dtype)[0].item()
     if dtype.kind == "c":
         part = "float" if dtype.itemsize == 8 else "double"

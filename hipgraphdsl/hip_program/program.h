@@ -71,13 +71,17 @@ template <typename... T>
   std::exit(2);
 }
 
-//@part label
-// Name of a node in a loop; valid until the next call.
+//@part label Label
+// Name of a node in a loop; valid until the statement ends.
+struct Label {
+  char text[512];
+  operator const char*() const { return text; }
+};
 template <typename... T>
-const char* label(const char* format, T... numbers) {
-  static char text[512];
-  std::snprintf(text, sizeof text, format, long(numbers)...);
-  return text;
+Label label(const char* format, T... numbers) {
+  Label made;
+  std::snprintf(made.text, sizeof made.text, format, long(numbers)...);
+  return made;
 }
 
 //@part NOT_WRITTEN
@@ -249,6 +253,15 @@ hipGraphNode_t add_memset(hipGraph_t graph, const char* name, Nodes after, void*
   hipGraphNode_t node = nullptr;
   CHECK(hipGraphAddMemsetNode(&node, graph, after.begin(), after.size(), &params), name);
   return node;
+}
+
+//@part from_bits
+// A number by its bytes: a NaN of which the literal NAN has other ones.
+template <typename T>
+T from_bits(unsigned long long bytes) {
+  T result;
+  std::memcpy(&result, &bytes, sizeof result);
+  return result;
 }
 
 //@part bits

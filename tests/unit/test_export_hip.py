@@ -35,6 +35,7 @@ from hipgraphdsl.workflow import KINDS
 ADDS = re.compile(
     r"\badd_(?:kernel|captured|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
 )
+NAN = float("nan")
 NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
 
 
@@ -335,7 +336,11 @@ def test_term_never_overflows_a_long(start: int, step: int, period: int, first: 
     [
         ([0.0, -0.0, 0.0, -0.0], "static const double v[] = {     0.0, -0.0};"),
         ([0.0, 0.0, -0.0, 0.0], "static const double v[] = {     0.0, 0.0, -0.0, 0.0};"),
-        ([float("nan"), 1.0, float("nan"), 1.0], "static const double v[] = {     NAN, 1.0};"),
+        (
+            [1.0, -NAN, 1.0, -NAN],
+            "static const double v[] = {     1.0, from_bits<double>(0xfff8000000000000)};",
+        ),
+        ([NAN, 1.0, NAN, 1.0], "static const double v[] = {     NAN, 1.0};"),
     ],
 )
 def test_table_of_a_loop_holds_each_value_to_the_bit(values: list[float], table: str) -> None:
@@ -602,14 +607,19 @@ def test_options_take_every_name_and_every_value(tmp_path: Path) -> None:
     g.kernel(
         module()["fill<bool>"], 1, 1, (g.device_array("flags", shape=1, dtype="?"), g.param("flag", "?", False)), name="flag"
     )
+    nans = g.device_array("nans", shape=4, dtype="f4")
+    g.memset(nans[:2], -NAN, name="set_nan")
+    g.kernel(module()["fill<float>"], 1, 2, (nans[2:], g.param("nan", "f4", -NAN)), name="fill_nan")
+    g.kernel(module()["fill<float>"], 1, 1, (nans[3:], -NAN), name="last_nan")
     path = tmp_path / "program.hip"
     g.export(path)
     build_program(path, tmp_path / "program", ["-O0"])
     np.save(tmp_path / "b=c.npy", np.arange(4.0) + 5)
-    options = ["--in", "a=b=b=c.npy", "--out", "a=b=x.npy", "--out", "flags=flags.npy", "--small", "3e-310", "--flag", "True"]
+    options = ["--in", "a=b=b=c.npy", "--out", "a=b=x.npy", "--out-dir", str(tmp_path), "--small", "3e-310", "--flag", "True"]
     subprocess.run([tmp_path / "program", *options, "--quiet"], check=True, cwd=tmp_path)
     assert np.load(tmp_path / "x.npy").tolist() == [5.0, 6.0, 3e-310, 3e-310]
     assert np.load(tmp_path / "flags.npy").tolist() == [True]
+    assert np.load(tmp_path / "nans.npy").view("u4").tolist() == [0xFFC00000] * 4
 
 
 # -- fields ----------------------------------------------------------------------------------------------------------------
