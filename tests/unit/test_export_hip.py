@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -250,6 +251,13 @@ def test_arrays_whose_files_would_have_one_name_get_two(tmp_path: Path) -> None:
     subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
     assert np.load(tmp_path / "child.x.npy").tolist() == [2, 2]
     assert np.load(tmp_path / "child.x_.npy").tolist() == [1, 1]
+
+
+def test_commands_in_the_program_name_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "my first 'ü.hip"
+    example("01_hip_graph_tutorial").build().export(path)
+    commands = [line for line in path.read_text().splitlines() if " -o " in line]
+    assert [shlex.split(line.partition("  ")[2])[-3] for line in commands] == [path.name] * 3
 
 
 def test_files_of_arrays_with_long_names_have_names_that_fit_a_file_system(tmp_path: Path) -> None:
