@@ -1,8 +1,8 @@
 """Blocks of calls as functions of a HIP C++ program.
 
 Data flow: lines that a backend wrote -> one `Statement` a step, text with holes for what may differ from step to step ->
-stretches of statements that differ only in their holes become loops -> functions. A hole in a loop is what it always is, a term
-of the loop's counter, or an entry of a table.
+stretches of statements that differ only in their holes become loops -> functions. In a loop a hole is filled with what all
+repetitions have, a term of the loop's counter, or an entry of a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .hip_text import (
     Numbering,
     Piece,
     Statement,
-    aligned,
+    by_number,
     comment,
     function_text,
     joined,
@@ -182,7 +182,7 @@ class GraphFunctions:
         items: list[list[str]] = []
         at = 0
         for repeat in repeats:
-            start, count = aligned(statements, repeat)
+            start, count = by_number(statements, repeat)
             stop = start + count * repeat.period
             items += [statement.plain().split("\n") for statement in statements[at:start]]
             rows = [statements[k : k + repeat.period] for k in range(start, stop, repeat.period)]

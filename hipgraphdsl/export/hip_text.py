@@ -17,7 +17,7 @@ from ..source import is_bfloat16
 from .fold import Repeat
 
 _PERIOD: Final = 64
-"""Longest cycle of values that is looked for."""
+"""Longest period that is looked for in a list of values."""
 
 
 def comment(text: str) -> list[str]:
@@ -54,13 +54,13 @@ KEYWORDS: Final = frozenset(
         assert threadIdx blockIdx blockDim gridDim warpSize half""",
     )
 )
-"""Words that name nothing: C++'s own, and macros and variables that are always there."""
+"""Words that cannot be names: C++'s keywords, and macros and variables of headers that every program includes."""
 
 _LONGEST: Final = 100
 """Characters of a name, before what tells it from others: files are named after arrays too."""
 
 _OF_HEADERS: Final = re.compile(r"hip|cuda|cu[A-Z]|\w+_t$")
-"""Names that headers keep for themselves: what the program calls must not be hidden."""
+"""How names of HIP's, CUDA's and C's headers begin or end, which a name of the program must not hide."""
 
 
 class Names:
@@ -127,7 +127,7 @@ def _floating(value: float, ctype: str) -> str:
 
 
 def _from_bits(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return a NaN, given by its bytes: of those that the literal has the literal."""
+    """Return a NaN, given by its bytes: the literal NAN where it has these bytes."""
     ctype = ctype_of(dtype)
     plain = data == np.array(np.nan, dtype).tobytes()
     return f"{ctype}(NAN)" if plain else f"from_bits<{ctype}>(0x{int.from_bytes(data, 'little'):x})"
@@ -139,7 +139,7 @@ def is_plain(dtype: np.dtype[Any]) -> bool:
 
 
 def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return one element, given by its bytes, as a C++ value of its type."""
+    """Return one element, given by its bytes, as a C++ value of its type, to the bit."""
     ctype = ctype_of(dtype)
     if ctype.startswith("Bytes"):
         return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
@@ -155,7 +155,7 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
 
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
-    """Return whether a literal says every value to the bit: the payload of a NaN cannot be written as a literal."""
+    """Return whether literals give every value to the bit: sign and payload of a NaN cannot be written as a literal."""
     if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
@@ -269,8 +269,8 @@ def _linear(name: str, factor: int, constant: int, group: bool = False) -> str:
     return f"{constant} - {product}" if constant else f"-{product}"
 
 
-def aligned(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
-    """Return where the repetitions of a stretch begin, and how many there are, if those of one number stand together."""
+def by_number(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
+    """Return the start and the count of repetitions, moved so that the nodes of each have one number where that is possible."""
 
     def numbers(start: int) -> list[tuple[int, ...]]:
         row = statements[start : start + repeat.period]
@@ -431,7 +431,7 @@ def without_double_blanks(lines: Iterable[str]) -> list[str]:
 
 
 def sized(nbytes: int, dtype: np.dtype[Any]) -> str:
-    """Return a number of bytes as a product that says what they are."""
+    """Return a number of bytes as C++: a count of elements times their size where it is one."""
     count, rest = divmod(nbytes, dtype.itemsize)
     return f"{count} * sizeof({ctype_of(dtype)})" if count > 1 and dtype.itemsize > 1 and not rest else str(nbytes)
 

@@ -105,7 +105,7 @@ def filled(page: str, title: str, data: str) -> str:
     def text_of(file: str) -> str:
         return (Path(__file__).parent / file).read_text(encoding="utf-8")
 
-    # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
+    # Inside a script element only "<" can begin what ends it; ">" and "&" are escaped for parsers that are less exact.
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     parts = {"TITLE": escape(title), "STYLE": text_of("page.css"), "SCRIPT": text_of("page.js"), "DATA": data}

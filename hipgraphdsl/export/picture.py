@@ -131,7 +131,7 @@ class Picture:
 
 
 def as_direction(direction: str) -> str:
-    """Return where edges lead in a drawing; refuse what is no direction."""
+    """Return where edges lead in a drawing; refuse any other value."""
     if direction not in ("TB", "LR"):
         raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
     return direction
