@@ -236,6 +236,8 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
 
 def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
     """Return what `check` finds beyond information, or has found."""
+    if not isinstance(faults, (bool, Report)):
+        raise DeclarationError(f"faults is True, False or the report of check() (got {faults!r})")
     report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else ()
     return [found for found in report if found.severity != "info"]
 
@@ -252,6 +254,10 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
         return []
     if isinstance(critical, Timeline):
         return _through(workflow, critical.critical_path)
+    if critical is not True and not isinstance(critical, Mapping):
+        raise DeclarationError(
+            f"critical is True, False, a Timeline, or durations by the names or kinds of nodes (got {critical!r})"
+        )
     known = {} if critical is True else critical
     weights = [
         next((float(known[key]) for key in (node.name, *node.duration_keys) if key in known), 0.0 if known else 1.0)

@@ -332,6 +332,13 @@ def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
     assert all(height[source] < height[target] for source, target in g.dag.edges)
 
 
+@pytest.mark.parametrize("extension", [".dot", ".mmd", ".html"])
+@pytest.mark.parametrize(("option", "value"), [("critical", "memset"), ("critical", 5), ("faults", 3), ("faults", "no")])
+def test_a_value_that_an_option_does_not_have_is_refused(extension: str, option: str, value: object) -> None:
+    with pytest.raises(DeclarationError, match=rf"{option} is True, False.*got {value!r}"):
+        render(pipeline().workflow(), extension, **{option: value})
+
+
 @pytest.mark.parametrize("extension", DRAWINGS)
 def test_the_critical_path_is_marked_on_demand_also_through_children(extension: str) -> None:
     workflow = nested().workflow()
