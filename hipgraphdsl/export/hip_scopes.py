@@ -100,7 +100,10 @@ class _Addresses(dict[Any, int]):
 
 
 def _stand_in(parameter: Parameter, workflow: Workflow) -> Any:
-    """Return a value of which the bytes do not repeat, as those of most values do not; clusters divide an extent of a grid."""
+    """Return a value that stands for a parameter while steps are lowered.
+
+    Its bytes differ, so that no memset is lowered to one of bytes, and as an extent of a grid most clusters divide it.
+    """
     dtype = parameter.dtype
     if not is_plain(dtype):
         return np.frombuffer(bytes(k % 255 + 1 for k in range(dtype.itemsize)), dtype)[0]

@@ -262,7 +262,8 @@ class _Body:
             self.program.needs.add("values_of")
             given = f"values_of({quoted(array.name)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
-            given = f"{_nested(initial)}, {dtype}"
+            values = _nested(initial)
+            given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number looks like a shape
         else:
             given = self._stored(initial)
         return f"g.{method}({quoted(array.name)}, {given}{where}{device})"

@@ -341,6 +341,13 @@ def test_python_program_knows_every_dtype(run_program: object) -> None:
     assert text_of(run_program(text)) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
+def test_python_program_holds_the_values_of_arrays_without_an_axis(run_program: object) -> None:
+    g = Graph("g")
+    for dtype in ("int32", "uint64", "bool", "float16", "float64", "complex64"):
+        g.device_array(dtype, np.array(1, dtype))
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
 def test_python_program_names_the_code_that_it_imports() -> None:
     text = """{"hipgraphdsl": 1, "name": "g", "arrays": [], "parameters": [], "order": [],
         "nodes": [{"name": "n", "kind": "host", "fn": "os:system", "args": ["x"]}]}""".replace('["x"]', '[{"str": "x"}]')
