@@ -257,7 +257,9 @@ struct ThreadStreams {
 inline void thread_streams_end(void* object) {
   auto* mine = static_cast<ThreadStreams*>(object);
   for (Stream* s : mine->of) {
-    if (s && !g_forked) stream_release(s);
+    if (!s || g_forked) continue;
+    capture_forget_stream(s);
+    stream_release(s);
   }
   discard(mine);
 }
@@ -382,7 +384,7 @@ API int hipFree(void* pointer) {
   if (!pointer) return hipSuccess;
   Block* b = memory_find(pointer);
   if (b && b->origin == Origin::graph) {  // memory that a graph left allocated
-    REQUIRE(b->live.get(), hipErrorInvalidValue);
+    REQUIRE(b->left.swap(0), hipErrorInvalidValue);
     graph_block_set_live(b, false);
     return hipSuccess;
   }
@@ -432,6 +434,7 @@ API int hipFreeAsync(void* pointer, Handle stream) {
   REQUIRE(b->origin != Origin::host, hipErrorInvalidValue);
   bool graph = b->origin == Origin::graph;
   if (graph) {
+    REQUIRE(s->capture.relaxed() || b->left.swap(0), hipErrorInvalidValue);
     graph_block_hold(b);
   } else {
     REQUIRE(!s->capture.relaxed(), hipErrorInvalidValue);

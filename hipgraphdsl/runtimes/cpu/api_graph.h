@@ -119,10 +119,14 @@ API int hipGraphAddChildGraphNode(Handle* out, Handle graph, const Handle* deps,
   GRAPH(c, child);
   REQUIRE(child != graph, hipErrorInvalidValue);
   REQUIRE(!graph_has_memory(c), hipErrorNotSupported);
+  // Later changes of the child are not seen, as in HIP. It is copied first, because `graph` may be a part of it.
+  Graph* copy = graph_copy(c, true);
   Node* node = nullptr;
-  if (int code = add_node(out, graph, deps, n, action_new(hipGraphNodeTypeGraph), &node)) return code;
-  node->child = graph_copy(c, true);  // later changes of the child are not seen, as in HIP
-  node->child->is_child = true;
+  if (int code = add_node(out, graph, deps, n, action_new(hipGraphNodeTypeGraph), &node)) {
+    graph_discard(copy);
+    return code;
+  }
+  node_set_child(node, copy);
   return hipSuccess;
 }
 // A node that runs one of its bodies as the 32-bit word says when it is reached; a loop, each time its body has ended. The
@@ -496,12 +500,12 @@ API int hipGraphLaunch(Handle exec, Handle stream) {
     Node* node = nullptr;
     REQUIRE(!x->blocks.count, hipErrorNotSupported);
     if (int code = capture_add(s, action_new(hipGraphNodeTypeGraph), &node)) return fail(code);
-    node->child = graph_copy(x->shape, true);
-    node->child->is_child = true;
+    node_set_child(node, exec_graph(x));
     return hipSuccess;
   }
-  for (Block* b : x->leftover) REQUIRE(x->auto_free || !b->live.get(), hipErrorInvalidValue);
-  for (Block* b : x->leftover) graph_block_set_live(b, true);
+  for (Block* b : x->leftover) REQUIRE(x->auto_free || !b->left.get(), hipErrorInvalidValue);
+  for (Block* b : x->leftover) b->left.set(1);
+  for (Block* b : x->frees) b->left.set(0);
   return fail(stream_submit(s, nullptr, nullptr, launch_new(x)));
 }
 

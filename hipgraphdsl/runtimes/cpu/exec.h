@@ -44,6 +44,7 @@ struct Exec {
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
+  Vec<Block*> frees;             // what its nodes free, whoever allocates it
   bool auto_free = false, has_memory = false;
   unsigned long long flags = 0;
 
@@ -80,6 +81,7 @@ struct Fuzz {
 
 struct Launch {
   Exec* exec = nullptr;
+  const Launch* outer = nullptr;  // whose conditional node runs this one as a body
   Program* program = nullptr;
   Launch* next = nullptr;
   Task done;
@@ -324,13 +326,11 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     exec_release(x);
     return hipErrorNotSupported;
   }
+  for (const auto& item : flat.items) {
+    if (item.action->type == hipGraphNodeTypeMemFree) x->frees.push(item.action->memory.block);
+  }
   for (Block* b : x->blocks) {
-    bool freed = false;
-    for (uint32_t i = 0; i < n && !freed; ++i) {
-      const Action* a = flat.items[i].action;
-      freed = a->type == hipGraphNodeTypeMemFree && a->memory.block == b;
-    }
-    if (!freed) x->leftover.push(b);
+    if (!x->frees.contains(b)) x->leftover.push(b);
   }
   x->handle = g_handles.add(kExec, x);
   *out = x;
@@ -433,7 +433,7 @@ inline Exec* condition_body(const ConditionRun* r) {
 inline bool condition_again(ConditionRun* r) {
   if (Failure* f = launch_failure(r->body)) {
     launch_fail_with(r->launch, f);
-    r->launch->exec->failed.set(r->node + 1);
+    if (launch_failure(r->launch) == f) r->launch->exec->failed.set(r->node + 1);
   }
   launch_discard(r->body);
   return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
@@ -451,6 +451,7 @@ inline Progress condition_run(ConditionRun* r) {
     Exec* body = condition_body(r);
     if (!body) break;
     r->body = launch_new(body);
+    r->body->outer = r->launch;
     if (launch_start(r->body, {condition_continue, r, 0, 0}, false) == kPending) return kPending;
   } while (condition_again(r));
   return kDone;
@@ -844,11 +845,13 @@ inline Progress launch_start(Launch* l, const Task& done, bool skip) {
   }
   x->running = l;
   x->lock.unlock();
+  // An abort either finds this body running, or has stopped the outer launch before.
+  if (l->outer && l->outer->stop.get()) l->stop.set(1);
   launch_begin(l);
   return l->phase.swap(1) == 2 ? kDone : kPending;
 }
 
-// Ends what is in flight as soon as what runs now is done.
+// Ends what is in flight as soon as what runs now is done, bodies of conditional nodes included.
 inline void exec_abort(Exec* x) {
   forget_fault();
   x->lock.lock();
@@ -865,6 +868,7 @@ inline void exec_abort(Exec* x) {
   }
   x->lock.unlock();
   for (const Task& task : over) push_last(task);
+  for (Exec* body : x->bodies) exec_abort(body);
   if (g_monitor) polls_check();
 }
 
@@ -918,6 +922,26 @@ inline void shape_take_actions(Program* p, const Graph* mine, const Graph* their
     action_release(e.action);
     e.action = t->action;
   }
+}
+// Gives the nodes of `copy`, a copy of `mine`, what they do in the program; those that are disabled do nothing.
+inline void shape_give_actions(const Program* p, const Graph* mine, Graph* copy) {
+  for (Node* n : copy->nodes) {
+    const Node* m = mine->nodes[n->index];
+    if (m->child) {
+      shape_give_actions(p, m->child, n->child);
+      continue;
+    }
+    const Entry& e = p->entries[m->exec_index];
+    action_release(n->action);
+    n->action = e.enabled ? action_hold(e.action) : action_new(hipGraphNodeTypeEmpty);
+  }
+}
+// The graph of an executable as its next launch runs it.
+inline Graph* exec_graph(Exec* x) {
+  Graph* copy = graph_copy(x->shape, true);
+  Guard<SpinLock> g(x->lock);
+  shape_give_actions(x->program, x->shape, copy);
+  return copy;
 }
 inline Node* shape_find_child(Graph* g, Handle handle) {
   for (Node* n : g->nodes) {
