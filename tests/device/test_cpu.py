@@ -1084,6 +1084,26 @@ def test_an_aborted_launch_ends_although_it_waited(bench: Bench) -> None:
     rt.semaphore_destroy(semaphore)
 
 
+def test_an_abort_concerns_launches_that_their_stream_has_not_begun(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(1)
+    graph = rt.graph_create()
+    bench.add(graph, [], "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.graph_exec_abort(graph_exec)
+    flag[0] = 1
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 719
+    assert words[0] == 0
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
 def test_an_abort_ends_waits_in_the_bodies_of_conditional_nodes(bench: Bench) -> None:
     rt = bench.rt
     at, words = bench.words(4)

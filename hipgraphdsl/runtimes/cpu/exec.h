@@ -51,7 +51,7 @@ struct Exec {
   SpinLock lock;
   Program* program = nullptr;
   Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
-  uint32_t submitted = 0, epoch = 0;
+  uint32_t submitted = 0, epoch = 0, aborts = 0;
   bool wide = false;              // several nodes may be ready at once
   bool prioritised = false;       // nodes differ in priority, so the order in which they are stored is not the one to run in
   uint32_t timed = 0;             // launches since the ways of running were compared first
@@ -90,6 +90,7 @@ struct Launch {
   Atomic<int> phase;              // 0 begun by the stream's worker, 1 that worker has left, 2 finished
   Atomic<uint32_t> remaining;
   uint32_t epoch = 0;
+  uint32_t aborts = 0;  // of the executable when this launch was submitted
   int mode = 0;
   Way way = kWake;
   uint64_t begun = 0;  // ns, where the time is taken
@@ -358,6 +359,7 @@ inline Launch* launch_new(Exec* x) {
   x->lock.lock();
   l->program = x->program;
   l->program->refs.add(1);
+  l->aborts = x->aborts;
   ++x->submitted;
   x->lock.unlock();
   if (uint32_t n = x->event_nodes.count) {
@@ -790,6 +792,8 @@ inline void launch_begin(Launch* l) {
     l->seed = Random{schedule.seed + schedule.launches++ * 0x632be59bd9b4e019ull}.next();
   }
   x->lock.lock();
+  // An abort finds this launch running, or came before: to this executable, or to the launch whose body this is.
+  if (l->aborts != x->aborts || (l->outer && l->outer->stop.get())) launch_fail(l, hipErrorLaunchFailure);
   l->epoch = ++x->epoch;
   if (x->wide && !l->mode) {
     const uint32_t turn = x->timed++ % kTrialsEvery, ways = x->prioritised ? kInOrder : kInOrder + 1;
@@ -845,17 +849,15 @@ inline Progress launch_start(Launch* l, const Task& done, bool skip) {
   }
   x->running = l;
   x->lock.unlock();
-  // An abort either finds this body running, or has stopped the outer launch before.
-  if (l->outer && l->outer->stop.get()) l->stop.set(1);
   launch_begin(l);
   return l->phase.swap(1) == 2 ? kDone : kPending;
 }
 
-// Ends what is in flight as soon as what runs now is done, bodies of conditional nodes included.
+// Ends what was submitted as soon as what runs now is done, bodies of conditional nodes included.
 inline void exec_abort(Exec* x) {
   forget_fault();
   x->lock.lock();
-  for (Launch* l = x->queue; l; l = l->next) launch_fail(l, hipErrorLaunchFailure);
+  ++x->aborts;
   Vec<Task> over;
   if (Launch* l = x->running) {
     launch_fail(l, hipErrorLaunchFailure);
