@@ -203,6 +203,7 @@ struct Action {
     Event* event;
     struct {
       Block* block;
+      bool held;  // the block of a graph; else memory that goes back when the operation runs, and belongs to others from then on
       hipMemAllocNodeParams given;
     } memory;
     struct {
@@ -242,7 +243,7 @@ inline void action_release(Action* a) {
       break;
     case hipGraphNodeTypeMemAlloc:
     case hipGraphNodeTypeMemFree:
-      if (a->memory.block->origin == Origin::graph) graph_block_release(a->memory.block);
+      if (a->memory.held) graph_block_release(a->memory.block);
       break;
     case hipGraphNodeTypeExtSemaphoreSignal:
     case hipGraphNodeTypeExtSemaphoreWait:
@@ -375,6 +376,13 @@ inline int action_fill(Action** out, const hipMemsetParams& p, int device) {
   }
   *out = a;
   return hipSuccess;
+}
+inline Action* action_memory(int type, Block* b, hipMemAllocNodeParams given = {}) {
+  Action* a = action_new(type);
+  given.dptr = b->pointer;
+  a->memory = {b, b->origin == Origin::graph, given};
+  if (a->memory.held) graph_block_hold(b);
+  return a;
 }
 inline int action_semaphores(Action** out, int type, const hipExternalSemaphoreNodeParams& p) {
   if (!p.numExtSems || !p.extSemArray || !p.paramsArray) return hipErrorInvalidValue;
@@ -619,10 +627,10 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
       host_call(a->host.fn, a->host.userData, done);
       return kPending;
     case hipGraphNodeTypeMemAlloc:
-      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, true);
+      graph_block_set_live(a->memory.block, true);
       return kDone;
     case hipGraphNodeTypeMemFree:
-      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, false);
+      if (a->memory.held) graph_block_set_live(a->memory.block, false);
       else memory_give_back(a->memory.block);
       return kDone;
     case hipGraphNodeTypeExtSemaphoreSignal:

@@ -362,10 +362,6 @@ inline int allocate(void** out, size_t bytes, Origin origin) {
   if (!bytes) return hipSuccess;
   reap_deferred();
   Block* b = memory_take(bytes, origin, this_device());
-  if (!b) {
-    memory_trim();
-    b = memory_take(bytes, origin, this_device());
-  }
   REQUIRE(b, hipErrorOutOfMemory);
   *out = b->pointer;
   return hipSuccess;
@@ -415,12 +411,9 @@ API int hipMallocAsync(void** out, size_t bytes, Handle stream) {
   Block* b = memory_take(bytes, capturing ? Origin::graph : Origin::pool, s->device, g_devices.pools[s->device].get());
   REQUIRE(b, hipErrorOutOfMemory);
   if (capturing) {
-    Action* a = action_new(hipGraphNodeTypeMemAlloc);
-    graph_block_hold(b);
-    a->memory.block = b;
-    a->memory.given.bytesize = bytes;
-    a->memory.given.dptr = b->pointer;
-    if (int code = capture_add(s, a)) return fail(code);
+    hipMemAllocNodeParams given = {};
+    given.bytesize = bytes;
+    if (int code = capture_add(s, action_memory(hipGraphNodeTypeMemAlloc, b, given))) return fail(code);
   }
   *out = b->pointer;
   return hipSuccess;
@@ -432,19 +425,14 @@ API int hipFreeAsync(void* pointer, Handle stream) {
   Block* b = memory_find(pointer);
   REQUIRE(b, hipErrorInvalidValue);
   REQUIRE(b->origin != Origin::host, hipErrorInvalidValue);
-  bool graph = b->origin == Origin::graph;
-  if (graph) {
+  if (b->origin == Origin::graph) {
     REQUIRE(s->capture.relaxed() || b->left.swap(0), hipErrorInvalidValue);
-    graph_block_hold(b);
   } else {
     REQUIRE(!s->capture.relaxed(), hipErrorInvalidValue);
     b = memory_unlist(pointer, Origin::device, Origin::pool);
     REQUIRE(b, hipErrorInvalidValue);
   }
-  Action* a = action_new(hipGraphNodeTypeMemFree);
-  a->memory.block = b;
-  a->memory.given.dptr = pointer;
-  return stream_put(s, a);
+  return stream_put(s, action_memory(hipGraphNodeTypeMemFree, b));
 }
 API int hipMemGetAddressRange(void** base, size_t* bytes, void* pointer) {
   ENTER();

@@ -45,7 +45,7 @@ struct Exec {
   Map index_of;                 // node handle -> index; for a child node its exit
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
   Vec<Block*> frees;             // what its nodes free, whoever allocates it
-  bool auto_free = false, has_memory = false;
+  bool auto_free = false;
   unsigned long long flags = 0;
 
   SpinLock lock;
@@ -128,14 +128,20 @@ inline Program* program_to_change(Exec* x) {
   }
   return x->program;
 }
-// Takes over the reference to `action`.
-inline void exec_set_action(Exec* x, uint32_t i, Action* action) {
-  x->lock.lock();
-  Entry& e = program_to_change(x)->entries[i];
-  Action* old = e.action;
-  e.action = action;
-  x->lock.unlock();
+// Gives a node another action of its type and takes over the reference; false if there is no such node.
+inline bool exec_set_action(Exec* x, Handle node, Action* action) {
+  const uint64_t* i = x->index_of.find(node);
+  if (!i) return false;
+  Action* old = nullptr;
+  {
+    Guard<SpinLock> g(x->lock);
+    if (x->program->entries[*i].action->type != action->type) return false;
+    Entry& e = program_to_change(x)->entries[*i];
+    old = e.action;
+    e.action = action;
+  }
   action_release(old);
+  return true;
 }
 
 // ---- making a graph flat --------------------------------------------------------------------------------------------------

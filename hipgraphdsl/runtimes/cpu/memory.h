@@ -133,7 +133,7 @@ inline uint32_t size_class(size_t bytes, size_t* room) {
   return log * 4 + part;
 }
 
-inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
+inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t access) {
   Memory& m = memory();
   size_t room = bytes;
   uint32_t cls = 0;
@@ -208,6 +208,13 @@ inline void memory_trim() {
     while (list.count) memory_drop_locked(m, list.pop());
   }
   m.cached_bytes = 0;
+}
+// A block; null where there is no memory left, even of what was kept for reuse.
+inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
+  Block* b = memory_try(bytes, origin, device, access);
+  if (b) return b;
+  memory_trim();
+  return memory_try(bytes, origin, device, access);
 }
 
 inline Block* memory_find(const void* pointer) {
