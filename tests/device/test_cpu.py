@@ -248,6 +248,29 @@ def test_stream_ordered_memory_is_reused(bench: Bench) -> None:
     assert code_of(lambda: rt.free_async(first, bench.stream)) == 1
 
 
+@pytest.mark.slow
+def test_memory_that_a_stream_freed_may_become_a_graphs_at_once(bench: Bench) -> None:
+    rt = bench.rt
+    over = threading.Event()
+
+    def churn() -> None:
+        while not over.is_set():
+            for pointer in [rt.malloc_async(256, bench.stream) for _ in range(8)]:
+                rt.free_async(pointer, bench.stream)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(40_000):
+            graph = rt.graph_create()
+            for address in [rt.graph_add_mem_alloc_node(graph, [], 256, 0)[1] for _ in range(8)]:
+                rt.graph_add_mem_free_node(graph, [], address)
+            rt.graph_destroy(graph)
+    finally:
+        over.set()
+        thread.join()
+
+
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_fills_write_every_element_and_nothing_else(bench: Bench, size: int) -> None:
     address, _ = bench.words(64)
