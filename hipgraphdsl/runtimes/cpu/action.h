@@ -359,7 +359,7 @@ inline int action_copy_1d(Action** out, void* dst, const void* src, size_t bytes
   p.dstPtr = {dst, bytes, bytes, 1};
   p.srcPtr = {const_cast<void*>(src), bytes, bytes, 1};
   p.extent = {bytes, 1, 1};
-  p.kind = kind;
+  p.kind = hipMemcpyKind(kind);
   return action_copy(out, p);
 }
 inline int action_fill(Action** out, const hipMemsetParams& p, int device) {

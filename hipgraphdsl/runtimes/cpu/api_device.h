@@ -695,8 +695,7 @@ API int hipModuleLoadData(Handle* out, const void* image) {
 }
 API int hipModuleUnload(Handle module) {
   ENTER();
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   if (int code = unsafe_call()) return fail(code);
   g_handles.remove(module);
   for (Function* f : m->functions) {
@@ -710,8 +709,7 @@ API int hipModuleUnload(Handle module) {
 API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
   ENTER();
   REQUIRE(out && name, hipErrorInvalidValue);
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   static Mutex lock;
   Guard<Mutex> g(lock);
   for (Function* f : m->functions) {
@@ -734,8 +732,7 @@ API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
 // What a function is called and how many bytes each of its parameters has, for as long as its module is loaded.
 API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, const uint32_t** sizes) {
   ENTER();
-  Function* f = find<Function>(function);
-  REQUIRE(f, hipErrorInvalidHandle);
+  HELD(Function, f, function);
   REQUIRE(name && count && sizes, hipErrorInvalidValue);
   *name = f->info->name;
   *count = f->info->n_params;
@@ -745,8 +742,7 @@ API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, c
 API int hipModuleGetGlobal(void** out, size_t* bytes, Handle module, const char* name) {
   ENTER();
   REQUIRE(name, hipErrorInvalidValue);
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   for (uint32_t i = 0; i < m->info->n_symbols; ++i) {
     const hgcpu_symbol_info& s = m->info->symbols[i];
     if (strcmp(s.name, name)) continue;
