@@ -1003,6 +1003,65 @@ def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> 
     rt.graph_destroy(outer)
 
 
+def test_a_cooperative_node_reaches_no_other_devices_memory(bench: Bench) -> None:
+    rt = bench.rt
+    rt.set_device_count(2)
+    try:
+        rt.set_device(1)
+        far = rt.malloc(64)
+        rt.set_device(0)
+        graph = rt.graph_create()
+        node = bench.add(graph, [], "count", pointer(far), blocks=2)
+        rt.graph_kernel_node_set_attributes(node, cooperative=True)
+        graph_exec = rt.graph_instantiate(graph)
+        rt.graph_launch(graph_exec, bench.stream)
+        assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 700
+        rt.graph_exec_destroy(graph_exec)
+        rt.graph_destroy(graph)
+        rt.free(far)
+    finally:
+        rt.set_device_count(1)
+
+
+def test_a_kernel_is_cooperative_as_its_node_says(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(300)
+    blocks = 300  # more than can wait for each other
+    too_large = 720
+
+    def launched(graph_exec: int) -> int:
+        rt.graph_launch(graph_exec, bench.stream)
+        return code_of(lambda: rt.stream_synchronize(bench.stream))
+
+    graph, plain, cooperative = (rt.graph_create() for _ in range(3))
+    bench.add(plain, [], "count", pointer(at), blocks=blocks)
+    node = bench.add(cooperative, [], "count", pointer(at), blocks=blocks)
+    rt.graph_kernel_node_set_attributes(node, cooperative=True)
+    child = rt.graph_add_child_graph_node(graph, [], plain)
+    graph_exec = rt.graph_instantiate(graph)
+    codes = [launched(graph_exec)]
+    for other in (cooperative, plain):
+        rt.graph_exec_child_graph_node_set_params(graph_exec, child, other)
+        codes.append(launched(graph_exec))
+    assert codes == [0, too_large, 0]
+    rt.graph_exec_destroy(graph_exec)
+
+    args = Args(pointer(at))
+    rt.stream_begin_capture(bench.stream)
+    rt.module_launch_kernel(bench.kernels["count"], (blocks, 1, 1), ONE, 0, bench.stream, args.address, cooperative=True)
+    captured = rt.stream_end_capture(bench.stream)
+    codes = []
+    for wanted in (True, False):
+        if not wanted:
+            rt.graph_kernel_node_set_attributes(rt.graph_get_nodes(captured)[0], cooperative=False)
+        graph_exec = rt.graph_instantiate(captured)
+        codes.append(launched(graph_exec))
+        rt.graph_exec_destroy(graph_exec)
+    assert codes == [too_large, 0]
+    for each in (graph, plain, cooperative, captured):
+        rt.graph_destroy(each)
+
+
 def test_a_host_function_that_waits_for_the_device_is_refused_instead_of_hanging(bench: Bench) -> None:
     codes: list[int] = []
     waits = (lambda: device_synchronize(bench.rt), lambda: bench.rt.stream_synchronize(bench.stream))

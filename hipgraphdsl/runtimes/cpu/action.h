@@ -591,16 +591,18 @@ inline int sanitized_run(Action* a, bool cooperative) {
   return code;
 }
 
-// Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
-inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error) {
+// Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error. A kernel
+// is cooperative if its node or its own launch on a stream says so.
+inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error, bool cooperative = false) {
   if (a->fault) {
     *error = hipErrorIllegalAddress;
     return kDone;
   }
   switch (a->type) {
     case hipGraphNodeTypeKernel: {
+      cooperative = cooperative || a->kernel.launch.cooperative;
       if (a->kernel.module->instrumented) {
-        *error = sanitized_run(a, a->kernel.launch.cooperative);
+        *error = sanitized_run(a, cooperative);
         return kDone;
       }
       for (uint32_t i = 0; g_sanitized_modules.relaxed() && i < a->kernel.info->n_params; ++i) {
@@ -608,7 +610,7 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
         if (a->kernel.info->param_sizes[i] == sizeof pointer) memcpy(&pointer, a->kernel.args[i], sizeof pointer);
         if (pointer) memory_wrote(pointer, 1, true);
       }
-      if (a->kernel.launch.cooperative) {
+      if (cooperative) {
         *error = cooperative_run(a);
         return kDone;
       }

@@ -761,9 +761,10 @@ inline int launch_kernel(Handle function, dim3 grid, dim3 block, unsigned shared
     action_release(a);
     return fail(hipErrorInvalidDevice);
   }
-  a->kernel.launch.cooperative = cooperative;
-  a->direct = a->direct && !cooperative;
-  if (!s->capture.relaxed()) return fail(stream_submit(s, a, nullptr, nullptr));
+  if (!s->capture.relaxed()) {
+    a->kernel.launch.cooperative = cooperative;
+    return fail(stream_submit(s, a, nullptr, nullptr));
+  }
   Node* node = nullptr;
   if (int code = capture_add(s, a, &node)) return fail(code);
   node->cooperative = cooperative;

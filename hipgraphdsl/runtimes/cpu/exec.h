@@ -501,11 +501,7 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
     case hipGraphNodeTypeMemFree:
       return action_run(a, done, true, nullptr, code);
     default:
-      if (e.cooperative && !skip) {
-        *code = a->kernel.module->instrumented ? sanitized_run(a, true) : cooperative_run(a);
-        return kDone;
-      }
-      return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code);
+      return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code, e.cooperative);
   }
 }
 
@@ -929,6 +925,7 @@ inline void shape_take_actions(Program* p, const Graph* mine, const Graph* their
     action_hold(t->action);
     action_release(e.action);
     e.action = t->action;
+    e.cooperative = uint32_t(t->cooperative);
   }
 }
 // Gives the nodes of `copy`, a copy of `mine`, what they do in the program; those that are disabled do nothing.
