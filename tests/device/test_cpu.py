@@ -1191,12 +1191,14 @@ def test_an_abort_ends_waits_in_the_bodies_of_conditional_nodes(bench: Bench) ->
     at, words = bench.words(4)
     words[0] = 1
 
-    def fill(body: int) -> None:
+    def wait(body: int) -> None:
         rt.graph_add_batch_mem_op_node(body, [], [MemOp("wait", at + 4, 1, 4)])
 
+    def loop(body: int) -> None:
+        rt.graph_add_conditional_node(body, [], ConditionalMode.WHILE, at, [wait])
+
     graph = rt.graph_create()
-    nested = rt.graph_add_conditional_node
-    outer = nested(graph, [], ConditionalMode.IF, at, [lambda body: nested(body, [], ConditionalMode.WHILE, at, [fill])])
+    outer = rt.graph_add_conditional_node(graph, [], ConditionalMode.IF, at, [loop])
     bench.add(graph, [outer], "count", pointer(at + 8))
     graph_exec = rt.graph_instantiate(graph)
     rt.graph_launch(graph_exec, bench.stream)
