@@ -24,6 +24,7 @@ from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.planning import make_plan
+from hipgraphdsl.progress import no_progress
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime
 from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
@@ -79,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) -> Result:
+def run(quick: bool = False, report: Callable[[str], None] = no_progress) -> Result:
     """Measure and return all figures.
 
     Raises

@@ -18,6 +18,7 @@ from hipgraphdsl.bench.shapes import chain, layers
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.progress import no_progress
 from hipgraphdsl.runtimes import open_runtime
 
 __all__ = ["add_arguments", "main", "run"]
@@ -154,7 +155,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) -> Result:
+def run(quick: bool = False, report: Callable[[str], None] = no_progress) -> Result:
     """Measure and return all figures."""
     result = Result("cpu", machine=machine(open_runtime("cpu")))
     report("relaunching 1000 empty kernels")

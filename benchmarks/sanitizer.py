@@ -18,6 +18,7 @@ from hipgraphdsl.bench.measure import Result, finish, machine, reporting
 from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.progress import no_progress
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.verify import verify
 
@@ -40,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def run(chosen: list[str], report: Callable[[str], None] = lambda what: None) -> Result:
+def run(chosen: list[str], report: Callable[[str], None] = no_progress) -> Result:
     """Measure processor time, compilers included; machines under load tell nothing by the clock."""
     runtime: Any = open_runtime("cpu")
     result = Result("sanitizer", machine=machine(runtime))

@@ -34,9 +34,10 @@ def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
     for name, count in given.items():
         if name not in ENGINES:
             raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        number = as_int(count)
+        if number is None or number < 1:
             raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
-        limits[name] = count
+        limits[name] = number
     return limits
 
 
@@ -173,7 +174,7 @@ def _time(value: Any, where: str, node: str = "") -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, (bool, str)) or not 0 <= number < math.inf:
+    if isinstance(value, (bool, np.bool_, str, bytes)) or not 0 <= number < math.inf:
         raise DeclarationError(f"simulate: {where} is a time, a finite number from 0 (got {value!r})", node=node)
     return number
 

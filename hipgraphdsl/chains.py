@@ -15,7 +15,7 @@ from typing import Final
 from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of, shared_bytes_of
 from .kernels import Module, chaining
 from .nodes import KernelNode
-from .order import follower_counts, positions
+from .order import follower_counts
 from .plan import Plan, Step
 from .printed import counted
 from .target import Target
@@ -118,11 +118,7 @@ def _in_order(plan: Plan, batch_of: dict[int, int]) -> Plan:
             order.append(i)
         elif members[batch_of[i]][0] == i:
             order += members[batch_of[i]]
-    place = positions(order)
-    steps = []
-    for n, i in enumerate(order):
-        step = plan.steps[i]
-        deps, added = (tuple(sorted([place[d] for d in sources])) for sources in (step.deps, step.added))
-        steps.append(step._replace(index=n, deps=deps, added=added, batch=batch_of.get(i, step.batch)))
-    lanes = tuple(tuple(sorted([place[i] for i in lane])) for lane in plan.lanes)
-    return replace(plan, steps=tuple(steps), lanes=lanes)
+    place = {i: n for n, i in enumerate(order)}
+    ordered = ((n, plan.steps[i], batch_of.get(i)) for n, i in enumerate(order))
+    steps = [step.renumbered(n, place).in_batch(step.batch if batch is None else batch) for n, step, batch in ordered]
+    return plan.renumbered(steps, place)

@@ -15,11 +15,11 @@ import numpy as np
 
 from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import node_error
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
-from .nodes.fields import Choice, Count, Flag, Views
+from .nodes.fields import Choice, Flag, Integer, Views
 from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow
 
@@ -84,7 +84,7 @@ class CollectiveNode(ChildGraphNode):
     targets: Annotated[tuple[ArrayView, ...], Views()]
     sources: Annotated[tuple[ArrayView, ...], Views()]
     op: Annotated[Fold, Choice("sum", "prod", "max", "min")] = "sum"
-    root: Annotated[int, Count()] = 0
+    root: Annotated[int, Integer(0, 2**31 - 1)] = 0
     exact: Annotated[bool, Flag()] = False
     workflow: ClassVar[Any]  # type: ignore[misc]  # no field here
     bind: ClassVar[Any]  # type: ignore[misc]
@@ -96,12 +96,9 @@ class CollectiveNode(ChildGraphNode):
         given = dict.fromkeys(view.root for field in views.values() for view in field)
         for root in given:
             if not isinstance(root, Array) or isinstance(root, AllocArray) or root.on_host:
-                raise DeclarationError(
-                    f"node {name!r}: a collective is about device arrays (got {root.kind} {root.name!r})",
-                    node=name,
-                    array=root.name,
-                )
+                raise node_error(name, f"a collective is about device arrays (got {root.kind} {root.name!r})", array=root.name)
         _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
+        _require_roles(name, data["does"], views["targets"], views["sources"], data.get("root", 0))
 
     @lazy  # type: ignore[no-redef]
     def bind(self) -> dict[str, ArrayView]:
@@ -173,24 +170,35 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     for what, given, known in (("does", does, get_args(Does)), ("op", op, get_args(Fold))):
         if not isinstance(given, str) or given not in known:
             *names, last = map(repr, known)
-            raise DeclarationError(f"node {name!r}: {what} is {', '.join(names)} or {last} (got {given!r})", node=name)
+            raise node_error(name, f"{what} is {', '.join(names)} or {last} (got {given!r})")
     views = (*targets, *sources)
-    if not views or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
-        raise DeclarationError(f"node {name!r}: {does} takes contiguous arrays of one dtype", node=name)
-    if does not in ("reduce", "broadcast") and len(targets) != len(sources):
-        raise DeclarationError(f"node {name!r}: {does} has {len(sources)} sources and {len(targets)} targets", node=name)
+    if not views:
+        raise node_error(name, f"{does} takes at least one array (got none)")
+    if not targets or not sources:
+        took = f"{len(sources)} and {len(targets)}"
+        raise node_error(name, f"{does} takes at least one source and one target (got {took})")
+    if len(dtypes := dict.fromkeys(dtype_name(view.dtype) for view in views)) > 1:
+        raise node_error(name, f"{does} takes arrays of one dtype (got {', '.join(dtypes)})")
+    for view in views:
+        if not view.contiguous:
+            raise node_error(
+                name, f"{does} takes contiguous arrays (got {view.name!r}); copy it to an array of its own", array=view.root.name
+            )
+    counts = {"reduce": (1, len(sources)), "broadcast": (len(targets), 1)}.get(does, (len(sources), len(sources)))
+    if (len(targets), len(sources)) != counts:
+        raise node_error(name, f"{does} has {len(sources)} sources and {len(targets)} targets")
     many = max(len(targets), len(sources))
     parts = {"all_gather": (many, 1), "reduce_scatter": (1, many)}.get(does, (1, 1))
     sizes = {view.size * parts[1] for view in targets} | {view.size * parts[0] for view in sources}
     if len(sizes) > 1:
         shapes = ", ".join(f"{view.name!r} {list(view.shape)}" for view in views[:8])
-        raise DeclarationError(f"node {name!r}: {does} of {many} does not fit these shapes: {shapes}", node=name)
+        raise node_error(name, f"{does} of {many} does not fit these shapes: {shapes}")
     rows = {"all_gather": targets, "reduce_scatter": sources, "all_to_all": views}.get(does, ())
     for view in rows:
         if not view.shape or view.shape[0] % many:
-            raise DeclarationError(
-                f"node {name!r}: {does} shares {view.name!r} {list(view.shape)} out in {many} equal parts along its first axis",
-                node=name,
+            raise node_error(
+                name,
+                f"{does} divides {view.name!r} {list(view.shape)} into {many} equal parts along its first axis",
                 array=view.root.name,
             )
     read: dict[Any, list[ArrayView]] = {}
@@ -199,11 +207,22 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     if does in ("all_gather", "reduce_scatter", "all_to_all") and any(
         a.region.overlaps(b.region) for a in targets for b in read.get(a.root, ())
     ):
-        raise DeclarationError(f"node {name!r}: {does} writes to other memory than it reads", node=name)
+        raise node_error(name, f"{does} writes to other memory than it reads")
     if does in ("all_reduce", "reduce", "reduce_scatter"):
         dtype = dtype_name(sources[0].dtype)
         if dtype not in _TYPES and dtype not in _HALVES:
-            raise DeclarationError(f"node {name!r}: {op} of {dtype} is not known; fold it by a kernel of your own", node=name)
+            raise node_error(name, f"{op} of {dtype} is not known; fold it by a kernel of your own")
+
+
+def _require_roles(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], root: int) -> None:
+    """Refuse a root that is no participant, and arrays that are not targets and sources as the collective has them."""
+    if does in ("reduce", "broadcast") and root >= max(len(targets), len(sources)):
+        last = max(len(targets), len(sources)) - 1
+        raise node_error(name, f"root is the number of a participant, from 0 to {last} (got {root})")
+    if does == "all_reduce" and list(map(_place, targets)) != list(map(_place, sources)):
+        raise node_error(name, "all_reduce overwrites the arrays that it reads: targets are the same views as sources")
+    if does == "broadcast" and _place(targets[root]) != _place(sources[0]):
+        raise node_error(name, f"broadcast reads the root's own array: its source is target {root}, {targets[root].name!r}")
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -312,7 +331,11 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], ob
             nodes.append(workflow.nodes[i])
             edges.append(before)
         made[i] = range(first, len(nodes))
-    return Workflow(
+    found = Workflow(
         workflow.name, arrays, parameters, tuple(nodes),
-        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
+        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer, workflow.ordered,
     )  # fmt: skip
+    if len(found.index) < len(nodes):
+        name = next(node.name for i, node in enumerate(nodes) if found.index[node.name] != i)
+        raise node_error(name, "what takes the place of a node that several ranks do needs this name; choose another one")
+    return found

@@ -37,7 +37,7 @@ class Exchange:
             address = 0 if part is None else getattr(part, "ptr", None) or part.ctypes.data
             sends = message.source == ranks.rank
             other = message.target if sends else message.source
-            tag = self.first_tag + message.number
+            tag = ranks.tag(self.first_tag + message.number)
             transfers.append(Transfer(message.name, other, sends, tag, address, message.nbytes, part))
         ranks.transport.exchange(transfers, ranks.timeout_s)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from .arrays import (
@@ -21,6 +20,7 @@ from .arrays import (
     as_dtype,
     as_rank,
     as_shape,
+    naming,
 )
 from .draft import Draft, array_arguments
 from .errors import DeclarationError
@@ -326,7 +326,9 @@ class Declaring:
             As for `device_array`.
         """
         self._draft.require_new(array, "array", self.arrays)
-        memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **_where(array, device, access))
+        where = _where(array, device, access)
+        with naming("array", array):
+            memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **where)
         return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
 
     def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:
@@ -519,8 +521,7 @@ class Declaring:
 
     def order(self, *nodes: Node | str) -> None:
         """Make each of the nodes wait for the one before it."""
-        for source, target in pairwise(self._draft.names_of(nodes)):
-            self._draft.order(source, target)
+        self._draft.order(*self._draft.names_of(nodes))
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 

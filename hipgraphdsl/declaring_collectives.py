@@ -110,8 +110,8 @@ class DeclaringCollectives(Declaring):
 def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
     """Return the array of one participant."""
     number = as_int(root)
-    if not isinstance(arrays, (list, tuple)):
-        raise DeclarationError(f"arrays is a list of device arrays or views (got {arrays!r})")
+    if not isinstance(arrays, (list, tuple)) or not arrays:
+        raise DeclarationError(f"arrays is a list of at least one device array or view (got {arrays!r})")
     if number is None or not 0 <= number < len(arrays):
         raise DeclarationError(f"root is the number of an array, from 0 to {len(arrays) - 1} (got {root!r})")
     entry: Viewable = arrays[number]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
+from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming
 from .errors import DeclarationError, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -102,7 +102,8 @@ class Draft:
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), as_shape(shape)
+        with naming("parameter", name):
+            dtype, shape = as_dtype(dtype), as_shape(shape)
         if copy and not shape:
             raise DeclarationError(
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
@@ -151,10 +152,10 @@ class Draft:
         for access in accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
-                self._require_known(root, name)
+                self._require_known(root, node)
         for parameter in node.parameters:
             if self.parameters.get(parameter.name) is not parameter:
-                self._require_known(parameter, name)
+                self._require_known(parameter, node)
         if made is not None:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
@@ -184,7 +185,8 @@ class Draft:
     def default_name(self, base: str) -> str:
         """Return `base`, with a number behind it where nodes have taken it."""
         if not base.isidentifier():  # such as a template's arguments
-            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()[:180]
+            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
+        base = base[:180].rstrip() or "node"  # a number has room behind it
         count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:
@@ -200,20 +202,23 @@ class Draft:
             self._recorded[node.recorded.name] = node.name
         self._noted += 1
 
-    def _require_known(self, root: Any, node: str) -> None:
-        if isinstance(root, Symbol):
+    def _require_known(self, root: Any, node: Node) -> None:
+        """Refuse an array or a parameter of another graph; variables of modules, and memory of a child's own, belong to none."""
+        inside = (document for _, held, _ in node.held for document in held.documents)
+        if isinstance(root, Symbol) or any(document.arrays.get(root.name) is root for document in inside):
             return
         what, known = ("parameter", self.parameters) if isinstance(root, Parameter) else ("array", self.arrays)
         if known.get(root.name) is root:
             return
         if root.name in known:
             raise node_error(
-                node,
+                node.name,
                 f"{what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
                 array=root.name,
             )
         names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        raise node_error(node, f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", array=root.name)
+        why = f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}"
+        raise node_error(node.name, why, array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
         """Return the error that there is no such node."""
@@ -239,19 +244,22 @@ class Draft:
             names.append(name)
         return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
 
-    def order(self, source: str, target: str) -> None:
-        """Let one node wait for another, both by name."""
-        if source == target:
-            raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
+    def order(self, *names: str) -> None:
+        """Let each of these nodes wait for the one before it; nothing is changed if one is refused."""
+        pairs = list(pairwise(names))
+        for source, target in pairs:
+            if source == target:
+                raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
         self.follow_dag()
-        at, waiting = self.index[source], self.index[target]
-        if at not in self.predecessors[waiting]:
-            self.predecessors[waiting] += (at,)
-            self.reasons[waiting] += ("after",)
-            if self._dag is not None:
-                self._dag.add_edge(source, target, reason="after")
-        self.ordered.append((source, target))
-        self.snapshot = None
+        for source, target in pairs:
+            at, waiting = self.index[source], self.index[target]
+            if at not in self.predecessors[waiting]:
+                self.predecessors[waiting] += (at,)
+                self.reasons[waiting] += ("after",)
+                if self._dag is not None:
+                    self._dag.add_edge(source, target, reason="after")
+            self.ordered.append((source, target))
+            self.snapshot = None
 
     # -- the whole
 
@@ -295,7 +303,7 @@ class Draft:
         for name, sources in dag._pred.items():  # networkx's views cost five times as much
             at = index[name]
             found = tuple([index[source] for source in sources])
-            reasons = tuple([data.get("reason", "after") for data in sources.values()])
+            reasons = tuple([str(data.get("reason") or "after") for data in sources.values()])
             if (found, reasons) != (self.predecessors[at], self.reasons[at]):
                 self.predecessors[at], self.reasons[at] = found, reasons
                 self.snapshot = None
@@ -334,12 +342,8 @@ _Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 
 def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
     """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
-    try:
+    with naming("array", name):
         return _array_arguments(name, initial, shape, dtype)
-    except DeclarationError as error:
-        if error.array is not None:
-            raise
-        raise DeclarationError(f"array {name!r}: {error}", array=name) from None
 
 
 def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:

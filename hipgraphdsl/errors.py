@@ -126,6 +126,9 @@ class CheckError(HipGraphError):
         self.report = report
 
 
+Missing = Literal["binding", "library", "device", "compiler"]
+
+
 class RuntimeUnavailable(HipGraphError):
     """A runtime cannot be opened on this machine.
 
@@ -137,10 +140,15 @@ class RuntimeUnavailable(HipGraphError):
         Which of the things that it needs is not there.
     """
 
-    def __init__(self, message: str, *, runtime: str, missing: Literal["binding", "library", "device", "compiler"]) -> None:
+    def __init__(self, message: str, *, runtime: str, missing: Missing) -> None:
         super().__init__(message)
         self.runtime = runtime
         self.missing = missing
+
+
+def lacks(runtime: str, missing: Missing, why: str) -> RuntimeUnavailable:
+    """Return the error that a runtime of this name cannot be opened."""
+    return RuntimeUnavailable(f"runtime {runtime!r} {why}", runtime=runtime, missing=missing)
 
 
 class HipError(HipGraphError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from .kernels import Chaining
-from .order import topological_order
+from .order import between, topological_order
 from .plan import Plan
 
 
@@ -56,20 +56,14 @@ def launches(plan: Plan, runs: Iterable[Sequence[int]]) -> Launches:
     run_of = {i: tuple(run) for run in runs for i in run}
     groups = list(dict.fromkeys(run_of.get(i, (i,)) for i in range(len(plan.steps))))
     group_of = {i: n for n, own in enumerate(groups) for i in own}
-    before = [tuple({group_of[d] for i in own for d in plan.steps[i].deps} - {n}) for n, own in enumerate(groups)]
+    before = between([step.deps for step in plan.steps], group_of, len(groups))
     members = tuple(groups[n] for n in topological_order(before))
     place = {i: n for n, own in enumerate(members) for i in own}
-
-    def outside(n: int, sources: Iterable[int]) -> tuple[int, ...]:
-        """Return the launches of some steps, without launch `n`."""
-        return tuple(sorted({place[source] for source in sources} - {n}))
-
     steps = []
     for n, own in enumerate(members):
         done = [plan.steps[i] for i in own]
         name = titled(kind_of(plan, own[0]), names_of(plan, own)) if len(own) > 1 else done[0].name
-        origin = tuple(node for step in done for node in step.origin)
-        deps, added = outside(n, (d for step in done for d in step.deps)), outside(n, (d for step in done for d in step.added))
-        steps.append(done[0]._replace(index=n, name=name, origin=origin, deps=deps, added=added))
-    lanes = tuple(tuple(sorted({place[i] for i in lane})) for lane in plan.lanes)
-    return Launches(replace(plan, steps=tuple(steps), lanes=lanes, programmatic=()), members)
+        several = zip(*((step.origin, step.deps, step.added) for step in done))
+        origin, deps, added = (tuple(chain.from_iterable(parts)) for parts in several)
+        steps.append(done[0]._replace(name=name, origin=origin, deps=deps, added=added).renumbered(n, place))
+    return Launches(plan.renumbered(steps, place), members)

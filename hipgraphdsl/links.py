@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from numbers import Real
 
-from .errors import DeclarationError
+from .errors import DeclarationError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,11 @@ class Link:
 
     def __post_init__(self) -> None:
         for field, least in zip(fields(self), ("from 0", "above 0")):
-            value = getattr(self, field.name)
-            real = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not real or value < 0 or (value == 0 and least == "above 0"):
-                raise DeclarationError(f"Link: {field.name} is a finite number {least} (got {value!r})")
+            given = getattr(self, field.name)
+            value = _as_float(given)
+            if not 0 <= value < math.inf or (value == 0 and least == "above 0"):
+                raise DeclarationError(f"Link: {field.name} is a finite number {least} (got {shown(given)})")
+            object.__setattr__(self, field.name, value)
 
     def message_us(self, nbytes: int) -> float:
         """Return how long a message takes, in microseconds."""
@@ -74,6 +76,14 @@ class Link:
         if does == "all_reduce":
             return min(2 * (size - 1) * (a + b / size), 2 * (size - 1).bit_length() * a + 2 * b)
         return (size - 1) * a + (b if does in ("broadcast", "reduce") else (size - 1) * b)
+
+
+def _as_float(value: object) -> float:
+    """Return a real number as a float, infinite where it is too large for one; NaN for anything else."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def per_link(crossing: Iterable[tuple[tuple[int, int], int]]) -> dict[tuple[int, int], tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Edges = Sequence[Sequence[int]]
 
@@ -21,6 +21,14 @@ def successors(predecessors: Edges) -> list[list[int]]:
         for source in sources:
             found[source].append(target)
     return found
+
+
+def between(predecessors: Edges, group_of: Sequence[int] | Mapping[int, int], count: int) -> list[tuple[int, ...]]:
+    """Return for each of `count` groups of nodes the other groups that it waits for, in ascending order."""
+    found: list[set[int]] = [set() for _ in range(count)]
+    for i, sources in enumerate(predecessors):
+        found[group_of[i]].update([group_of[source] for source in sources])
+    return [tuple(sorted(sources - {own})) for own, sources in enumerate(found)]
 
 
 def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:

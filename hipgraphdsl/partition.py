@@ -35,13 +35,14 @@ class Part:
     messages: tuple[Message, ...]  # of all ranks, in order
     owners: Mapping[str, int]  # as in `Sharing`
     inlined: Set[str] = frozenset()  # likewise
+    fixed: Set[str] = frozenset()  # likewise
 
     def inside(self, name: str) -> str:
         """Return the name that ``child/x`` has here: ``child: x``, where the child's nodes stand in its place."""
-        head, *rest = name.split("/")
-        while rest and head in self.inlined:
-            head = f"{head}: {rest.pop(0)}"
-        return "/".join([head, *rest])
+        found, *rest = name.split("/")
+        for part in rest:
+            found += f": {part}" if found in self.inlined else f"/{part}"
+        return found
 
 
 Exchange = Callable[[tuple[Message, ...], bool], Callable[..., None]]
@@ -124,7 +125,7 @@ class _Builder:
             tuple(tuple(edges.values()) for edges in self._edges),
             workflow.infer,
         )
-        return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined)
+        return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined, sharing.fixed)
 
     # -- devices by the numbers that they have in this process
 
@@ -273,7 +274,7 @@ class _Builder:
 
     def _packed(self, view: ArrayView, name: str, on_host: bool) -> ArrayView:
         """Return contiguous memory to send from or to receive into."""
-        named = self._name(f"{name} (packed)")
+        named = unused(f"{name} (packed)", self._arrays)
         if on_host or view.root.on_host:
             array: Array = HostArray(named, view.shape, view.dtype)
         else:

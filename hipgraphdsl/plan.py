@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, groupby
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .batches import Batched
 from .lanes import covered
 from .nodes import EagerNode, EmptyNode
-from .order import levels, successors
+from .order import between, levels, successors
 from .printed import counted
 from .segments import segments
 from .temporaries import Packing
@@ -76,6 +76,25 @@ class Step(NamedTuple):
     def in_batch(self, number: int) -> Step:
         """Return the step as one of a batch; planning does it for most steps, and `_replace` takes three times as long."""
         return Step._make((*self[:-1], number))
+
+    def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
+        """Return the step as number `index` of other steps, behind what stands there for those that it waits for.
+
+        Parameters
+        ----------
+        place : mapping of int to int
+            For steps as they were numbered the number of what stands for them; those without an entry are waited for no more.
+        """
+        deps, added = (tuple(sorted({place[d] for d in old if d in place} - {index})) for old in (self.deps, self.added))
+        return self._replace(index=index, deps=deps, added=added)
+
+
+def lanes_of(steps: Iterable[Step], count: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each of `count` lanes its steps, in order."""
+    rows: list[list[int]] = [[] for _ in range(count)]
+    for step in steps:
+        rows[step.lane].append(step.index)
+    return tuple(map(tuple, rows))
 
 
 class Cut(NamedTuple):
@@ -162,6 +181,20 @@ class Plan:
         plan.__dict__.pop("runs", None)
         return plan
 
+    def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
+        """Return the plan with other steps in the same lanes.
+
+        Parameters
+        ----------
+        steps : iterable of Step
+            With their new numbers (`Step.renumbered`).
+        place : mapping of int to int
+            For each step as it was numbered the number of the one that does now what it did.
+        """
+        made = tuple(steps)
+        early = tuple(sorted({place[i] for i in self.programmatic}))
+        return replace(self, steps=made, lanes=lanes_of(made, len(self.lanes)), programmatic=early)
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Step indices by the names in `origin`."""
@@ -242,7 +275,7 @@ def _cut(plan: Plan) -> Cut:
     steps = plan.steps
     groups = segments([step.deps for step in steps], [step.by_host for step in steps])
     group_of = {i: number for number, group in enumerate(groups) for i in group}
-    deps = [tuple(sorted({group_of[d] for i in group for d in steps[i].deps} - {own})) for own, group in enumerate(groups)]
+    deps = between([step.deps for step in steps], group_of, len(groups))
     hosts = [steps[group[0]] if steps[group[0]].by_host else None for group in groups]
     placed = [None if host is None else host.device for host in hosts]
     owners = [plan.device if device is None else device for device in placed] if len(plan.devices) > 1 else None
@@ -265,22 +298,12 @@ def _cut(plan: Plan) -> Cut:
 def _part(plan: Plan, members: Sequence[int]) -> Plan:
     """Return some steps of a plan as a plan of their own."""
     place = {i: k for k, i in enumerate(members)}
-    rows: dict[int, list[int]] = {}
-    for i in members:
-        rows.setdefault(plan.steps[i].lane, []).append(place[i])
-    lane_of = {lane: number for number, lane in enumerate(sorted(rows))}
-    steps = tuple(
-        step._replace(
-            index=k,
-            deps=tuple(place[d] for d in step.deps if d in place),
-            lane=lane_of[step.lane],
-            added=tuple(place[d] for d in step.added if d in place),
-        )
-        for k, step in enumerate(map(plan.steps.__getitem__, members))
-    )
+    own = [plan.steps[i] for i in members]
+    lane_of = {lane: number for number, lane in enumerate(sorted({step.lane for step in own}))}
+    steps = tuple(step.renumbered(k, place)._replace(lane=lane_of[step.lane]) for k, step in enumerate(own))
     owners = tuple(plan.lane_devices[lane] for lane in lane_of)
     devices = tuple(sorted({plan.device, *owners}))
-    lanes = tuple(tuple(rows[lane]) for lane in lane_of)
+    lanes = lanes_of(steps, len(lane_of))
     edges = sum(len(step.deps) for step in steps)
     early = tuple(place[i] for i in plan.programmatic if i in place and place.keys() >= set(plan.steps[i].deps))
     return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners, plan.batches, early)

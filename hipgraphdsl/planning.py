@@ -19,9 +19,9 @@ from .inlining import FlatNode, cycle_error, flattened
 from .kernels import Kernel, Module
 from .lanes import Cover, covered, gathers
 from .nodes import EagerNode, EmptyNode, KernelNode
-from .order import follower_counts, positions
+from .order import between, follower_counts, positions
 from .placement import device_of, devices_of
-from .plan import Plan, Step
+from .plan import Plan, Step, lanes_of
 from .printed import counted
 from .programmatic import with_programmatic_edges
 from .suited import FAN_OUT, suited
@@ -166,7 +166,6 @@ class _Planner:
         if len(workflow.documents) > 1:
             for step in [step for step in steps if step.node.held]:
                 steps[step.index] = self._with_plans(step, level_of[order[step.index]])
-        lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
         notes[:0] = [] if packing is None else [str(packing)]
         notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if self.automatic else 0)
         batches = () if grouping is None else grouping.batches
@@ -176,7 +175,8 @@ class _Planner:
             notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
         if self.any_order:
             steps = in_any_order(steps, [[position[d] for d in deps[i]] for i in order], notes)
-        steps, lanes = suited(steps, lanes, target, self.join, notes, narrow=not batches)
+        steps = suited(steps, target, self.join, notes, narrow=not batches)
+        lanes = lanes_of(steps, len(cover.lanes))
         return Plan(
             workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches
         )
@@ -246,7 +246,7 @@ class _Planner:
             if not among:
                 return declared, None
             grouping = batcher.grouped(among)
-            outer = _between(declared.reduced, grouping)
+            outer = between(declared.reduced, grouping.group_of, len(grouping.batch_of))
             count = len(outer)
             one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
             devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
@@ -317,15 +317,6 @@ def _edge_notes(
 def _not_batched(what: Kernel | Module, why: str) -> str:
     said = f"of kernel {what.name!r}" if isinstance(what, Kernel) else f"of different kernels of module {what.name!r}"
     return f"Launches {said} are not batched: {why}."
-
-
-def _between(deps: Sequence[tuple[int, ...]], grouping: Grouping) -> list[tuple[int, ...]]:
-    """Return for each group those that it waits for."""
-    found: list[set[int]] = [set() for _ in grouping.batch_of]
-    group_of = grouping.group_of
-    for group, sources in zip(group_of, deps):
-        found[group].update([group_of[source] for source in sources])
-    return [tuple(sorted(sources - {group})) for group, sources in enumerate(found)]
 
 
 def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:

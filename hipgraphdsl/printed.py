@@ -1,9 +1,9 @@
-"""What prints itself: as plain text, in rich's styles, and in notebooks; sizes and counts as people say them."""
+"""What prints itself: as plain text, in rich's styles, and in notebooks; sizes and counts as people say them, rows aligned."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -48,3 +48,16 @@ def counted(n: int, what: str) -> str:
 def human_count(n: int, what: str) -> str:
     """Return the same as people read it: ``"2 000 nodes"``."""
     return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Return rows as lines with aligned columns; those of the columns `right` end at the same place."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [[cell.rjust(n) if i in right else cell.ljust(n) for i, (cell, n) in enumerate(zip(row, widths))] for row in rows]
+    return ["  ".join(line).rstrip() for line in lines]
+
+
+def short(value: Any, most: int = 40) -> str:
+    """Return a value as text of at most so many characters."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from itertools import islice
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .nodes.base import translated
 from .partition import Part, partition
 from .runtimes.base import Runtime
 from .sharing import ALL, Between, Message, Sharing
+from .timeline import Timeline
 from .transports import Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
@@ -29,6 +31,8 @@ from .workflow import AnyNode, Level, Workflow
 from .world import Ranks, agree
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class RankExecutable(Executable):
@@ -132,6 +136,10 @@ class RankExecutable(Executable):
             if not self._closed and program is not None and self._own.compiled.enter(program, stream):
                 link.hold(self._own.compiled, stream)
 
+    def profile(self, /, **params: Any) -> Timeline:
+        """Launch an instrumented copy of this rank's part once; every rank must call it. As `Executable.profile`."""
+        return self._together(super().profile, **params)
+
     def _launch_failed(self, code: int) -> None:
         self._together(super()._launch_failed, code)
 
@@ -142,12 +150,13 @@ class RankExecutable(Executable):
             self._told = link.broken
             link.raise_broken()
 
-    def _together(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    def _together(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Make a call; where it fails, tell the others, who would wait for this rank."""
         try:
-            call(*args, **kwargs)
+            returned = call(*args, **kwargs)
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
+            return returned
         except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
             raise
         except BaseException as error:
@@ -220,42 +229,44 @@ class RankExecutable(Executable):
         ranks = self.ranks
         if (number := as_int(root)) is None or not 0 <= number < ranks.size:
             raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
-        found, transfers = {}, []
-        first = ranks.take_tags(len(names))
-        for k, wanted in enumerate(names):
-            name = self._name(wanted, "gather")
-            owner = self.part.owners.get(name, ALL)
+        found, transfers = [], []
+        wanted = [self._to_gather(name) for name in names]  # refuses alike on all ranks, before anything is sent
+        for number, (name, array) in enumerate(wanted, ranks.take_tags(len(names))):
+            owner = self.part.owners[name]
             owner = root if owner == ALL else owner
-            if ranks.rank == owner:
-                found[name] = super().read(name)
-            elif ranks.rank == root:
-                level, inner = Level(self._whole).at(wanted if isinstance(wanted, str) else name)
-                array = level.workflow.arrays[inner]
-                found[name] = np.empty(array.shape, array.dtype)
-            if owner != root and name in found:
-                sends, other = ranks.rank == owner, root if ranks.rank == owner else owner
-                values = found[name]
-                transfers.append(Transfer(f"gather {name}", other, sends, first + k, values.ctypes.data, values.nbytes, values))
+            if ranks.rank not in (owner, root):
+                continue
+            found.append(super().read(name) if ranks.rank == owner else np.empty(array.shape, array.dtype))
+            if owner != root:
+                sends, other, values = ranks.rank == owner, owner + root - ranks.rank, found[-1]
+                tag = ranks.tag(number)
+                transfers.append(Transfer(f"gather {name}", other, sends, tag, values.ctypes.data, values.nbytes, values))
         ranks.transport.exchange(transfers, ranks.timeout_s)
-        return tuple(found[self._name(name, "gather")] for name in names) if ranks.rank == root else None
+        return tuple(found) if ranks.rank == root else None
+
+    def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
+        """Return the name of an array of the whole graph and the array as it was declared."""
+        name = self._name(wanted, "gather")
+        level, inner = Level(self._whole).at(wanted if isinstance(wanted, str) else name)
+        array = level.workflow.arrays.get(inner)
+        if array is None or name not in self.part.owners:
+            known = (name for level in self._whole.levels() for name, _ in level.own_arrays())
+            names = ", ".join(map(repr, islice(known, 20))) or "none"
+            raise DeclarationError(
+                f"gather: graph {self._whole.name!r} has no array {wanted!r}; its arrays are {names}", array=name
+            )
+        return name, array
 
     def _name(self, name: str | Array, action: str) -> str:
         """Return the name of an array of the whole graph."""
         if isinstance(name, Array) and self._whole.arrays.get(name.name) is name:
             return name.name
         if isinstance(name, str):
-            name = self.part.inside(name)
-        else:
-            raise DeclarationError(
-                f"{action}: the name of an array of graph {self._whole.name!r} is expected, or the declared array itself"
-                f" (got {name!r})"
-            )
-        if action == "gather" and name not in self.part.owners:
-            names = ", ".join(map(repr, list(self.part.owners)[:20])) or "none"
-            raise DeclarationError(
-                f"gather: graph {self._whole.name!r} has no array {name!r}; its arrays are {names}", array=name
-            )
-        return name
+            return self.part.inside(name)
+        raise DeclarationError(
+            f"{action}: the name of an array of graph {self._whole.name!r} is expected, or the declared array itself"
+            f" (got {name!r})"
+        )
 
     def _mine(self, name: str | Array, action: str) -> str:
         found = self._name(name, action)
@@ -273,8 +284,24 @@ class RankExecutable(Executable):
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
         """Give a node other fields, on the rank that does it; as `Executable.set`."""
         if name := self._done_here(node, "set"):
-            arrays, parameters = self.workflow.arrays, self.workflow.parameters
-            super().set(name, **{key: translated(value, arrays, parameters, name) for key, value in fields.items()})
+            super().set(name, **{key: self._translated(value, name) for key, value in fields.items()})
+
+    def _translated(self, value: Any, node: str) -> Any:
+        """Return a field's value with this rank's arrays and parameters."""
+        try:
+            return translated(value, self.workflow.arrays, self.workflow.parameters, node)
+        except DeclarationError as error:
+            name, here = error.array or "", f"node {node!r} runs on rank {self.ranks.rank}"
+            owner = self.part.owners.get(name, ALL)
+            if owner not in (ALL, self.ranks.rank):
+                raise UpdateError(f"set: {here}, and array {name!r} belongs to rank {owner}", node=node) from None
+            if name in self._own.parameters.elsewhere:
+                raise UpdateError(
+                    f"set: {here}, none of whose nodes used parameter {name!r} when the graph was compiled; let every rank call"
+                    " update(graph, rebuild=True) with a graph in which this node does",
+                    node=node,
+                ) from None
+            raise
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, on the rank that does it."""
@@ -290,9 +317,9 @@ class RankExecutable(Executable):
         """Return the name of a node if this rank does it; refuse a copy between ranks, which is fixed."""
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
-        if name in self.part.inlined:
+        if name in self.part.inlined and "/" not in name:  # the nodes of a body are refused as such
             raise UpdateError(f"{action}: several ranks do child graph {given!r}; {action} its nodes one by one", node=given)
-        if any(message.name == name or message.name.startswith(f"{name}: ") for message in self.part.messages):
+        if name in self.part.fixed:
             raise UpdateError(
                 f"{action}: node {given!r} copies from one rank to another, which is fixed when the graph is compiled", node=given
             )
@@ -316,10 +343,35 @@ class RankExecutable(Executable):
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
                 " compile the other graph"
             )
-        if self._link is not None:
-            self._link.release(self._own.compiled)  # the one that follows begins without
-        super().update(part.workflow, rebuild=rebuild)
+        with self._changing("update"):
+            if not rebuild:
+                self._require_taken_by_all(part, whole)
+            if self._link is not None:
+                self._link.release(self._own.compiled)  # the one that follows begins without
+            try:
+                super().update(part.workflow, rebuild=rebuild)
+            except BaseException as error:
+                self._leave_others(error)
+                raise
         self._follow(part, whole)
+
+    def _require_taken_by_all(self, part: Part, whole: Workflow) -> None:
+        """Refuse on every rank what one of them cannot take in place: all of them go on with the same graph."""
+        refused: HipGraphError | None = None
+        try:
+            self._own.changes.with_workflow(self._own.state, part.workflow)
+        except HipGraphError as error:
+            refused = error
+        answer = b"yes" if refused is None else b"no "
+        told = self.ranks.transport.all_gather(answer, f"update of {self._whole.name!r}", self.ranks.timeout_s)
+        if refused is not None:
+            raise refused
+        for rank, said in enumerate(told):
+            if said != answer:
+                raise UpdateError(
+                    f"graph {self._whole.name!r} cannot take {whole.name!r} in place on rank {rank}, so no rank takes it; let"
+                    " every rank call update(graph, rebuild=True) to build it afresh"
+                )
 
     def clone(self) -> NoReturn:
         """Refuse: the messages of two Executables must be told apart by all ranks.

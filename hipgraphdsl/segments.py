@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .order import positions, topological_order
+from .order import between, positions, topological_order
 
 
 def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[tuple[int, ...]]:
@@ -55,8 +55,8 @@ def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[t
     ]
     ranked = sorted(range(len(groups)), key=turns.__getitem__)
     place = positions(ranked)
-    between = [sorted({place[group_of[d]] for i in groups[own] for d in deps[i]} - {place[own]}) for own in ranked]
-    return [tuple(groups[ranked[turn]]) for turn in topological_order(between)]
+    waits = between(deps, [place[group] for group in group_of], len(groups))
+    return [tuple(groups[ranked[turn]]) for turn in topological_order(waits)]
 
 
 def _lowest(bits: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
 from .collectives import CollectiveNode, dtype_name, replaced
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import DeclarationError, node_error
+from .inlining import cycle_error
 from .kernels import Symbol
 from .links import per_link
 from .nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
@@ -30,7 +31,8 @@ ALL: Final = -1
 Ranks = int | tuple[int, int]
 """Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
 
-_MOST_RANKS: Final = 1 << 20
+MOST_RANKS: Final = 1 << 20
+"""So many ranks may be imagined."""
 
 DATA: Final = ("RAW ", "WAR ", "WAW ")
 """What the reasons of edges begin with that memory orders."""
@@ -79,11 +81,11 @@ def as_layout(ranks: Any) -> Layout:
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
-        given = [1] * number if number <= _MOST_RANKS else []
+        given = [1] * number if number <= MOST_RANKS else []
     counts = device_counts(given)
     if not counts:
         raise DeclarationError(
-            f"ranks is how many processes there are, with a device each, from 1 to {_MOST_RANKS}, or a list of how many devices"
+            f"ranks is how many processes there are, with a device each, from 1 to {MOST_RANKS}, or a list of how many devices"
             f" each has, from 1 (got {ranks!r})"
         )
     return Layout(counts, imagined=True)
@@ -145,7 +147,9 @@ class Sharing:
         self.layout = layout
         self.between = between
         self.inlined: set[str] = set()
-        """The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them."""
+        """Full names of children that several ranks do, whose nodes stand in their place: ``child: x`` for ``child/x``."""
+        self.fixed: set[str] = set()
+        """The nodes whose own bytes cross between ranks; collectives that go by copies among them."""
         self.owners: dict[str, int] = {}
         """For each array the rank that has it; `ALL` where each has its own."""
         self.workflow = workflow
@@ -153,8 +157,10 @@ class Sharing:
         tells ranks the conditions of nodes."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
+        self._find_owners(self._with_declared_edges())
         self._open_up()
-        self._find_owners(_across(self.workflow, layout, between))
+        copied = self._done_by_copies()
+        self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         """Who does each node."""
         self.messages: dict[int, list[Message]] = {}
@@ -233,9 +239,33 @@ class Sharing:
             return
         if level.workflow is not workflow:
             self._level = level = Level(workflow, level.parent, level.node, level.key, level.bind)
+        if workflow.nodes and not workflow.order:
+            raise cycle_error(workflow, level.prefix)
         self.workflow = workflow
         owners = {name: level.resolve(array)[1] if name in level.bind else array for name, array in workflow.arrays.items()}
         self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}
+
+    def _with_declared_edges(self) -> Workflow:
+        """Return the workflow with declared edges between nodes of memory that each rank has for itself as such.
+
+        Their reason is that memory otherwise, and what one rank does to its own orders no other rank.
+        """
+        workflow = self.workflow
+        own = {name for name, owner in self.owners.items() if owner == ALL}
+        if not own:
+            return workflow
+        reasons = []
+        for node, sources, why in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
+            declared = {*node.after, *(before for before, behind in workflow.ordered if behind == node.name)}
+            told = [workflow.nodes[source].name in declared for source in sources]
+            reasons.append(tuple("after" if t and r.startswith(DATA) and r[4:] in own else r for t, r in zip(told, why)))
+        return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
+
+    def _done_by_copies(self) -> set[int]:
+        """Return the collectives that several ranks take part in by copies, and note them."""
+        which = {i for i, node in enumerate(self.workflow.nodes) if _by_copies(node, self.layout, self.between)}
+        self.fixed.update(self.workflow.nodes[i].name for i in which)
+        return which
 
     def _open_up(self) -> None:
         """Replace children that several ranks do by their nodes, and let all ranks take part in such conditional nodes."""
@@ -247,14 +277,14 @@ class Sharing:
                     opened.add(node.name)
                     owner = self._of_root(node.condition.root, self._level)
                     if owner == ALL:
-                        raise DeclarationError(
-                            f"node {node.name!r}: its bodies do work of several ranks, which must decide alike, and each has"
+                        raise node_error(
+                            node.name,
+                            "its bodies do work of several ranks, which must decide alike, and each has"
                             f" {node.condition.name!r} for itself; let the condition be memory of one rank",
-                            node=node.name,
                         )
                     put_conditional(node, self._level, owner, self.layout.firsts, draft)
                 else:
-                    self.inlined.add(node.name)
+                    self.inlined.add(self.prefix + node.name)
                     put_child(next(self._level.inner(node)), draft)
 
             self._find_owners(replaced(self.workflow, which, put))
@@ -298,17 +328,18 @@ class Sharing:
                 made.append(Message(count, node.name, *mine, node.src, node.dst))
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
                 made.append(Message(count, node.name, ALL, ALL, together=node))
+            elif self._is_spread(node):
+                count = self._share_bodies(i, node, count)
             elif node.held:
                 self._own_inside(node, self._level, _last(mine))
             if len(made) > len(waits):  # its own
+                self.fixed.add(node.name)
                 self.stages[count] = stage
                 stage += 1
                 count += 1
             reached[i] = stage
             if made:
                 self.messages[i] = made
-            if mine == ALL and self._is_spread(node):
-                count = self._share_bodies(i, node, count)
 
     def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
         """Share out the bodies of a conditional node that all ranks take part in; return the number of the next message."""
@@ -316,6 +347,7 @@ class Sharing:
         for inner in self._level.inner(node):
             body = Sharing(inner.workflow, self.layout, self.between, level=inner, first=count)
             count += len(body.all_messages)
+            self.inlined |= body.inlined
             made.append(body)
             self.owners.update((f"{inner.key}/{name}", owner) for name, owner in body.owners.items() if name not in inner.bind)
         self.bodies[i] = tuple(made)
@@ -330,10 +362,10 @@ class Sharing:
                 return max(source, target)
             return source, target
         if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
-            raise DeclarationError(
-                f"node {node.name!r}: an external semaphore belongs to one process, and this graph's devices to"
-                f" {self.layout.size}; let a message order the ranks: g.order(a, b)",
-                node=node.name,
+            raise node_error(
+                node.name,
+                f"an external semaphore belongs to one process, and this graph's devices to {self.layout.size}; let a message"
+                " order the ranks: g.order(a, b)",
             )
         touched = set(self._inside(node, self._level))
         found = touched - {ALL}
@@ -418,22 +450,16 @@ def _crosses(node: CollectiveNode, layout: Layout) -> bool:
     return len(set(_ranks_in((*node.targets, *node.sources), layout, node))) > 1
 
 
-def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Workflow:
-    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in by copies."""
-    which = set()
-    for i, node in enumerate(workflow.nodes):
-        if isinstance(node, CollectiveNode) and _crosses(node, layout):
-            all_ranks = list(range(layout.size))
-            many = node.sources if node.does == "reduce" else node.targets
-            fits = _ranks_in(many, layout, node) == all_ranks and all(
-                _ranks_in([view], layout, node) == [rank]
-                for rank in all_ranks
-                for view in node.views_of(rank)
-                if view is not None
-            )
-            if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
-                which.add(i)
-    return replaced(workflow, which, CollectiveNode.unfold) if which else workflow
+def _by_copies(node: AnyNode, layout: Layout, between: Between | None) -> bool:
+    """Return whether a node is a collective that several ranks take part in, and not one that a single call does."""
+    if not isinstance(node, CollectiveNode) or not _crosses(node, layout):
+        return False
+    all_ranks = list(range(layout.size))
+    many = node.sources if node.does == "reduce" else node.targets
+    fits = _ranks_in(many, layout, node) == all_ranks and all(
+        _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in node.views_of(rank) if view is not None
+    )
+    return between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype))
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:

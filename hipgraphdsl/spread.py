@@ -14,7 +14,7 @@ from typing import Any
 
 from .arrays import Array, ArrayView, DeviceArray, HostArray
 from .draft import Draft
-from .errors import DeclarationError
+from .errors import node_error
 from .nodes import MemcpyNode
 from .workflow import ConditionalNode, Level, Workflow
 
@@ -33,17 +33,18 @@ def put_child(level: Level, draft: Draft) -> None:
     for name, value in level.bind.items():
         array = inner.arrays.get(name)
         if array is not None and value.shape != array.shape:
-            raise DeclarationError(
-                f"node {key!r}: several ranks do child graph {inner.name!r}, so its nodes take its place, and {name!r} of shape"
+            raise node_error(
+                key,
+                f"several ranks do child graph {inner.name!r}, so its nodes take its place, and {name!r} of shape"
                 f" {list(array.shape)} stands for {value.name!r} of shape {list(value.shape)}; bind an array of the same shape",
-                node=key,
                 array=value.root.name,
             )
     own_arrays = {name: replace(array, name=f"{key}: {name}") for name, array in inner.arrays.items() if name not in level.bind}
     own_parameters = {
         name: replace(value, name=f"{key}/{name}") for name, value in inner.parameters.items() if name not in level.bind
     }
-    draft.arrays.update((array.name, array) for array in own_arrays.values())
+    for array in own_arrays.values():
+        _add_array(array, key, draft)
     draft.parameters.update((parameter.name, parameter) for parameter in own_parameters.values())
     arrays, parameters = {**level.bind, **own_arrays}, {**level.bind, **own_parameters}
     for node in inner.nodes:
@@ -59,16 +60,16 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
     `level` is where the node stands; `firsts` are the numbers of the ranks' first devices.
     """
     if node.decide == "device":
-        raise DeclarationError(
-            f"node {node.name!r}: its bodies do work of several ranks, whose messages the host sends, so the host decides too;"
-            " leave decide='device' out",
-            node=node.name,
+        raise node_error(
+            node.name,
+            "its bodies do work of several ranks, whose messages the host sends, so the host decides too; leave decide='device'"
+            " out",
         )
     words: dict[int, Array] = {}
     for rank, first in enumerate(firsts):
         if rank != owner:
             word = DeviceArray(word_name(node.name, rank), (1,), node.condition.dtype, device=first)
-            words[rank] = draft.arrays[word.name] = word
+            words[rank] = _add_array(word, node.name, draft)
     told = _copies(node.name, node.condition, words)
     bind: dict[str, Any] = {**node.bind, **{word.name: word.as_view() for word in words.values()}}
     loops = node.mode == "while"
@@ -77,6 +78,16 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
     draft.reasons += (*((),) * len(told), tuple(f"RAW {copy.dst.root.name}" for copy in told))
+
+
+def _add_array(array: Array, node: str, draft: Draft) -> Array:
+    """Add an array that nobody declared to a draft, for a node."""
+    if array.name in draft.arrays:
+        raise node_error(
+            node, f"several ranks do it, which needs the name of array {array.name!r}; choose another one", array=array.name
+        )
+    draft.arrays[array.name] = array
+    return array
 
 
 def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[MemcpyNode]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .arrays import HostArray
@@ -16,13 +15,13 @@ from .workflow import AnyNode
 
 FAN_OUT: Final = 4
 """Direct followers that AMD's classic executor can be trusted with."""
+_BETWEEN: Final = EmptyNode(name="between")
+"""What steps that only spread edges do; their own names may be too long for a node, or name one inside a child."""
 _MANY_COPIES: Final = 16  # from so many on, doing small copies by a kernel pays
 
 
-def suited(
-    steps: list[Step], lanes: tuple[tuple[int, ...], ...], target: Target, join: bool, notes: list[str], *, narrow: bool
-) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
-    """Return the steps and lanes as the target's costs and quirks need them, and note what was done."""
+def suited(steps: list[Step], target: Target, join: bool, notes: list[str], *, narrow: bool) -> list[Step]:
+    """Return the steps as the target's costs and quirks need them, and note what was done."""
     if join and target.copy_kernel_bytes:
         steps, copies = _copies_by_kernel(steps, target)
         if copies:
@@ -31,80 +30,80 @@ def suited(
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
     if _needs_one_root(steps, target) and not any(step.by_host for step in steps):
-        steps, lanes = _with_one_root(steps, lanes)
+        steps, _ = _with_one_root(steps)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if narrow and "fan_out_4" in target.quirks:
-        steps, lanes, inserted = narrowed(steps, lanes)
-        if inserted:
+        made, _ = narrowed(steps)
+        if len(made) > len(steps):
             notes.append(
-                f"{inserted} empty nodes keep every node at {FAN_OUT} direct followers or fewer, because {target.name} loses"
-                " edges beyond that."
+                f"{len(made) - len(steps)} empty nodes keep every node at {FAN_OUT} direct followers or fewer, because"
+                f" {target.name} loses edges beyond that."
             )
-    return steps, lanes
+        steps = made
+    return steps
 
 
 def with_one_root(plan: Plan, target: Target) -> Plan:
-    """Put an empty node before all that wait for nothing, where the target needs that; it is then the first step."""
+    """Put an empty node before all that wait for nothing, where the target needs that, and others where it has many followers.
+
+    They are the first steps; the others stay in their order.
+    """
     if not _needs_one_root(plan.steps, target):
         return plan
-    steps, lanes = _with_one_root(list(plan.steps), plan.lanes)
-    return replace(plan, steps=tuple(steps), lanes=lanes)
+    steps, place = _with_one_root(plan.steps)
+    if "fan_out_4" in target.quirks:
+        steps, moved = narrowed(steps, [steps[0]])
+        place = {old: moved[i] for old, i in place.items()}
+    return plan.renumbered(steps, place)
 
 
 def _needs_one_root(steps: Sequence[Step], target: Target) -> bool:
     return "parallel_roots" in target.quirks and sum(not step.deps for step in steps) > 1
 
 
-def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
-    """Put an empty node before all that wait for nothing."""
+def _with_one_root(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
+    """Put an empty node before all that wait for nothing; return where each step has moved, too."""
     name = unused("~start", {step.name for step in steps})
     first = Step(0, name, EmptyNode(name=name), (), (), 0)
-    moved = [
-        step._replace(index=step.index + 1, deps=tuple(d + 1 for d in step.deps) or (0,), added=tuple(d + 1 for d in step.added))
-        for step in steps
-    ]
-    rows = [[i + 1 for i in lane] for lane in lanes]
-    return [first, *moved], ((0, *rows[0]), *map(tuple, rows[1:]))
+    place = {i: i + 1 for i in range(len(steps))}
+    moved = [step.renumbered(step.index + 1, place) for step in steps]
+    return [first, *[step if step.deps else step._replace(deps=(0,)) for step in moved]], place
 
 
-def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
-    """Put empty nodes behind steps that more than `FAN_OUT` others wait for, as a tree."""
+def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple[list[Step], dict[int, int]]:
+    """Put empty nodes behind steps that more than `FAN_OUT` others wait for, as a tree; return where each step has moved, too.
+
+    Parameters
+    ----------
+    wide : iterable of Step, optional
+        Those of the steps that get such a tree if they need one; by default all.
+    """
     followers = successors([step.deps for step in steps])
-    if all(len(f) <= FAN_OUT for f in followers):
-        return steps, lanes, 0
+    crowded = {step.index for step in (steps if wide is None else wide) if len(followers[step.index]) > FAN_OUT}
+    if not crowded:
+        return list(steps), {step.index: step.index for step in steps}
     names = {step.name for step in steps}
     made: list[Step] = []
-    place: list[int] = []  # of each old step
+    place: dict[int, int] = {}
     stand_in: dict[tuple[int, int], int] = {}  # (old source, old follower) -> new step that it waits for instead
     for step in steps:
-        deps = tuple(dict.fromkeys(stand_in.get((d, step.index), place[d]) for d in step.deps))
-        index = len(made)
-        place.append(index)
-        added = tuple(place[d] for d in step.added if place[d] in deps)
-        made.append(step._replace(index=index, deps=deps, added=added))
-        waiting = followers[step.index]
-        if len(waiting) <= FAN_OUT:
+        index = place[step.index] = len(made)
+        made.append(step.renumbered(index, {d: stand_in.get((d, step.index), place[d]) for d in step.deps}))
+        if step.index not in crowded:
             continue
+        waiting = followers[step.index]
         ends = [index]
         while len(ends) * FAN_OUT < len(waiting):
-            below = []
-            for end in ends:
-                for _ in range(FAN_OUT):
-                    name = unused(f"{step.name}~{len(made) - index}", names)
-                    names.add(name)
-                    made.append(Step(len(made), name, EmptyNode(name=name), (), (end,), step.lane))
-                    below.append(len(made) - 1)
-                    if len(below) * FAN_OUT >= len(waiting):
-                        break
-                if len(below) * FAN_OUT >= len(waiting):
-                    break
-            ends = below
+            count = min(len(ends) * FAN_OUT, -(-len(waiting) // FAN_OUT))
+            below = range(len(made), len(made) + count)
+            for n, number in enumerate(below):
+                name = unused(f"{step.name}~{number - index}", names)
+                names.add(name)
+                made.append(Step(number, name, _BETWEEN, (), (ends[n // FAN_OUT],), step.lane))
+            ends = [*below]
         for i, follower in enumerate(waiting):
             stand_in[step.index, follower] = ends[i // FAN_OUT]
-    rows: list[list[int]] = [[] for _ in lanes]
-    for step in made:
-        rows[step.lane].append(step.index)
-    return made, tuple(map(tuple, rows)), len(made) - len(steps)
+    return made, place
 
 
 def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], int]:

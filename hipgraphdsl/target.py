@@ -182,7 +182,7 @@ class Target:
         platform, chip = match.groups() if match else ("", "")
         chip = _PRODUCTS.get(chip, chip)
         maker = next((maker for maker, form in _ARCHITECTURES.items() if re.fullmatch(form, chip)), "")
-        if not maker or maker != (platform or maker) or (at and not re.fullmatch(r"\d+(\.\d+){0,2}", version)):
+        if not maker or maker != (platform or maker) or (at and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6}){0,2}", version)):
             raise unknown_name("target", name, _KNOWN, others=" and others of their kind")
         base = f"{maker}:{chip}" if maker != chip else chip
         name = base + at + version
@@ -192,13 +192,13 @@ class Target:
             target = replace(_KNOWN["amd:gfx942" if chip.startswith("gfx9") else "amd:gfx1100"], name=base, multiprocessors=0)
         else:
             target = replace(_KNOWN["nvidia:sm_90"], name=base, multiprocessors=0, max_shared_bytes=49152)
-            target = replace(target, clusters=int(re.sub(r"\D", "", base)) >= _FIRST_WITH_CLUSTERS)
+            target = replace(target, clusters=int(re.sub("[^0-9]", "", base)) >= _FIRST_WITH_CLUSTERS)
         if version:
             target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
         return target
 
 
-_ARCHITECTURES = {"cpu": "cpu", "amd": r"gfx[0-9a-f]+", "nvidia": r"sm_\d+[a-z]?"}
+_ARCHITECTURES = {"cpu": "cpu", "amd": "gfx[0-9a-f]{1,8}", "nvidia": "sm_[0-9]{1,4}[a-z]?"}
 
 _PRODUCTS = {
     **dict.fromkeys(("mi210", "mi250", "mi250x"), "gfx90a"),

@@ -442,7 +442,15 @@ class Timeline:
             What a row is. Spans of one engine that overlap take a row each.
         rows : int
             At most this many rows; the rest is counted.
+
+        Raises
+        ------
+        DeclarationError
+            If `width` or `rows` is no number from 1, or `by` anything else.
         """
+        for name, number in (("width", width), ("rows", rows)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise DeclarationError(f"gantt: {name} is an int from 1 (got {number!r})")
         charted = self.rows(by)
         shown = charted[:rows]
         margin = min(max((len(row.title) for row in shown if not row.number), default=0), 30)
@@ -613,6 +621,8 @@ def require_by(by: str) -> None:
 
 def _number(value: float) -> str:
     """Return a number without digits that say nothing."""
+    if value and not 0.0005 <= abs(value) < 1e15:
+        return f"{value:.3g}"
     return str(int(value)) if value == int(value) else f"{value:.{1 if abs(value) >= 1000 else 3}f}".rstrip("0").rstrip(".")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
 
+from .arrays import Access, Array, ArrayView, Parameter
 from .difference import paired
 from .errors import DeclarationError
-from .nodes import Node
+from .kernels import Symbol
+from .nodes import MemoryOp, Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
@@ -145,7 +147,7 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
         foreign = str(error).partition(": ")[2]
     for name, form, *_ in old.entries:
         a, b = getattr(old, name), getattr(new, name)
-        if name in Node.model_fields or _key(a) == _key(b):
+        if name in Node.model_fields or _same(a, b):
             continue
         reason = old.fixed or form.fixed or foreign
         if isinstance(form, WorkflowKey):
@@ -161,6 +163,8 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
             reason = "which names of a child are bound is fixed when it is built"
         elif not reason and isinstance(form, KernelReference) and b.module.symbols and b not in _kernels(workflow):
             reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
+        elif not reason and isinstance(b, ArrayView) and isinstance(b.root, Symbol) and b.root.module not in workflow.modules:
+            reason = f"the module of {b.name!r} was not compiled with the graph, and a copy of it would have its own variables"
         changes.append(Change(old.name, name, a, b, not reason, reason))
     return changes
 
@@ -171,27 +175,33 @@ def _kernels(workflow: Workflow) -> set[Any]:
 
 
 def _named(plan: UpdatePlan) -> list[str]:
-    return [f"{c.node}.{c.field}" if c.field else str(c.node) for c in plan.changes[:3]]
+    return [".".join(filter(None, (change.node, change.field))) for change in plan.changes[:3]]
 
 
-def _key(value: Any) -> Any:
-    """Return what makes two values of a field the same: arrays and parameters count by name, shape and dtype, numbers by bits."""
-    if isinstance(value, (tuple, list)):
-        return tuple(_key(v) for v in value)
-    if isinstance(value, dict):
-        return tuple(sorted((k, _key(v)) for k, v in value.items()))
-    if isinstance(value, (np.ndarray, np.generic)):
-        return ("values", value.shape, str(value.dtype), value.tobytes())
-    root = getattr(value, "root", None)
-    if root is not None:
-        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
-    if hasattr(value, "view") and is_dataclass(value):  # an access or a memory operation
-        return tuple(_key(getattr(value, item.name)) for item in fields(value))
-    if isinstance(value, (bool, float, complex)):
-        return ("scalar", type(value).__name__, repr(value))  # 1, 1.0 and True are three values, as 0.0 and -0.0 are two
-    if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
-        return ("array", value.name, value.shape, str(value.dtype))
-    return value
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two values of a field are the same: arrays and parameters by name, shape and dtype, numbers by bits."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
+    if isinstance(a, (np.ndarray, np.generic)):
+        return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
+    if isinstance(a, ArrayView):
+        return a.name == b.name and _same(a.root, b.root)
+    if isinstance(a, Symbol) and a.module != b.module:
+        return False
+    if isinstance(a, (Array, Parameter)):
+        return (a.name, a.shape, a.dtype) == (b.name, b.shape, b.dtype)
+    if isinstance(a, (Access, MemoryOp)):
+        return all(_same(getattr(a, item.name), getattr(b, item.name)) for item in fields(a))
+    if isinstance(a, (float, complex)):
+        return repr(a) == repr(b)  # 0.0 and -0.0 are two values, and NaN is one
+    try:
+        return a is b or bool(a == b)
+    except Exception:  # such as of arrays of other libraries, which compare element by element
+        return False
 
 
 def _short(value: Any) -> str:

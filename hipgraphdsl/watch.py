@@ -8,7 +8,7 @@ a loop, has not finished. Words of bodies that are not running are 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from .arrays import HostArray
 from .kernels import Module
 from .nodes import KernelNode
+from .nodes.values import unused
 from .plan import Plan, Step
 from .planning import make_plan
 from .suited import narrowed
@@ -81,28 +82,33 @@ def _marked(
     if not plan.steps:
         return plan
     word = len(names)
+    taken = {step.name for step in plan.steps}
     own = sum(bool(step.origin) for step in plan.steps)
     names += [tuple(prefix + name for name in step.origin) for step in plan.steps if step.origin]
     lane = plan.steps[0].lane
     places = plan.lane_devices if len(plan.devices) > 1 else (device,) * len(plan.lanes)
-    steps = [Step(0, "~watch", _mark(words, word, _count(plan), own), (), (), lane, device=places[lane])]
-    place: list[int] = []  # of what stands for each old step
+    begin = Step(0, unused("~watch", taken), _mark(words, word, _count(plan), own), (), (), lane, device=places[lane])
+    taken.add(begin.name)
+    steps = [begin]
+    place: dict[int, int] = {}  # of what stands for each step: its mark, if it has one
     for step in plan.steps:
         index = len(steps)
         bodies = tuple(
             _marked(body, target, words, names, f"{prefix}{step.name}/{n}/", step.device) for n, body in enumerate(step.bodies)
         )
-        deps, added = (tuple(place[d] for d in sources) for sources in (step.deps, step.added))
-        steps.append(step._replace(index=index, deps=deps or (0,), added=added, bodies=bodies))
+        moved = step.renumbered(index, place)
+        steps.append(moved._replace(deps=moved.deps or (0,), bodies=bodies))
         if step.origin:
             mark = _mark(words, word, 1, 0)
-            steps.append(Step(index + 1, f"{step.name}~", mark, (), (index,), step.lane, device=places[step.lane]))
+            name = unused(f"{step.name}~", taken)
+            taken.add(name)
+            steps.append(Step(index + 1, name, mark, (), (index,), step.lane, device=places[step.lane]))
             word += 1
-        place.append(len(steps) - 1)
+        place[step.index] = len(steps) - 1
     if "fan_out_4" in target.quirks:
-        steps, _, _ = narrowed(steps, plan.lanes)
-    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in range(len(plan.lanes)))
-    return replace(plan, steps=tuple(steps), lanes=lanes)
+        steps, moved_to = narrowed(steps)
+        place = {old: moved_to[i] for old, i in place.items()}
+    return plan.renumbered(steps, place)
 
 
 def _mark(words: HostArray, first: int, count: int, begun: int) -> KernelNode:

@@ -9,7 +9,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
 
-from pydantic import Field
 from pydantic_core import core_schema
 
 from .arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues, as_dict
@@ -39,7 +38,7 @@ from .nodes import (
 )
 from .nodes.base import lazy, parameters_of, views_of
 from .nodes.binding import bound_array, bound_value
-from .nodes.fields import BoundValues, Choice, Count, View, WorkflowKey, WorkflowKeys
+from .nodes.fields import BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -441,6 +440,12 @@ class ChildGraphNode(Node):
         bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the child's names")
         bound: dict[str, Any] = {}
         for inner, value in bind.items():
+            if inner in workflow.arrays and inner in workflow.parameters:
+                raise node_error(
+                    name,
+                    f"child graph {workflow.name!r} has an array and a parameter {inner!r}, and bind cannot tell which is meant;"
+                    " rename one of them",
+                )
             if inner in workflow.arrays:
                 bound[inner] = bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
@@ -548,7 +553,7 @@ class ConditionalNode(Node):
     bodies: Annotated[tuple[Workflow, ...], WorkflowKeys()]
     bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
     decide: Annotated[Literal["auto", "device", "host"], Choice("auto", "device", "host")] = "auto"
-    check_every: Annotated[int, Count(), Field(ge=1, le=4096)] = 1
+    check_every: Annotated[int, Integer(1, 4096)] = 1
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -577,8 +582,7 @@ class ConditionalNode(Node):
             if not any(inner in child.bind for child in children):
                 raise node_error(name, f"no body has an array or parameter {inner!r}")
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
-        every = data.get("check_every", 1)
-        if mode != "while" and type(every) is int and every > 1:
+        if mode != "while" and data.get("check_every", 1) > 1:
             raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
 
     @lazy

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from .arrays import as_int
 from .errors import DeclarationError, RuntimeUnavailable
 from .runtimes.base import Runtime
 from .sharing import Layout, device_counts
-from .transports import SingleTransport, Transport
+from .transports import WORLDS, SingleTransport, Transport
 from .transports.mpi import MpiTransport
 from .transports.nccl import LIBRARY, Nccl, found_by_all
 from .transports.store import StoreTransport, torch_store
@@ -30,8 +30,9 @@ _LABEL: Final = 200  # characters that an error says of what differs
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
-_transports: list[tuple[Any, Transport]] = []
-"""Those of this process, by name or by the store: MPI begins but once, and the keys of a store are used but once."""
+_transports: dict[str | int, Transport] = {}
+"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store
+are used but once."""
 
 
 class Ranks:
@@ -55,6 +56,7 @@ class Ranks:
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
+        self._world, transport.worlds = transport.worlds, transport.worlds + 1
         self._nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
@@ -71,7 +73,7 @@ class Ranks:
     def layout(self, runtime: Runtime) -> Layout:
         """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
         mine, there = self.counts[self.rank], runtime.get_device_count()
-        first = self.transport.local_rank * mine
+        first = sum(self.counts[rank] for rank in self.transport.before_here)
         return Layout(self.counts, first if first + mine <= there else 0)
 
     def link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
@@ -106,9 +108,13 @@ class Ranks:
         return Nccl(library, self.transport, runtime, device, self.timeout_s), ""
 
     def take_tags(self, count: int) -> int:
-        """Return the first of so many numbers that tell messages apart; every rank asks for the same."""
+        """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
         first, self._tags = self._tags, self._tags + count
         return first
+
+    def tag(self, number: int) -> int:
+        """Return the tag of a message by its number; no other `Ranks` of this process has it."""
+        return number * WORLDS + self._world % WORLDS
 
     def __repr__(self) -> str:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
@@ -173,7 +179,12 @@ def ranks(
                 f"ranks: rank, size and store go together, rank from 0 to size - 1 (got rank={rank!r}, size={size!r},"
                 f" store={store!r})"
             )
-        transport = _opened(store, lambda: StoreTransport(store, number, count, timeout_s))
+        transport = _opened(id(store), lambda: StoreTransport(store, number, count, timeout_s))
+        if (number, count) != (transport.rank, transport.size):
+            raise DeclarationError(
+                f"ranks: this process is rank {transport.rank} of {transport.size} of this store already (got rank={number},"
+                f" size={count}); start a process for each rank"
+            )
     else:
         transport = _opened(*_found(timeout_s))
     return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s), nccl=nccl)
@@ -195,13 +206,11 @@ def _by_torch(timeout_s: float) -> Transport:
     return StoreTransport(store, rank, size, timeout_s)
 
 
-def _opened(key: Any, make: Callable[[], Transport]) -> Transport:
-    """Return the transport of this process by a name or a store, made once."""
-    found = next((transport for known, transport in _transports if known is key or (isinstance(key, str) and known == key)), None)
-    if found is None:
-        found = make()
-        _transports.append((key, found))
-    return found
+def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
+    """Return a transport of this process, made once."""
+    if key not in _transports:
+        _transports[key] = make()
+    return _transports[key]
 
 
 def _number(text: str | None) -> int | None:
@@ -231,18 +240,19 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
     if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
         return
-    mine = json.dumps([(label, _digest(text).hex()) for label, text in _entries(workflow, options)]).encode()
+    mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
     most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
     lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
-    there = next(found for found in zip_longest(*lists, fillvalue=["nothing more", ""]) if any(e != found[0] for e in found))
+    nothing = ["nothing more", None, ""]
+    there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])
-    label, of_first, of_other = there[ranks.rank][0], there[0][0][:_LABEL], there[other][0][:_LABEL]
+    of_first, of_other = there[0][0][:_LABEL], there[other][0][:_LABEL]
     said = f"{of_first} of rank 0 is not that of rank {other}"
     if of_first != of_other:
         said = f"rank 0 has {of_first} where rank {other} has {of_other}"
     raise DeclarationError(
         f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
-        node=label.split("'")[1] if label.startswith("node ") else None,
+        node=there[ranks.rank][1],
     )
 
 
@@ -259,16 +269,30 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in options.items()}
 
 
-def _entries(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what must be the same, one by one, each with what it is called."""
-    found = [(f"option {name}={value}", value) for name, value in _said(options).items()]
+_Entry = tuple[str, str | None, str]
+"""What it is called, the name of the node if it is one, and what it says."""
+
+
+def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]:
+    """Yield what must be the same, one by one."""
+    yield from ((f"option {name}={value}", None, value) for name, value in _said(options).items())
     document = workflow.document(strict=False, values=False)
-    for kind in ("modules", "workflows"):
-        found += [(f"{kind[:-1]} {name!r}", _text(data)) for name, data in document.pop(kind, {}).items()]
-    for kind in ("arrays", "parameters", "nodes"):
-        found += [(f"{kind[:-1]} {data['name']!r}", _text(data)) for data in document.pop(kind)]
-    found += [(f"edge {edge[0]!r} -> {edge[1]!r}", _text(edge)) for edge in document.pop("order")]
-    return [*found, ("the graph itself", _text(document))]
+    modules, children = document.pop("modules", {}), document.pop("workflows", {})
+    yield from ((f"module {name!r}", None, _text(data)) for name, data in modules.items())
+    for name, child in children.items():
+        yield from _inside(child, f"child graph {name!r}", f" in child graph {name!r}")
+    yield from _inside(document, f"graph {workflow.name!r}")
+
+
+def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:
+    """Yield a graph itself and its parts."""
+    parts = {kind: document.pop(f"{kind}s") for kind in ("array", "parameter", "node")}
+    order = document.pop("order")
+    yield (whole, None, _text(document))
+    for kind, entries in parts.items():
+        for data in entries:
+            yield (f"{kind} {data['name']!r}{where}", data["name"] if kind == "node" else None, _text(data))
+    yield from ((f"edge {edge[0]!r} -> {edge[1]!r}{where}", None, _text(edge)) for edge in order)
 
 
 def _text(data: Any) -> str:

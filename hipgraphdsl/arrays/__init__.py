@@ -6,7 +6,19 @@ the unit of dependency.
 """
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
-from .coercion import array_values, as_device, as_devices, as_dict, as_dtype, as_handle, as_int, as_rank, as_shape, converted
+from .coercion import (
+    array_values,
+    as_device,
+    as_devices,
+    as_dict,
+    as_dtype,
+    as_handle,
+    as_int,
+    as_rank,
+    as_shape,
+    converted,
+    naming,
+)
 from .parameters import Parameter
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
@@ -36,6 +48,7 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "naming",
     "no_array",
     "reads",
     "updates",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError
-from .coercion import as_dtype, as_shape
+from .coercion import as_dtype, as_shape, naming
 from .views import Root
 
 
@@ -152,21 +153,35 @@ class ExternalArray(Array):
             If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
-        if isinstance(interface, dict):
-            dtype = as_dtype(interface["typestr"])
-            shape = tuple(int(n) for n in interface["shape"])
-            pointer, readonly = interface["data"]
-            _require_contiguous(name, shape, interface.get("strides"), dtype.itemsize)
-            device = _owner(obj) if device is None else device
-            pointer, writeable = int(pointer), not readonly
-            return ExternalArray(name, as_shape(shape), dtype, obj, pointer, "device", writeable, device=device, access=access)
-        host = _host_memory(name, obj)
-        dtype = as_dtype(host.dtype)
-        _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
-        if host.dtype != dtype:
-            raise DeclarationError(f"external array {name!r} has foreign byte order {host.dtype}", array=name)
-        pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
-        return ExternalArray(name, as_shape(host.shape), dtype, host, pointer, "host", writeable, device=device)
+        with naming("external array", name):
+            if isinstance(interface, dict):
+                given, shape, strides, pointer, writeable = _device_memory(interface)
+                location: Literal["host", "device"] = "device"
+                device = _owner(obj) if device is None else device
+            else:
+                obj = host = _host_memory(name, obj)
+                given, shape, strides, location, access = host.dtype, host.shape, host.strides, "host", ()
+                pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
+            dtype = as_dtype(given)
+            if dtype != np.dtype(given):
+                raise DeclarationError(f"external array {name!r} has foreign byte order {given}", array=name)
+            _require_contiguous(name, shape, strides, dtype.itemsize)
+            return ExternalArray(name, as_shape(shape), dtype, obj, pointer, location, writeable, device=device, access=access)
+
+
+def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:
+    """Return dtype, shape, strides, address and whether it may be written, as `__cuda_array_interface__` tells them."""
+    try:
+        given, shape, strides = interface["typestr"], as_shape(interface["shape"]), interface.get("strides")
+        pointer, readonly = interface["data"]
+        pointer = operator.index(pointer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeclarationError(f"its __cuda_array_interface__ is wrong ({type(error).__name__}: {error})") from None
+    if interface.get("mask") is not None:
+        raise DeclarationError("its __cuda_array_interface__ has a mask, and a device knows none")
+    if not 0 < pointer < 2**64:
+        raise DeclarationError(f"its __cuda_array_interface__ has address {pointer:#x}, where no memory is")
+    return given, shape, strides, pointer, not readonly
 
 
 _DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM

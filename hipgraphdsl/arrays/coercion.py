@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,17 @@ from ..errors import DeclarationError
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
+
+
+@contextmanager
+def naming(what: str, name: str) -> Iterator[None]:
+    """Put what is declared, such as ``array 'x'``, before a DeclarationError from inside that names no array."""
+    try:
+        yield
+    except DeclarationError as error:
+        if error.array is not None:
+            raise
+        raise DeclarationError(f"{what} {name!r}: {error}", array=name) from None
 
 
 def as_device(device: Any, what: str) -> int | None:

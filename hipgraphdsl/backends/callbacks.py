@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
+from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same_value
 from ..runtimes.base import Runtime
 from .dlpack import capsule
@@ -272,11 +272,8 @@ class HostCalls:
 
 def _require_bound(name: str, fn: Any) -> None:
     if isinstance(fn, UnboundCallback):
-        raise DeclarationError(
-            f"node {name!r}: callback {fn.path!r} is not bound; supply it by from_json(text, callbacks={{{fn.path!r}:"
-            " function})",
-            node=name,
-        )
+        why = f"callback {fn.path!r} is not bound; supply it by from_json(text, callbacks={{{fn.path!r}: function}})"
+        raise node_error(name, why)
 
 
 def _view(arg: Any) -> ArrayView:

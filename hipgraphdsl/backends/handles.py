@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..batches import Batched
-from ..errors import DeclarationError, UpdateError
+from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Switching, Symbol, waiting_source, waits
-from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
+from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, LaunchCall
@@ -206,19 +206,16 @@ class SharedHandles:
 
     def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
         if module.owner is not self.runtime:
-            raise DeclarationError(
-                f"node {node.name!r}: kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile"
-                " for that runtime, in the process that it was read in",
-                node=node.name,
+            raise node_error(
+                node.name,
+                f"kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile for that runtime, in"
+                " the process that it was read in",
             )
         packer = ArgumentPacker(node.signature)
         sizes = tuple(parameter.size for parameter in packer.signature.parameters)
         if sizes != module.sizes:
             wanted = "unknown, because the platform does not tell" if module.sizes is None else str(list(module.sizes))
-            raise DeclarationError(
-                f"node {node.name!r}: the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})",
-                node=node.name,
-            )
+            raise node_error(node.name, f"the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})")
         return module.function, packer
 
     def symbol(self, symbol: Symbol, device: int) -> int:
@@ -255,15 +252,11 @@ class SharedHandles:
                 self._events[event] = handle
         return handle
 
-    def semaphore(self, node: SemaphoreSignalNode | SemaphoreWaitNode) -> int:
-        """Return the handle of a node's semaphore."""
-        handle: int | None = node.semaphore.handle
-        if handle is None:
-            raise DeclarationError(
-                f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
-                node=node.name,
-            )
-        return handle
+    def semaphore(self, semaphore: Semaphore, node: str) -> int:
+        """Return the handle of a semaphore that a node of this name uses."""
+        if semaphore.handle is None:
+            raise node_error(node, f"semaphore {semaphore.name!r} has no handle; give hg.Semaphore(name, handle)")
+        return int(semaphore.handle)
 
     def events(self) -> dict[int, Event]:
         """Return all events by their handles."""

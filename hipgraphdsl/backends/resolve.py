@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..arrays import Access, ArrayView, HostArray, Parameter
-from ..errors import DeclarationError, HipError
+from ..errors import HipError, node_error
 from ..kernels import check_argument
 from ..nodes import (
     AllocNode,
@@ -84,9 +84,9 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case EmptyNode():
             return op.Nothing()
         case SemaphoreSignalNode():
-            return op.SignalSemaphore(scope.shared.semaphore(node), node.value)
+            return op.SignalSemaphore(scope.shared.semaphore(node.semaphore, scope.prefix + node.name), node.value)
         case SemaphoreWaitNode():
-            return op.WaitSemaphore(scope.shared.semaphore(node), node.value)
+            return op.WaitSemaphore(scope.shared.semaphore(node.semaphore, scope.prefix + node.name), node.value)
         case MemoryOpsNode():
             return op.WriteAndWait(
                 tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
@@ -101,14 +101,12 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             assert_never(node)
 
 
-def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
+def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
     if not isinstance(axis, Parameter):
         return axis  # type: ignore[no-any-return]  # a checked int
     value = int(scope.value(axis))
     if not 1 <= value < 2**32:
-        raise DeclarationError(
-            f"node {node!r}: {field} is parameter {axis.name!r}, which must be at least 1 (got {value})", node=node
-        )
+        raise node_error(scope.prefix + node.name, f"{field} is parameter {axis.name!r}, which must be at least 1 (got {value})")
     return value
 
 
@@ -127,19 +125,19 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
             values.append(scope.address(arg.view, device))
         else:
             value = scope.value(arg) if kind is Parameter else arg
-            values.append(check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}"))
+            values.append(check_argument(parameter, value, f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"))
     grid, block = node.grid, node.block
     if type(grid[0]) is not int or type(grid[1]) is not int or type(grid[2]) is not int:
-        grid = tuple(_axis(axis, scope, node.name, f"grid.{i}") for i, axis in enumerate(grid))
+        grid = tuple(_axis(axis, scope, node, f"grid.{i}") for i, axis in enumerate(grid))
     if type(block[0]) is not int or type(block[1]) is not int or type(block[2]) is not int:
-        block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
+        block = tuple(_axis(axis, scope, node, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
-            raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
+            raise node_error(scope.prefix + node.name, f"a block has at most 1024 threads (got {block})")
     if node.kernel.dynamic_shared and not node.shared_bytes:
         raise HipError(
             f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",
             "it uses dynamic shared memory (extern __shared__) and gets 0 bytes of it",
-            node=node.name, hint="give kernel(..., shared_bytes=)",
+            node=scope.prefix + node.name, hint="give kernel(..., shared_bytes=)",
         )  # fmt: skip
     packed = packer.pack(values)
     return op.Launch(function, grid, block, node.shared_bytes, packer, packed, _attributes(node, grid, scope))
@@ -153,7 +151,7 @@ def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]
     given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
     known = scope.runtime.launch_attributes
     if "cluster" in given and "cluster" in known:
-        require_clusters(grid, fields["cluster"], node.name)
+        require_clusters(grid, fields["cluster"], scope.prefix + node.name)
     return {name: fields[name] for name in given if name in known}
 
 
@@ -253,7 +251,7 @@ def prepare(step: Step, scope: Scope) -> None:
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:
     value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
-    return element_bytes(value, node.dst.dtype, f"node {node.name!r}")
+    return element_bytes(value, node.dst.dtype, f"node {scope.prefix + node.name!r}")
 
 
 def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..graph import Graph
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import Column, Sheet, affordable, finish, launches_of, machine, number, reporting, without_gc
 from .shapes import decode
 
@@ -49,7 +50,7 @@ def _measured(graph: Graph, runtime: Runtime, backend: Any, repeats: int, lanes:
 
 
 def run(
-    graph: Graph, runtime: Runtime, repeats: int = 100, report: Callable[[str], None] = lambda what: None, lanes: Any = "auto"
+    graph: Graph, runtime: Runtime, repeats: int = 100, report: Callable[[str], None] = no_progress, lanes: Any = "auto"
 ) -> Sheet:
     """Measure every backend on a workflow that can run."""
     sheet = Sheet(f"advise {graph.name}", _COLUMNS, machine=machine(runtime))
@@ -105,8 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "workflow", nargs="?", metavar="WORKFLOW", help="as for `run` (default: the decode step of a language model)"
     )
     add_device_arguments(parser)
-    parser.add_argument("--repeats", type=positive, default=100, metavar="N", help="launches of each backend (default: 100)")
-    parser.add_argument("--quick", action="store_true", help="10 launches of each backend")
+    add_repeats(parser, 100, 10, "each backend")
     add_output_arguments(parser)
 
 
@@ -115,6 +115,6 @@ def main(args: argparse.Namespace) -> int:
     graph = args.load_graph(args.workflow) if args.workflow else decode()
     runtime = open_runtime(args.runtime, args.device)
     with reporting("advise") as report:
-        sheet = run(graph, runtime, 10 if args.quick else args.repeats, report)
+        sheet = run(graph, runtime, repeats_of(args), report)
     finish(sheet, args)
     return 0

@@ -29,6 +29,20 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
 
 
+def add_repeats(
+    parser: argparse.ArgumentParser, default: int, quick: int, of: str, also: str = "", what: str = "launches"
+) -> None:
+    """Add ``--repeats`` and ``--quick``, which `repeats_of` reads; `also` says what else is less with the latter."""
+    parser.add_argument("--repeats", type=positive, default=default, metavar="N", help=f"{what} of {of} (default: {default})")
+    parser.add_argument("--quick", action="store_true", help=f"at most {quick} {what} of {of}{also}")
+    parser.set_defaults(quick_repeats=quick)
+
+
+def repeats_of(args: argparse.Namespace) -> int:
+    """Return how often something is measured."""
+    return min(args.repeats, args.quick_repeats) if args.quick else int(args.repeats)
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where figures go."""
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")

@@ -10,10 +10,11 @@ from typing import Any
 
 from ..graph import Graph
 from ..kernels import Batching, batching
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import Result, finish, launches_of, machine, reporting, without_gc
 from .overlap import link_limit
 from .shapes import KERNELS, chain, parallel
@@ -50,7 +51,7 @@ def _entry_us(runtime: Runtime) -> float:
     return (time.perf_counter() - started) * 1e6
 
 
-def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], None] = lambda what: None) -> CostModel:
+def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], None] = no_progress) -> CostModel:
     """Return the constants of this device."""
     with without_gc():
         report("the link")
@@ -96,8 +97,7 @@ _MEANINGS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     add_device_arguments(parser)
-    parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each graph (default: 200)")
-    parser.add_argument("--quick", action="store_true", help="20 launches of each graph")
+    add_repeats(parser, 200, 20, "each graph")
     parser.add_argument("--no-store", action="store_true", help="print the constants, and keep nothing")
     parser.add_argument("--forget", action="store_true", help="delete what was kept for this device, and measure nothing")
     add_output_arguments(parser)
@@ -112,7 +112,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"nothing is kept for {runtime.target.name} any more")
         return 0
     with reporting("calibrate") as report:
-        costs = measure_costs(runtime, 20 if args.quick else args.repeats, report)
+        costs = measure_costs(runtime, repeats_of(args), report)
     result = Result("calibrate", machine=machine(runtime))
     before = asdict(runtime.target.costs)
     for name, value in asdict(costs).items():

@@ -16,6 +16,7 @@ from ..arrays import writes
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_output_arguments, positive
@@ -103,7 +104,7 @@ def run(
     steps: int = 300,
     backends: Sequence[Backend] = ("explicit", "streams"),
     rounds: int = _ROUNDS,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = no_progress,
 ) -> Sheet:
     """Measure each grid of rows and columns with each number of devices, 1 among them, and each backend."""
     sheet = Sheet("devices", _COLUMNS, section="grid", machine=machine(runtime))

@@ -16,9 +16,10 @@ from typing import Any, Final, Literal
 from ..executable import Executable
 from ..graph import Graph
 from ..planning import Lanes
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from .measure import Column, Run, Sheet, compiled, finish, launches_of, machine, race, repeat_us, reporting, without_gc
 from .peers import Cpp, Skipped, Work, open_peer
 from .shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
@@ -174,7 +175,7 @@ def run(
     backend: str = "explicit",
     native: bool = True,
     shapes: bool = True,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = no_progress,
 ) -> Sheet:
     """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice."""
     sheet = Sheet("lanes", _COLUMNS, section="part", machine=machine(runtime))
@@ -217,8 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_arguments(parser)
     parser.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams"), help="(default: explicit)")
     parser.add_argument("--nodes", type=positive, default=1024, metavar="N", help="kernels of each graph (default: 1024)")
-    parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each choice (default: 200)")
-    parser.add_argument("--quick", action="store_true", help="20 launches of each choice, and graphs of 128 kernels")
+    add_repeats(parser, 200, 20, "each choice", ", and graphs of 128 kernels")
     parser.add_argument("--no-peers", action="store_true", help="leave C++ out")
     parser.add_argument("--no-shapes", action="store_true", help="independent kernels only")
     add_output_arguments(parser)
@@ -231,7 +231,7 @@ def main(args: argparse.Namespace) -> int:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,
-            min(args.repeats, 20) if args.quick else args.repeats,
+            repeats_of(args),
             _LANES,
             args.backend,
             not args.no_peers,

@@ -21,10 +21,11 @@ from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
 from ..nodes import KernelNode
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from .measure import (
     Column,
     Run,
@@ -165,7 +166,7 @@ def run(
     repeats: int = 500,
     peers: bool = True,
     lanes: Any = "auto",
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = no_progress,
 ) -> Sheet:
     """Measure every shape and size, a row for each contestant; those that take long launch less often than `repeats`."""
     sheet = Sheet("launch", _COLUMNS, section="shape", machine=machine(runtime))
@@ -382,8 +383,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
     parser.add_argument("--lanes", default="auto", help="auto, declared or a number (default: auto)")
-    parser.add_argument("--repeats", type=positive, default=500, metavar="N", help="launches of each contestant (default: 500)")
-    parser.add_argument("--quick", action="store_true", help=f"50 launches, sizes {_QUICK_SIZES}")
+    add_repeats(parser, 500, 50, "each contestant", f", sizes {_QUICK_SIZES}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
     parser.add_argument(
         "--plot",
@@ -402,7 +402,6 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
-    repeats = min(args.repeats, 50) if args.quick else args.repeats
     lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
     with reporting("launch", sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
         sheet = run(
@@ -410,7 +409,7 @@ def main(args: argparse.Namespace) -> int:
             shapes,
             sizes,
             args.backend or BACKENDS,
-            repeats,
+            repeats_of(args),
             not args.no_peers,
             lanes,
             report,

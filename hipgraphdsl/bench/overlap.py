@@ -20,10 +20,11 @@ from ..backends.operations import Copy1D, Launch
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, reporting, without_gc
 from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
 from .shapes import KERNELS
@@ -260,7 +261,7 @@ def run(
     count: int = 50,
     large_bytes: int = 256 << 20,
     repeats: int = 20,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = no_progress,
 ) -> Result:
     """Measure the link by one large copy, and all three workloads: the wave, 8 batches, and iterations over `size` elements."""
     result = Result("overlap", machine=machine(runtime))
@@ -286,8 +287,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, default=640, metavar="N", help="steps of the wave (default: 640)")
     parser.add_argument("--side", type=positive, default=256, metavar="N", help="cells along a side of the wave (default: 256)")
     parser.add_argument("--megabytes", type=positive, metavar="N", help="MiB of each batch (default: 64; on the CPU 4)")
-    parser.add_argument("--repeats", type=positive, default=20, metavar="N", help="runs of each way (default: 20)")
-    parser.add_argument("--quick", action="store_true", help="5 runs of each way")
+    add_repeats(parser, 20, 5, "each way", what="runs")
     add_output_arguments(parser)
 
 
@@ -305,7 +305,7 @@ def main(args: argparse.Namespace) -> int:
             1 << (16 if on_cpu else 22),
             50,
             (16 if on_cpu else 256) << 20,
-            min(args.repeats, 5) if args.quick else args.repeats,
+            repeats_of(args),
             report,
         )
     finish(result, args)

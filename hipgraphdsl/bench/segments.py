@@ -14,9 +14,10 @@ import numpy as np
 
 from ..executable import Executable
 from ..graph import Graph
+from ..progress import no_progress
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .arguments import add_device_arguments, add_output_arguments, positive
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from .lanes import iterations_for
 from .measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
 from .peers import CppLaunches, Skipped
@@ -157,7 +158,7 @@ def run(
     counts: Sequence[int] = _SEGMENTS,
     passes: int = 1000,
     repeats: int = 200,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = no_progress,
 ) -> Sheet:
     """Measure all four, with these numbers of segments, in ascending order, and loops of at most 4096 passes."""
     sheet = Sheet("segments", _COLUMNS, machine=machine(runtime))
@@ -183,16 +184,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="so many segments (default: 1, 2, 4, 8 and 16); repeatable",
     )
     parser.add_argument("--passes", type=positive, default=1000, metavar="N", help="passes of the loops (default: 1000)")
-    parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each (default: 200)")
-    parser.add_argument("--quick", action="store_true", help="20 launches of each, loops of 100 passes")
+    add_repeats(parser, 200, 20, "each", ", loops of 100 passes")
     add_output_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    repeats, passes = (min(args.repeats, 20), min(args.passes, 100)) if args.quick else (args.repeats, args.passes)
+    passes = min(args.passes, 100) if args.quick else args.passes
     with reporting("segments", len(_KERNELS) + 2) as report:
-        sheet = run(runtime, sorted(args.segments or _SEGMENTS), passes, repeats, report)
+        sheet = run(runtime, sorted(args.segments or _SEGMENTS), passes, repeats_of(args), report)
     finish(sheet, args)
     return 0

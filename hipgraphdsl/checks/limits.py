@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..arrays import Array, HostArray
@@ -33,7 +33,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
             faults = judged.get(key)
             if faults is None:
-                faults = judged[key] = tuple(_faults(scope, node, target))
+                faults = judged[key] = tuple(launch_faults(node, target, scope.value))
             if node.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
@@ -62,10 +62,10 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                     )
 
 
-def _faults(scope: Scope, node: KernelNode, target: Target | None) -> Iterator[Fault]:
-    """Yield code, message and hint of what a launch breaks."""
-    block = [scope.value(axis) for axis in node.block]
-    grid = [scope.value(axis) for axis in node.grid]
+def launch_faults(node: KernelNode, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
+    """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
+    block = [value(axis) for axis in node.block]
+    grid = [value(axis) for axis in node.grid]
     yield from _block_faults(node, block, target)
     yield from _grid_faults(grid, block, target)
     yield from _shared_memory_faults(node, target)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..printed import Printed, counted
 from .catalogue import CATALOGUE, Severity
@@ -254,5 +255,5 @@ def _short_path(file: str) -> str:
 
 def _location(file: str, line: int) -> dict[str, Any]:
     short = _short_path(file)
-    uri = Path(file).as_uri() if os.path.isabs(short) else Path(short).as_posix()
+    uri = Path(file).as_uri() if os.path.isabs(short) else quote(Path(short).as_posix())
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": max(line, 1)}}}

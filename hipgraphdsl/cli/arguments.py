@@ -88,11 +88,14 @@ def layout(options: argparse.Namespace) -> Layout | None:
         if options.devices_per_rank != 1:
             raise Misuse("--devices-per-rank says more of --ranks: give --ranks N")
         return None
-    if min(options.ranks, options.devices_per_rank) < 1:
-        raise Misuse(f"--ranks and --devices-per-rank are numbers from 1 (got {options.ranks}, {options.devices_per_rank})")
-    from ..sharing import Layout
+    from ..sharing import MOST_RANKS, as_layout
 
-    return Layout((options.devices_per_rank,) * options.ranks)
+    if not 1 <= options.ranks <= MOST_RANKS or options.devices_per_rank < 1:
+        raise Misuse(
+            f"--ranks is a number from 1 to {MOST_RANKS} (got {options.ranks}), and --devices-per-rank one from 1"
+            f" (got {options.devices_per_rank})"
+        )
+    return as_layout([options.devices_per_rank] * options.ranks)
 
 
 def _lanes(text: str) -> Lanes:
@@ -101,7 +104,7 @@ def _lanes(text: str) -> Lanes:
         return text  # type: ignore[return-value]  # just compared with the literals
     if text in ("declared", "none"):
         return None
-    if text.isdigit() and int(text) > 0:
+    if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 

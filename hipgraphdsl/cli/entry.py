@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import logging
 import os
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     verbose = False
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the rest of the process
     try:
         with _logging():
             options = _parse(arguments)
@@ -52,11 +55,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), FAULTY, verbose)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # What reads the output has gone; the interpreter must not complain when it flushes at exit.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # what reads the output has gone
+        _drop_output()
         return PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        return _complain(f"the output cannot be written: {error.strerror}", FAULTY, verbose)
+
+
+def _drop_output() -> None:
+    """Let the interpreter find nothing to complain about when it flushes at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str, status: int, verbose: bool = False) -> int:

@@ -13,9 +13,8 @@ import numpy as np
 from rich.text import Text
 
 from ..arrays import AllocArray
-from ..export.text import short
 from ..graph import Graph
-from ..printed import counted
+from ..printed import counted, short
 from ..workflow import Workflow
 from .arguments import add_batch, add_device, add_lanes, add_param, add_repeated, add_runtime, add_workflow, pairs
 from .files import require_place

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..export.text import aligned
+from ..printed import aligned
 
 
 class _PipedConsole(Console):

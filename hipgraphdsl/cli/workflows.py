@@ -137,7 +137,7 @@ def _user_code(what: str) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         outside = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<frozen"))]
         where = f" at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
-        if isinstance(error, SyntaxError):
+        if isinstance(error, SyntaxError) and error.filename:
             where = f" at {error.filename}:{error.lineno}"
         raise UserCodeFailed(f"{what} failed: {type(error).__name__}: {error}{where}") from error
 

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,7 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
                 raise Fault(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
             if writeable and not array.writeable:
                 raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
+            array = replace(array, writeable=writeable)
     elif kind in ("host", "device"):
         if kind == "host":
             where["pinned"] = fields.take("pinned", bool, default=True)
@@ -297,8 +299,6 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
         raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = Members(data, "a module")
     name = fields.take("name", str, default=key)
-    if not name.isprintable() or len(name) > 1000:
-        raise Fault("a module's name has at most 1000 printable characters")
     structs = fields.take("structs", dict, default={})
     layouts = {struct: dtype_of(value) for struct, value in structs.items()}
     if "source" in fields.data:

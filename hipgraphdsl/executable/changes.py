@@ -12,7 +12,8 @@ from typing import Any
 from ..arrays import ArrayView, Parameter
 from ..backends import Scope
 from ..checks import check_workflow
-from ..errors import DeclarationError, UpdateError
+from ..checks.limits import launch_faults
+from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import Symbol
 from ..nodes import KernelNode, Node
 from ..plan import Step
@@ -119,6 +120,8 @@ class Changes:
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
         """Replace steps and the bindings of children."""
         old = state.plan.steps
+        for i, step in changes.items():
+            self._require_within_limits(step, old[i].node)
         steps = {
             i: step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(step.node, self._target) else step
             for i, step in changes.items()
@@ -136,7 +139,7 @@ class Changes:
             table = self._scope.children[child.name].bound_from
             names += [(table, known[name], value) for name, value in child.bind.items()]
         for i, step in enumerate(old) if children else ():
-            if not step.path and step.node.name in by_name:
+            if isinstance(step.node, ChildGraphNode) and step.name in by_name:
                 steps[i] = step._replace(node=by_name[step.node.name])
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:
@@ -146,6 +149,16 @@ class Changes:
             made = made.replanned(self._target)
         kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
+
+    def _require_within_limits(self, step: Step, before: AnyNode) -> None:
+        """Refuse a launch that exceeds a limit of the device which the one before did not exceed."""
+        new = step.node
+        if not isinstance(new, KernelNode) or not isinstance(before, KernelNode) or _extents(new) == _extents(before):
+            return
+        known = {code for code, _, _ in launch_faults(before, self._target, _fixed_extent)}
+        for code, message, hint in launch_faults(new, self._target, _fixed_extent):
+            if code not in known and code not in (new.ignore or ()):
+                raise node_error(step.name, f"{message} ({code}); {hint}")
 
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
         """Return whether the steps that use arrays of alloc nodes change; which arrays share memory depends on them."""
@@ -177,6 +190,16 @@ class Changes:
                 )
 
 
+def _extents(node: KernelNode) -> tuple[Any, ...]:
+    """Return what limits of launches are about."""
+    return node.kernel, node.grid, node.block, node.shared_bytes, node.cooperative
+
+
+def _fixed_extent(axis: Any) -> int | None:
+    """Return an extent of a grid or block; None for a parameter, which launches give."""
+    return None if isinstance(axis, Parameter) else int(axis)
+
+
 def _refused(name: str, why: str, field: str | None = None) -> UpdateError:
     return UpdateError(f"node {name!r}: {why}", node=name, field=field)
 
@@ -199,7 +222,10 @@ def _conditional(level: Level) -> str:
     """Return the outermost conditional node that a level lies in, or nothing."""
     if level.parent is None or level.node is None:
         return ""
-    return _conditional(level.parent) or level.parent.name(level.node) * isinstance(level.node, ConditionalNode)
+    outer = _conditional(level.parent)
+    if not outer and isinstance(level.node, ConditionalNode):
+        return level.parent.name(level.node)
+    return outer
 
 
 def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:

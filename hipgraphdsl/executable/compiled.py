@@ -130,9 +130,8 @@ class CompiledPath:
 
     def take_over(self, other: CompiledPath) -> None:
         """Take over the call path of another Executable, which is closed; `bind` follows."""
-        self._long_way, self.launcher, self.held_back, self._counted = (
-            other._long_way, other.launcher, other.held_back, other._counted,
-        )  # fmt: skip
+        self._long_way, self.launcher = other._long_way, other.launcher
+        self.held_back, self._counted = other.held_back, other._counted
 
     def bind(self, program: Program | None, stream: int) -> None:
         """Launch this program from now on instead of the Python method; a program that is not a graph unbinds."""

@@ -443,8 +443,17 @@ class Executable:
         """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
         self.synchronize()  # raise a callback's error before anything is changed
         other = self._twin(workflow)
+        try:
+            self.close()
+        finally:
+            if self._closed:  # even if one of the calls that return things has failed
+                self._take_over(other)
+            else:
+                other.close()
+
+    def _take_over(self, other: Executable) -> None:
+        """Own what another Executable owns, which is dropped; what this one has owned is returned."""
         before, total = self.stats, other.stats
-        self.close()
         _living.discard(other)
         other._closed = True
         other._own.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ..difference import paired
-from ..printed import Printed
+from ..printed import Printed, short
 from ..workflow import Workflow
 
 How = Literal["added", "removed", "changed", "rewired"]
@@ -218,5 +218,4 @@ def _shown(value: Any) -> str:
         ((tag, inner),) = value.items()
         if isinstance(inner, str) and tag in ("param", "symbol", "read", "write", "update", "float", "python"):
             return inner if tag in ("param", "symbol", "float", "python") else f"{tag}s({inner})"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else text[:97] + "..."
+    return short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 100)

@@ -11,11 +11,12 @@ from ..workflow import Workflow
 from .files import fitting
 from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
-from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened
+from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened, text_width
 
 _MAX_BOXES_FINE: Final = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
 
 _SLANT: Final = 9.0  # points by which a parallelogram leans
+_GAP: Final = 3  # points between the name of a node and what stands below
 
 _SHAPES: Final = {"round": "box", "slanted": "polygon", "framed": "box", "pill": "oval"}
 """Graphviz's names of shapes that it calls otherwise."""
@@ -83,14 +84,19 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
     return "\n".join(lines) + "\n"
 
 
+def _plain(text: str) -> str:
+    """Return text in which no backslash begins an escape of DOT's, some of which stand for names of nodes."""
+    return text.replace("\\", "\\\\")
+
+
 def _quoted(text: str) -> str:
     """Return a DOT string: only quotes and backslashes have a meaning in it."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + _plain(text).replace('"', '\\"') + '"'
 
 
 def _html(text: str) -> str:
-    """Return text for an HTML-like label, in which DOT's own escapes mean nothing."""
-    return escape(text, quote=False)
+    """Return text for an HTML-like label, in which DOT's escapes hold too."""
+    return escape(_plain(text), quote=False)
 
 
 def _title(picture: Picture) -> str:
@@ -107,6 +113,8 @@ def _node(box: Box) -> str:
     parts = [f"<B>{_html(shortened(box.name, 48))}</B>"]
     if box.repeats > 1:
         parts[0] += f'  <FONT COLOR="{style.stroke}"><B>×{box.repeats}</B></FONT>'
+    if box.lines:  # a gap, which underscores of the name reach into
+        parts.append(f'<FONT POINT-SIZE="{_GAP}"> </FONT>')
     parts += [f'<FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(shortened(line, 44))}</FONT>' for line in box.lines]
     parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in codes(box.faults)]
     label = "<BR/>".join(parts)
@@ -125,7 +133,7 @@ def _node(box: Box) -> str:
     if box.faults:
         values |= {"color": _quoted(FAULT), "penwidth": "2.6", "fillcolor": _quoted(FAULT_FILL)}
     tip = box.name + (f": {box.faults[0].message}" if box.faults else "")
-    values["tooltip"] = _quoted(shortened(tip, 300))
+    values["tooltip"] = _quoted(_plain(shortened(tip, 300)))  # Graphviz resolves escapes in it twice
     return f"{box.id} [{_listed(values)}];"
 
 
@@ -136,17 +144,12 @@ def _listed(values: Mapping[str, str]) -> str:
 def _slanted(box: Box) -> dict[str, str]:
     """Return the size of a parallelogram: Graphviz's own leaves as much room around the text as the text takes."""
     name = shortened(box.name, 48) + (f"  ×{box.repeats}" if box.repeats > 1 else "")
-    widest = max([_width(name) * 12 * 1.06, *(_width(shortened(line, 44)) * 10 for line in box.lines), 36 if box.faults else 0])
-    width, height = widest + 2 * _SLANT + 10, 26 + 11.5 * (len(box.lines) + len(codes(box.faults)))
+    lines = (text_width(shortened(line, 44)) * 10 for line in box.lines)
+    widest = max([text_width(name) * 12 * 1.06, *lines, 36 if box.faults else 0])
+    width, height = widest + 2 * _SLANT + 10, 26 + _GAP + 11.5 * (len(box.lines) + len(codes(box.faults)))
     part = _SLANT / width
     return {"sides": "4", "skew": f"{2 * part / (1 - part):.4f}", "fixedsize": "true", "width": f"{width / 72:.3f}",
             "height": f"{height / 72:.3f}"}  # fmt: skip
-
-
-def _width(text: str) -> float:
-    """Return about how wide a text is, in ems, in Helvetica and what replaces it."""
-    return sum(0.31 if c in "iljtfrI.,:;'|!()[] -/" else 0.86 if c in "mwMW%@←…—" or ord(c) > 0x2E00 else
-               0.68 if c.isupper() else 0.56 for c in text)  # fmt: skip
 
 
 def _frame(cluster: Cluster) -> str:

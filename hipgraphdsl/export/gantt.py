@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..printed import human_count
 from ..timeline import By, Timeline
 from .files import fitting, need
-from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, shortened
+from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, shortened, text_width
 
 _WIDTH: Final = 11.0  # inches of the whole
 _MARGIN: Final = 0.25
@@ -25,7 +25,7 @@ _AXIS: Final = 0.55
 _FOOT: Final = 0.75
 _MAX_ROWS: Final = 60
 _OUTLINED: Final = 0.09  # inches of a bar from which on an outline shows
-_LETTER: Final = 0.082  # inches of a letter of 9 points, more or less
+_EM: Final = 9 * 1.12 / 72  # inches of an em of 9 points, in matplotlib's own font, which is wide
 
 
 def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None) -> str:
@@ -91,8 +91,8 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     height = 0.1 + head + chart + _AXIS + foot
     labels = [shortened(row.label, 32) if not row.number else "" for row in rows]
     groups = {row.group: y for y, row in reversed(list(enumerate(rows))) if row.group}  # with the first row of each
-    before = max((len(group) + 2 for group in groups), default=0) * _LETTER
-    gutter = _MARGIN + max([len(label) for label in labels] + ([11] if compared else [0])) * _LETTER + 0.1 + before
+    before = max((text_width(group) + 1 for group in groups), default=0) * _EM
+    gutter = _MARGIN + max(text_width(label) for label in (*labels, "in sequence" if compared else "")) * _EM + 0.1 + before
     width = _WIDTH - gutter - _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
@@ -133,7 +133,7 @@ def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
     x = _WIDTH
     for engine, part in timeline.utilisation_by_kind.items():
         text = f"{engine} {part:.0%} used"
-        width = 0.45 + 0.9 * _LETTER * len(text)
+        width = 0.45 + text_width(text) * _EM
         if x + width > _WIDTH - _MARGIN:
             lines.append([])
             x = _MARGIN

@@ -1,8 +1,8 @@
 """Blocks of calls as functions of a HIP C++ program.
 
 Data flow: lines that a backend wrote -> one `Statement` a step, text with holes for what may differ from step to step ->
-stretches of statements that differ only in their holes become loops -> functions. A hole in a loop is what it always is, a term
-of the loop's counter, or an entry of a table.
+stretches of statements that differ only in their holes become loops -> functions. In a loop a hole is filled with what all
+repetitions have, a term of the loop's counter, or an entry of a table.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .hip_text import (
     Hole,
     Loop,
     Names,
+    Numbering,
     Piece,
     Statement,
-    aligned,
+    by_number,
     comment,
     function_text,
     joined,
-    numbered,
     quoted,
     sized,
     without_double_blanks,
@@ -119,11 +119,12 @@ class GraphFunctions:
             if line.node == end:
                 at, end = next(nodes, (at, 0))
         needed = {piece.value for line in block.lines for piece in line.pieces if _is(piece, "node")}
-        variables, declared = self._variables(block, needed, names)
         prefix = f"{block.scope.level.workflow.name}/" if block.given else block.prefix
+        numbering = Numbering(prefix + step.name for step in block.steps)
+        variables, declared = self._variables(block, needed, names)
         made = []
         for step, node, group in zip(block.steps, block.nodes, groups):
-            form, numbers = numbered(prefix + step.name)
+            form, numbers = numbering.of(prefix + step.name)
             label = Hole("label", numbers, form)
             parts: list[list[Piece]] = []
             for line in group:
@@ -152,9 +153,10 @@ class GraphFunctions:
         """Give a variable to each node that others wait for; those of steps with names of one form share an array."""
         found: dict[int, list[Piece]] = {}
         declared = []
+        numbering = Numbering(step.name for step in block.steps)
         forms: dict[str, list[int]] = {}
         for index, step in enumerate(block.steps):
-            forms.setdefault(numbered(step.name)[0], []).append(index)
+            forms.setdefault(numbering.of(step.name)[0], []).append(index)
         for form, members in forms.items():
             if len(members) < 4:
                 for index in members:
@@ -164,7 +166,7 @@ class GraphFunctions:
             if not any(block.nodes[index] in needed for index in members):
                 continue
             name = names.new(re.sub(r"%0?\d*ld", "_", form.replace("%%", "%")), "node")
-            numbers = [numbered(block.steps[index].name)[1] for index in members]
+            numbers = [numbering.of(block.steps[index].name)[1] for index in members]
             own = len(numbers[0]) == 1 and sorted(n[0] for n in numbers) == list(range(len(members)))
             declared.append(f"{block.node_type} {name}[{len(members)}];")
             for k, index in enumerate(members):
@@ -180,7 +182,7 @@ class GraphFunctions:
         items: list[list[str]] = []
         at = 0
         for repeat in repeats:
-            start, count = aligned(statements, repeat)
+            start, count = by_number(statements, repeat)
             stop = start + count * repeat.period
             items += [statement.plain().split("\n") for statement in statements[at:start]]
             rows = [statements[k : k + repeat.period] for k in range(start, stop, repeat.period)]

@@ -81,6 +81,7 @@ class Program:
         require_any_order(any_order, self.target, backend, batch=False)
         _require_one_device(workflow)
         self.stem = _plain(stem or workflow.name)
+        self.file = f"{stem or self.stem}.hip"
         self.handles = Handles(workflow, self.target, self.stem, backend == "capture")
         self.arrays = self.handles.arrays
         self.kernels = self.handles.sources
@@ -142,7 +143,7 @@ class Program:
         return "\n".join(line.rstrip() for line in without_double_blanks(lines)) + "\n"
 
     def _head(self, cuda: str, to_write: bool) -> list[str]:
-        name, stem = self.workflow.name, self.stem
+        name, stem, file = self.workflow.name, self.stem, shlex.quote(self.file)
         how = "recorded from streams" if self.backend == "capture" else "built node by node"
         if self.plan.cut is None:
             what = f"A HIP graph of {counted(len(self.plan.steps), 'node')}, {how}, as a program of its own"
@@ -156,9 +157,9 @@ class Program:
             "",
             f"{what}. Written by hipgraphdsl.",
             "",
-            f"  AMD GPUs     hipcc -std=c++17 -O2{extra} {stem}.hip -o {stem}",
-            f"  NVIDIA GPUs  nvcc -std=c++17 -O2 -arch=native{extra} -x cu {stem}.hip -o {stem}{cuda}",
-            f"  any CPU      hipgraphdsl build {stem}.hip -o {stem}{own}",
+            f"  AMD GPUs     hipcc -std=c++17 -O2{extra} {file} -o {stem}",
+            f"  NVIDIA GPUs  nvcc -std=c++17 -O2 -arch=native{extra} -x cu {file} -o {stem}{cuda}",
+            f"  any CPU      hipgraphdsl build {file} -o {stem}{own}",
             "",
             f"./{stem} --help says which options it takes; --repeat 100 measures it.",
         ]

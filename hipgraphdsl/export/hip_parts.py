@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..backends.handles import BUILT_IN
+
 _FOLDER: Final = Path(__file__).parent.parent / "hip_program"
 _COMMENT_OR_STRING: Final = re.compile(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"")
 
@@ -54,8 +56,7 @@ FIXED_NAMES: Final[frozenset[str]] = frozenset(
     {
         "Array", "arrays", "build_graph", "build_graphs", "launch_all", "initialise", "main", "options", "help", "program",
         "itself", "graph", "stream", "streams", "parameters", "argc", "argv", "std", "n", "KERNEL", "SYMBOL", "HIP_CPU",
-        "HIP_VERSION", "device", "dim3", "hipgraphdsl_fill", "hipgraphdsl_copy", "size_t", "NAN", "INFINITY", "open_events",
-        "capture", *PARTS,
+        "HIP_VERSION", "device", "dim3", "size_t", "NAN", "INFINITY", "open_events", "capture", *BUILT_IN.kernels, *PARTS,
     }
 )  # fmt: skip
 """Names that a program's own things must not take."""

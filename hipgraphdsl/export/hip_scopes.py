@@ -22,8 +22,7 @@ from ..nodes import (
     Event,
     HostNode,
     KernelNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
+    Semaphore,
     element_bytes,
 )
 from ..target import Target
@@ -101,7 +100,10 @@ class _Addresses(dict[Any, int]):
 
 
 def _stand_in(parameter: Parameter, workflow: Workflow) -> Any:
-    """Return a value of which the bytes do not repeat, as those of most values do not; clusters divide an extent of a grid."""
+    """Return a value that stands for a parameter while steps are lowered.
+
+    Its bytes differ, so that no memset is lowered to one of bytes, and as an extent of a grid most clusters divide it.
+    """
     dtype = parameter.dtype
     if not is_plain(dtype):
         return np.frombuffer(bytes(k % 255 + 1 for k in range(dtype.itemsize)), dtype)[0]
@@ -236,9 +238,9 @@ class Handles(SharedHandles):
             known = self._events[event] = self.writer.keep([self.events_by_name[event.name]], self.runtime.event_create())
         return known
 
-    def semaphore(self, node: SemaphoreSignalNode | SemaphoreWaitNode) -> NoReturn:
+    def semaphore(self, semaphore: Semaphore, node: str) -> NoReturn:
         raise self.writer.refused(
-            f"semaphore {node.semaphore.name!r} is imported from another program, which an exported one cannot do for itself;"
+            f"semaphore {semaphore.name!r} is imported from another program, which an exported one cannot do for itself;"
             " leave the node out, or order the programs on the host"
         )
 

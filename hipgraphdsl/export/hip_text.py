@@ -17,7 +17,7 @@ from ..source import is_bfloat16
 from .fold import Repeat
 
 _PERIOD: Final = 64
-"""Longest cycle of values that is looked for."""
+"""Longest period that is looked for in a list of values."""
 
 
 def comment(text: str) -> list[str]:
@@ -54,10 +54,13 @@ KEYWORDS: Final = frozenset(
         assert threadIdx blockIdx blockDim gridDim warpSize half""",
     )
 )
-"""Words that name nothing: C++'s own, and macros and variables that are always there."""
+"""Words that cannot be names: C++'s keywords, and macros and variables of headers that every program includes."""
+
+_LONGEST: Final = 100
+"""Characters of a name, before what tells it from others: files are named after arrays too."""
 
 _OF_HEADERS: Final = re.compile(r"hip|cuda|cu[A-Z]|\w+_t$")
-"""Names that headers keep for themselves: what the program calls must not be hidden."""
+"""How names of HIP's, CUDA's and C's headers begin or end, which a name of the program must not hide."""
 
 
 class Names:
@@ -69,7 +72,7 @@ class Names:
     def new(self, wish: str, suffix: str = "") -> str:
         """Return a new name that resembles `wish`; `suffix` tells it from one that is taken."""
         plain = unicodedata.normalize("NFKD", wish).encode("ascii", "ignore").decode()
-        base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain)).strip("_") or "it"
+        base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain))[:_LONGEST].strip("_") or "it"
         if base[0].isdigit():
             base = f"n{base}"
         if base in KEYWORDS or (len(base) > 1 and base.isupper()) or _OF_HEADERS.match(base):
@@ -112,7 +115,8 @@ def _integer(value: int, ctype: str) -> str:
 
 def _floating(value: float, ctype: str) -> str:
     if math.isnan(value):
-        return f"{ctype}(NAN)"
+        dtype = np.dtype(np.float32 if ctype == "float" else np.float64)
+        return _from_bits(np.array(value, dtype).tobytes(), dtype)
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}{ctype}(INFINITY)"
     if ctype == "float":
@@ -122,18 +126,27 @@ def _floating(value: float, ctype: str) -> str:
     return text if re.search(r"[.e]", text) else f"{text}.0"
 
 
+def _from_bits(data: bytes, dtype: np.dtype[Any]) -> str:
+    """Return a NaN, given by its bytes: the literal NAN where it has these bytes."""
+    ctype = ctype_of(dtype)
+    plain = data == np.array(np.nan, dtype).tobytes()
+    return f"{ctype}(NAN)" if plain else f"from_bits<{ctype}>(0x{int.from_bytes(data, 'little'):x})"
+
+
 def is_plain(dtype: np.dtype[Any]) -> bool:
     """Return whether C++ itself has such numbers."""
     return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
 
 
 def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return one element, given by its bytes, as a C++ value of its type; `is_exact` says whether it can be."""
+    """Return one element, given by its bytes, as a C++ value of its type, to the bit."""
     ctype = ctype_of(dtype)
     if ctype.startswith("Bytes"):
         return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
     if ctype == "uint16_t" and dtype.kind != "u":
         return f"uint16_t(0x{int.from_bytes(data, 'little'):04x})"
+    if dtype.kind == "f" and not is_exact(np.frombuffer(data, dtype)):
+        return _from_bits(data, dtype)
     value = np.frombuffer(data, dtype)[0].item()
     if dtype.kind == "c":
         part = "float" if dtype.itemsize == 8 else "double"
@@ -142,7 +155,7 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
 
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
-    """Return whether a literal says every value to the bit: the payload of a NaN cannot be written as a literal."""
+    """Return whether literals give every value to the bit: sign and payload of a NaN cannot be written as a literal."""
     if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
@@ -152,11 +165,13 @@ def is_exact(values: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """What may differ between steps that are otherwise alike."""
+    """What may differ between steps that are otherwise alike.
 
-    kind: (
-        str  # "int", a number as it is; "offset", added to a pointer; "value", an argument; "label", the numbers in a node's name
-    )
+    Of kind "int" it is a number as it is, "offset" a number of elements added to a pointer, "value" an argument, and "label" the
+    numbers in a node's name. Holes of other kinds are filled in `hip_blocks`, before loops are made.
+    """
+
+    kind: str
     value: Any
     form: str = ""  # the type of an argument, the format of a name
     hint: str = ""  # what a table of it would be called
@@ -216,12 +231,15 @@ def _argument_literal(value: Any, ctype: str) -> str:
 
 
 def _term(values: Sequence[int], first: int) -> str | None:
-    """Return an expression in the counter ``n``, which starts at `first`, that takes these values; None where none is short."""
-    start = values[0]
+    """Return an expression in the counter ``n``, which starts at `first`, that takes these values; None where none is short.
+
+    Nothing in it overflows a ``long``, of which the counter is.
+    """
+    start, count = values[0], len(values)
     step = values[1] - start
     if all(value == start + k * step for k, value in enumerate(values)):
-        return _linear("n", step, start - step * first)
-    count = len(values)
+        constant = start - step * first
+        return _linear("n", step, constant) if _fit_long(step * (first + count), constant) else None
     for period in range(2, min(_PERIOD, count // 2) + 1):
         if values[period] != start or any(values[k] != values[k + period] for k in range(count - period)):
             continue
@@ -229,24 +247,30 @@ def _term(values: Sequence[int], first: int) -> str | None:
         low = min(cycle)
         step = min((abs(a - b) for a, b in itertools.pairwise(sorted(cycle))), default=0)
         shift = (start - low) // step if step else 0
-        if step and all(cycle[k] == low + step * ((k + shift) % period) for k in range(period)):
+        if step and _fit_long(step * period, low) and all(cycle[k] == low + step * ((k + shift) % period) for k in range(period)):
             inside = _linear("n", 1, (shift - first) % period)
             return _linear(f"({inside}) % {period}" if " " in inside else f"n % {period}", step, low, group=True)
         return None
     return None
 
 
+def _fit_long(*numbers: int) -> bool:
+    return all(abs(number) < 2**62 for number in numbers)
+
+
 def _linear(name: str, factor: int, constant: int, group: bool = False) -> str:
+    """Return a product of a name, in parentheses where they `group` it, and a constant as C++ adds them."""
     if factor == 0:
         return str(constant)
-    product = name if factor == 1 else f"{factor} * ({name})" if group else f"{factor} * {name}"
-    if group and factor == 1 and constant:
-        product = f"({name})"
-    return product if not constant else f"{product} {'+' if constant > 0 else '-'} {abs(constant)}"
+    grouped = f"({name})" if group and (constant or abs(factor) != 1) else name
+    product = grouped if abs(factor) == 1 else f"{abs(factor)} * {grouped}"
+    if factor > 0:
+        return product if not constant else f"{product} {'+' if constant > 0 else '-'} {abs(constant)}"
+    return f"{constant} - {product}" if constant else f"-{product}"
 
 
-def aligned(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
-    """Return where the repetitions of a stretch begin, and how many there are, if those of one number stand together."""
+def by_number(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
+    """Return the start and the count of repetitions, moved so that the nodes of each have one number where that is possible."""
 
     def numbers(start: int) -> list[tuple[int, ...]]:
         row = statements[start : start + repeat.period]
@@ -266,7 +290,7 @@ class Loop:
         self.names = names
         self.first = self._first()
         self.tables: list[str] = []
-        self.known: dict[tuple[str, tuple[Any, ...]], str] = {}
+        self.known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def _first(self) -> int:
         """Return where the counter starts: where the numbers in the first node's name do, so that it is that number."""
@@ -295,65 +319,71 @@ class Loop:
         ]
 
     def _filled(self, column: tuple[Hole, ...]) -> str:
-        hole = column[0]
-        values = tuple(h.value for h in column)
+        """Return what stands in a hole: the text that all repetitions have, a term of the counter, or an entry of a table."""
+        texts = tuple(map(_plain, column))
+        if len(set(texts)) == 1:
+            return texts[0]
+        hole, values = column[0], [hole.value for hole in column]
         if hole.kind == "label":
-            if all(value == values[0] for value in values):
-                return _plain(hole)
             terms = [self._whole(numbers, "number") for numbers in zip(*values)]
             return f"label({quoted(hole.form)}, {', '.join(terms)})"
-        if _same(values):
-            return _plain(hole)
         if hole.kind == "value":
             term = None if hole.form in ("float", "double") else _term([int(value) for value in values], self.first)
-            return self._table(values, hole.form, hole.hint) if term is None else f"{hole.form}({term})"
+            return self._table(texts, hole.form, hole.hint) if term is None else f"{hole.form}({term})"
         text = self._whole(values, hole.hint)
         return f" + {text}" if hole.kind == "offset" else text
 
     def _whole(self, values: Sequence[int], hint: str) -> str:
-        return _term(values, self.first) or self._table(tuple(values), "long", hint)
+        return _term(values, self.first) or self._table(tuple(map(str, values)), "long", hint)
 
-    def _table(self, values: tuple[Any, ...], ctype: str, hint: str) -> str:
+    def _table(self, entries: tuple[str, ...], ctype: str, hint: str) -> str:
         """Return an entry of a table; a short cycle is written once."""
-        shortest = min(_PERIOD, len(values) // 2)
-        period = next((p for p in range(1, shortest + 1) if values[p:] == values[:-p]), len(values))
-        kept = values[:period]
+        shortest = min(_PERIOD, len(entries) // 2)
+        period = next((p for p in range(1, shortest + 1) if entries[p:] == entries[:-p]), len(entries))
+        kept = entries[:period]
         name = self.known.get((ctype, kept))
         if name is None:
             name = self.known[ctype, kept] = self.names.new(hint or "value")
-            if ctype in ("float", "double", "bool"):
-                entries = [_argument_literal(v, ctype) for v in kept]
-            else:
-                entries = [f"{v}ULL" if int(v) >= 2**63 else f"{v}LL" if abs(int(v)) >= 2**31 - 1 else str(v) for v in kept]
             self.tables.append(f"static const {ctype} {name}[] = {{")
-            self.tables += textwrap.wrap(", ".join(entries), 112, initial_indent="    ", subsequent_indent="    ")
+            plain = [re.sub(rf"^{ctype}\((.*)\)$", r"\1", entry) for entry in kept]
+            self.tables += textwrap.wrap(", ".join(plain), 112, initial_indent="    ", subsequent_indent="    ")
             self.tables[-1] += "};"
         index = _linear("n", 1, -self.first)
-        if period < len(values):
+        if period < len(entries):
             index = f"({index}) % {period}" if " " in index else f"{index} % {period}"
         return f"{name}[{index}]"
-
-
-def _same(values: tuple[Any, ...]) -> bool:
-    first = values[0]
-    return all(v == first or v is first for v in values) and len({str(v) for v in values}) == 1
 
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}")
 
 
-def numbered(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name as a format and the numbers in it; ``"step_%ld", (3,)``."""
-    numbers = tuple(map(int, _DIGITS.findall(name)))
-    form = _DIGITS.sub(
-        lambda found: f"%0{len(found[0])}ld" if found[0][0] == "0" and len(found[0]) > 1 else "%ld", name.replace("%", "%%")
-    )
-    width = max((int(w) for w in re.findall(r"%0(\d+)ld", form)), default=0)
-    if width:  # "step_07" and "step_10" have one form
-        form = re.sub(r"%ld", f"%0{width}ld", form)
-        if form.replace("%%", "%") and form.replace("ld", "d") % numbers != name:
-            return name.replace("%", "%%"), ()
-    return form, numbers
+class Numbering:
+    """The formats of names that differ in their numbers: ``"step_7"`` is ``"step_%ld"`` with 7.
+
+    Numbers of names that are otherwise equal have leading zeros where one of them has: ``"step_07"`` and ``"step_10"`` are both
+    ``"step_%02ld"``.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._widths: dict[str, list[int]] = {}
+        """For each name without its numbers the width of each number that has leading zeros, and 0 for the others."""
+        for name in names:
+            digits = _DIGITS.findall(name)
+            widths = [len(number) if len(number) > 1 and number[0] == "0" else 0 for number in digits]
+            stem = _DIGITS.sub("0", name)
+            self._widths[stem] = list(map(max, widths, self._widths.get(stem, widths)))
+
+    def of(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Return the format of a name, as ``printf`` and Python take it, and the numbers in it: none if no format gives it."""
+        numbers = tuple(map(int, _DIGITS.findall(name)))
+        texts = _DIGITS.split(name.replace("%", "%%"))
+        unpadded = [0] * len(numbers)
+        for widths in (self._widths.get(_DIGITS.sub("0", name), unpadded), unpadded):
+            places = [f"%0{width}ld" if width else "%ld" for width in widths]
+            form = "".join(map("".join, itertools.zip_longest(texts, places, fillvalue="")))
+            if form % numbers == name:
+                return form, numbers
+        return name.replace("%", "%%"), ()
 
 
 def section(title: str) -> list[str]:
@@ -401,7 +431,7 @@ def without_double_blanks(lines: Iterable[str]) -> list[str]:
 
 
 def sized(nbytes: int, dtype: np.dtype[Any]) -> str:
-    """Return a number of bytes as a product that says what they are."""
+    """Return a number of bytes as C++: a count of elements times their size where it is one."""
     count, rest = divmod(nbytes, dtype.itemsize)
     return f"{count} * sizeof({ctype_of(dtype)})" if count > 1 and dtype.itemsize > 1 and not rest else str(nbytes)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
-from ..checks import Diagnostic, Report
+from ..checks import Report
 from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel, Module
 from ..nodes import callable_name
@@ -33,18 +33,16 @@ from .picture import (
     Critical,
     Edges,
     Planned,
-    critical_path,
+    Shown,
     details,
-    found_faults,
     lane_plan,
     needed_edges,
     rank_label,
     ranks_and_messages,
-    require_edges,
-    shared_out,
+    shown,
     size_of,
 )
-from .style import STYLES, Style, shortened
+from .style import STYLES, Style, shortened, text_width
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -90,31 +88,28 @@ def render(
     """
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
-    require_edges(edges)
-    sharing = shared_out(workflow, ranks, lanes)
-    workflow = workflow if sharing is None else sharing.workflow
-    plan = lane_plan(workflow, lanes, target)
-    if lanes is False and sharing is None:
+    asked = shown(workflow, edges, lanes, True if critical is False else critical, faults, target, ranks)
+    if lanes is False and asked.sharing is None:
         with suppress(HipGraphError):  # nobody has asked for lanes: without a target the page has none to show
-            plan = lane_plan(workflow, True, target)
-    path = critical_path(workflow, True if critical is False else critical)
-    document = _Document(plan, path, found_faults(workflow, faults), layout, timeout_s, sharing)
-    data = document.data(workflow)
-    data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False,
+            asked = asked._replace(plan=lane_plan(workflow, True, target))
+    data = _Document(asked, layout, timeout_s).data(asked.workflow)
+    data["show"] = {"lanes": lanes is not False and asked.plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
     text = json.dumps(data, separators=(",", ":"), check_circular=False)
     return filled("page.html", workflow.name, text)
 
 
 def filled(page: str, title: str, data: str) -> str:
-    """Return a page of this package with its title, the style that pages share, and its data, which is JSON."""
-    folder = Path(__file__).parent
-    # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
+    """Return a page of this package with its title, the style and script that pages share, and its data, which is JSON."""
+
+    def text_of(file: str) -> str:
+        return (Path(__file__).parent / file).read_text(encoding="utf-8")
+
+    # Inside a script element only "<" can begin what ends it; ">" and "&" are escaped for parsers that are less exact.
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
-    parts = {"TITLE": escape(title), "STYLE": (folder / "page.css").read_text(encoding="utf-8"), "DATA": data}
-    text = (folder / page).read_text(encoding="utf-8")
-    return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
+    parts = {"TITLE": escape(title), "STYLE": text_of("page.css"), "SCRIPT": text_of("page.js"), "DATA": data}
+    return re.sub(r"@(TITLE|STYLE|SCRIPT|DATA)@", lambda mark: parts[mark[1]], text_of(page))
 
 
 def _frame_of(sharing: Sharing, i: int) -> int:
@@ -137,12 +132,9 @@ class _Scene:
 class _Document:
     """Makes the page's data; `_scene` lays out, `_emit` writes down."""
 
-    def __init__(
-        self, plan: Plan | None, path: list[str], faults: list[Diagnostic], layout: Layout, timeout_s: float,
-        sharing: Sharing | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, asked: Shown, layout: Layout, timeout_s: float) -> None:
+        _, self.sharing, plan, path, faults = asked
         self.layout, self.timeout_s = layout, timeout_s
-        self.sharing = sharing
         self.rank_frames: dict[int, int] = {}
         """For each rank the entry of its frame."""
         self.runs = 0
@@ -202,8 +194,9 @@ class _Document:
         inner: dict[int, list[tuple[float, float, _Scene]]] = {}
         for i, node in enumerate(workflow.nodes):
             lines = details(node)
-            letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
-            size: tuple[float, float] = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
+            name = 12 * 1.06 * text_width(shortened(node.name, 40))
+            wide = max(name, *(10.5 * text_width(shortened(line, 44)) for line in lines), 40.0)
+            size: tuple[float, float] = (round(wide + 30.0), 26.0 + 14.0 * len(lines))
             by_library = self.sharing is not None and depth == 0 and node.derives  # one call on each rank
             bodies = [] if by_library else [body for _, body, _ in node.held]
             if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:

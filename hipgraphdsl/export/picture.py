@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..checks import Diagnostic, Report, check_workflow
 from ..errors import DeclarationError
@@ -131,7 +131,7 @@ class Picture:
 
 
 def as_direction(direction: str) -> str:
-    """Return where edges lead in a drawing; refuse what is no direction."""
+    """Return where edges lead in a drawing; refuse any other value."""
     if direction not in ("TB", "LR"):
         raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
     return direction
@@ -178,22 +178,36 @@ def draw(
     DeclarationError
         If an option has no such value.
     """
-    require_edges(edges)
-    sharing = shared_out(workflow, ranks, lanes)
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
+    return _Artist(shown(workflow, edges, lanes, critical, faults, target, ranks), fold, edges).picture
+
+
+class Shown(NamedTuple):
+    """What a drawing shows of a workflow beside its nodes and edges."""
+
+    workflow: Workflow
+    sharing: Sharing | None  # who does what, where ranks are framed
+    plan: Plan | None  # whose lanes are shown
+    path: list[str]  # the names on the critical path, first to last
+    faults: list[Diagnostic]
+
+
+def shown(
+    workflow: Workflow, edges: str, lanes: bool | int | Plan, critical: Critical, faults: bool | Report,
+    target: str | Target | None, ranks: int | Sequence[int] | None,
+) -> Shown:  # fmt: skip
+    """Return what the options of `draw` ask for; refuse those that are none, and lanes beside ranks."""
+    if edges not in ("needed", "all", "labels"):
+        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
+    sharing = None
+    if ranks is not None:
+        if lanes is not False:
+            raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
+        sharing = Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
+        workflow = sharing.workflow
     plan = lane_plan(workflow, lanes, target)
-    path, found = critical_path(workflow, critical), found_faults(workflow, faults)
-    return _Artist(workflow if sharing is None else sharing.workflow, fold, edges, plan, path, found, sharing).picture
-
-
-def shared_out(workflow: Workflow, ranks: int | Sequence[int] | None, lanes: object) -> Sharing | None:
-    """Return who does what, where ranks are to be shown; lanes are not shown then."""
-    if ranks is None:
-        return None
-    if lanes is not False:
-        raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
-    return Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
+    return Shown(workflow, sharing, plan, critical_path(workflow, critical), found_faults(workflow, faults))
 
 
 def size_of(workflow: Workflow) -> str:
@@ -211,12 +225,6 @@ def rank_label(layout: Layout, rank: int) -> str:
     return f"rank {rank} · device{'s' * (layout.counts[rank] > 1)} {layout.shown(rank)}"
 
 
-def require_edges(edges: str) -> None:
-    """Refuse what names no choice of edges."""
-    if edges not in ("needed", "all", "labels"):
-        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
-
-
 def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | None) -> Plan | None:
     """Return the plan whose lanes are shown, if there are any."""
     if isinstance(lanes, Plan):
@@ -228,6 +236,8 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
 
 def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
     """Return what `check` finds beyond information, or has found."""
+    if not isinstance(faults, (bool, Report)):
+        raise DeclarationError(f"faults is True, False or the report of check() (got {faults!r})")
     report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else ()
     return [found for found in report if found.severity != "info"]
 
@@ -244,6 +254,10 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
         return []
     if isinstance(critical, Timeline):
         return _through(workflow, critical.critical_path)
+    if critical is not True and not isinstance(critical, Mapping):
+        raise DeclarationError(
+            f"critical is True, False, a Timeline, or durations by the names or kinds of nodes (got {critical!r})"
+        )
     known = {} if critical is True else critical
     weights = [
         next((float(known[key]) for key in (node.name, *node.duration_keys) if key in known), 0.0 if known else 1.0)
@@ -314,10 +328,8 @@ class Planned:
 class _Artist:
     """Makes one picture; `_level` draws one workflow and calls itself for its children."""
 
-    def __init__(
-        self, workflow: Workflow, fold: bool | Literal["auto"], edges: Edges, plan: Plan | None, path: Sequence[str],
-        faults: list[Diagnostic], sharing: Sharing | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, shown: Shown, fold: bool | Literal["auto"], edges: Edges) -> None:
+        workflow, sharing, plan, path, faults = shown
         self.fold, self.edges = fold, edges
         # What surrounds a node of the path is on it too.
         self.on_path = {part for name in path for part in _and_around(name)}

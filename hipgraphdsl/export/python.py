@@ -19,7 +19,7 @@ from ..kernels import ForeignModule, Module, Symbol
 from ..nodes import Node
 from ..nodes.fields import quoted
 from ..nodes.host import callback_path
-from ..nodes.values import MAX_VALUES
+from ..nodes.values import MAX_VALUES, unique
 from ..source import is_bfloat16
 from ..workflow import AnyNode, Workflow
 
@@ -59,6 +59,7 @@ class _Program:
         self.callbacks: dict[str, str] = {}
         self.imports: dict[str, None] = {}
         self.outside: dict[str, str] = {}
+        self.outside_keys: dict[Array, str] = {}
         self.globals = set(_RESERVED)
         self.needs: set[str] = set()
 
@@ -83,9 +84,9 @@ class _Program:
         }
         standard = [line for line, used in needed.items() if used]
         head += [*standard, ""] if standard else []
-        if re.search(r"['\"]bfloat16['\"]", body + "".join((*modules, *self.outside.values()))):
+        if re.search(r"['\"]bfloat16['\"]", "\n".join((body, *modules, *self.outside.values()))):
             head.append("import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it")
-        if re.search(r"\bnp\.", body + "".join(self.outside.values())) or self.needs & {"stored", "values_of", "numpy"}:
+        if re.search(r"\bnp\.", "\n".join((body, *self.outside.values()))) or self.needs & {"stored", "values_of", "numpy"}:
             head += ["import numpy as np", ""]
         head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
         head += modules
@@ -103,6 +104,12 @@ class _Program:
             "",
         ]
         return "\n".join([*head, "", body, *tail])
+
+    def outside_key(self, array: ExternalArray) -> str:
+        """Return the key in `OUTSIDE` of external memory: its name, and a number where another graph has that too."""
+        if array not in self.outside_keys:
+            self.outside_keys[array] = unique(array.name, self.outside)
+        return self.outside_keys[array]
 
     def _warning(self) -> list[str]:
         """Return the comment that names the code of others that the program runs: it may have been made from anybody's file."""
@@ -240,8 +247,9 @@ class _Body:
                 made = f"None,  # device memory of {array.dtype}{list(array.shape)}".rstrip(",")
             elif not array.writeable:
                 made = f"np.frombuffer(bytes({array.nbytes}), {_dtype(array.dtype)}).reshape({array.shape!r})"
-            self.program.outside[array.name] = made
-            return f"g.external_array({quoted(array.name)}, OUTSIDE[{quoted(array.name)}]{device})"
+            key = self.program.outside_key(array)
+            self.program.outside[key] = made
+            return f"g.external_array({quoted(array.name)}, OUTSIDE[{quoted(key)}]{device})"
         method = "host_array" if isinstance(array, HostArray) else "device_array"
         where = ""
         if isinstance(array, HostArray):
@@ -254,7 +262,8 @@ class _Body:
             self.program.needs.add("values_of")
             given = f"values_of({quoted(array.name)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
-            given = f"{_nested(initial)}, {dtype}"
+            values = _nested(initial)
+            given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number looks like a shape
         else:
             given = self._stored(initial)
         return f"g.{method}({quoted(array.name)}, {given}{where}{device})"

@@ -77,3 +77,9 @@ def shortened(text: str, limit: int = 40) -> str:
         return text
     head = (limit - 1) * 3 // 5
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def text_width(text: str) -> float:
+    """Return about how wide a text is, in ems, in Helvetica and what replaces it."""
+    return sum(0.31 if c in "iljtfrI.,:;'|!()[] -/" else 1.0 if ord(c) > 0x2E00 else 0.86 if c in "mwMW%@←…—" else
+               0.68 if c.isupper() else 0.56 for c in text)  # fmt: skip

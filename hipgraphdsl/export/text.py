@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from ..printed import counted
+from ..printed import aligned, counted, short
 from ..workflow import Workflow
 
 HEADS = ("node", "kind", "what", "after")
@@ -40,16 +37,3 @@ def row(workflow: Workflow, index: int) -> tuple[str, str, str, str]:
     after = ", ".join(workflow.nodes[source].name for source in sources[:_AFTER])
     more = f" and {len(sources) - _AFTER} more" if len(sources) > _AFTER else ""
     return node.name, node.kind, short(what, 60), after + more
-
-
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Return rows as lines with aligned columns; those of the columns `right` end at the same place."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [[cell.rjust(n) if i in right else cell.ljust(n) for i, (cell, n) in enumerate(zip(row, widths))] for row in rows]
-    return ["  ".join(line).rstrip() for line in lines]
-
-
-def short(value: Any, most: int = 40) -> str:
-    """Return a value as text of at most so many characters."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= most else text[: most - 3] + "..."

@@ -93,12 +93,16 @@ Tracks = Sequence[Sequence[tuple[int, int]]]
 """Process and thread of the rows that each span stands in."""
 
 
+_MOST_DIGITS: Final = 300
+"""Zeros of the largest power of ten that times are multiplied by: a float holds it."""
+
+
 def _us_per_unit(timeline: Timeline) -> int:
     if timeline.unit == "us":
         return 1
     shortest = min((span.duration for span in timeline.spans if span.duration > 0), default=1.0)
     room = 9 - math.log10(max(timeline.makespan, shortest))  # beyond 10^9 us a nanosecond is less than a double tells apart
-    return int(10 ** max(0, min(math.ceil(-math.log10(shortest)), math.floor(room))))
+    return int(10 ** max(0, min(math.ceil(-math.log10(shortest)), math.floor(room), _MOST_DIGITS)))
 
 
 def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:

@@ -71,13 +71,17 @@ template <typename... T>
   std::exit(2);
 }
 
-//@part label
-// Name of a node in a loop; valid until the next call.
+//@part label Label
+// Name of a node in a loop; valid until the statement ends.
+struct Label {
+  char text[512];
+  operator const char*() const { return text; }
+};
 template <typename... T>
-const char* label(const char* format, T... numbers) {
-  static char text[512];
-  std::snprintf(text, sizeof text, format, long(numbers)...);
-  return text;
+Label label(const char* format, T... numbers) {
+  Label made;
+  std::snprintf(made.text, sizeof made.text, format, long(numbers)...);
+  return made;
 }
 
 //@part NOT_WRITTEN
@@ -251,6 +255,15 @@ hipGraphNode_t add_memset(hipGraph_t graph, const char* name, Nodes after, void*
   return node;
 }
 
+//@part from_bits
+// A number by its bytes: a NaN of which the literal NAN has other ones.
+template <typename T>
+T from_bits(unsigned long long bytes) {
+  T result;
+  std::memcpy(&result, &bytes, sizeof result);
+  return result;
+}
+
 //@part bits
 // The bytes of a value as a number.
 template <typename T>
@@ -407,7 +420,7 @@ hipGraphNode_t add_memory_ops(hipGraph_t graph, const char* name, Nodes after,
   if (cuGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params))
     CHECK(cudaErrorInvalidValue, name);
 #else
-  CHECK(hipDevicePrimaryCtxRetain(&params.ctx, 0), name);
+  CHECK(hipDevicePrimaryCtxRetain(&params.ctx, device), name);
   params.count = unsigned(ops.size());
   params.paramArray = kept.back().data();
   CHECK(hipGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params), name);
@@ -669,11 +682,14 @@ T number(const std::string& option, const char* text) {
   T result = T();
   if constexpr (std::is_same_v<T, bool>) {
     const std::string word = text;
-    good = word == "0" || word == "1" || word == "true" || word == "false";
-    return good ? word == "1" || word == "true" : (fail("%s is 0 or 1 (got '%s')", option.c_str(), text), false);
+    for (const char* yes : {"1", "true", "True"})
+      if (word == yes) return true;
+    for (const char* no : {"0", "false", "False"})
+      if (word == no) return false;
+    fail("%s is 0 or 1 (got '%s')", option.c_str(), text);
   } else if constexpr (std::is_floating_point_v<T>) {
     result = sizeof(T) == 4 ? T(std::strtof(text, &end)) : T(std::strtod(text, &end));
-    good = errno == 0 || result == 0;
+    good = errno == 0 || std::isfinite(result);  // what is nearest to a very small number is no error
   } else if constexpr (std::is_signed_v<T>) {
     const long long value = std::strtoll(text, &end, 0);
     result = T(value);
@@ -761,9 +777,13 @@ void read_options(Program& program, int argc, char** argv) {
     else if (option == "--in" || option == "--out") {
       const char* equals = std::strchr(text, '=');
       if (!equals) fail("%s takes NAME=FILE.npy (got '%s')", option.c_str(), text);
-      const std::string name(text, equals);
+      std::string name(text, equals);
+      for (const Array& array : program.arrays) {  // whose name may hold "=" too
+        const size_t length = std::strlen(array.name);
+        if (length > name.size() && !std::strncmp(text, array.name, length) && text[length] == '=') name = array.name;
+      }
       array_named(program.arrays, name);
-      (option == "--in" ? program.inputs : program.outputs)[name] = equals + 1;
+      (option == "--in" ? program.inputs : program.outputs)[name] = text + name.size() + 1;
     } else {
       bool known = false;
       for (Option& own : program.options)

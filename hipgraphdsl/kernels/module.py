@@ -199,6 +199,8 @@ class Module:
     _image: bytes | None = None
 
     def _begin(self, name: str, structs: Mapping[str, Any] | None) -> None:
+        if not isinstance(name, str) or not name.isprintable() or len(name) > 1000:
+            raise DeclarationError(f"the name of a module is a str of at most 1000 printable characters (got {said(name)})")
         self._name = name
         self._structs = struct_layouts(structs, name)
         self._signatures: dict[str, tuple[str, ...]] = {}

@@ -72,11 +72,12 @@ def said(value: object) -> str:
     return f"{shown(value)} of type {type(value).__name__}"
 
 
-def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> int | float | complex:
-    """Convert `value` to a Python number that `dtype` can hold, or refuse it."""
+def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, where: str) -> int | float | complex:
+    """Convert `value` to a Python number that `dtype` can hold, or refuse it; a parameter or a field of a struct takes it."""
 
-    def refuse(wanted: str) -> DeclarationError:
-        return DeclarationError(f"{where}: parameter '{param}' takes {wanted} (got {said(value)})", array=param.name)
+    def refuse(wanted: str, hint: str = "") -> DeclarationError:
+        what, array = (f"field {taker!r}", "") if isinstance(taker, str) else (f"parameter '{taker}'", taker.name)
+        return DeclarationError(f"{where}: {what} takes {wanted} (got {said(value)}){hint}", array=array)
 
     if isinstance(value, np.generic) and not isinstance(value, np.void):
         kind = "f" if is_bfloat16(value.dtype) else value.dtype.kind
@@ -90,8 +91,7 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         if not isinstance(plain, int):
-            hint = "; convert it with int()" if isinstance(plain, float) else ""
-            raise DeclarationError(f"{where}: parameter '{param}' takes an int (got {said(value)}){hint}", array=param.name)
+            raise refuse("an int", "; convert it with int()" if isinstance(plain, float) else "")
         if not info.min <= plain <= info.max:
             raise refuse(f"an int from {info.min} to {info.max}")
         return int(plain)
@@ -117,20 +117,30 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     return number
 
 
-def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
-    """Return a struct that is given by its fields' names as a tuple in their order, without arrays; all else as it was."""
+def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = "") -> object:
+    """Return a struct that is given by its fields' names as a tuple in their order; all else as it was.
+
+    Refused are arrays as fields, and numbers that a field cannot hold: NumPy would cut them off. `field` is the name of the one
+    that takes the value, as in ``"inner.x"``.
+    """
+    if field and isinstance(value, Viewable):
+        raise DeclarationError(
+            f"{where}: field {field!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
+            " the array as an argument of its own"
+        )
+    if isinstance(value, np.ndarray):
+        value = value[()] if dtype.subdtype is None else value.tolist()
+    if dtype.subdtype is not None:
+        if isinstance(value, list) or (isinstance(value, tuple) and not dtype.base.names):
+            return [struct_fields(dtype, part, where, field) for part in value]
+        dtype = dtype.base
     names = dtype.names or ()
     if isinstance(value, Mapping) and set(value) == set(names):
         value = tuple(value[name] for name in names)
-    if not isinstance(value, tuple) or len(value) != len(names):
-        return value
-    for name, part in zip(names, value):
-        if isinstance(part, Viewable):
-            raise DeclarationError(
-                f"{where}: field {name!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
-                " the array as an argument of its own"
-            )
-    return tuple(struct_fields(dtype[name], part, where) for name, part in zip(names, value))
+    if isinstance(value, tuple) and len(value) == len(names):
+        inner = (f"{field}.{name}" if field else name for name in names)
+        return tuple(struct_fields(dtype[name], part, where, own) for name, part, own in zip(names, value, inner))
+    return _number(dtype, value, field, where) if field and (dtype.kind in "biufc" or is_bfloat16(dtype)) else value
 
 
 def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -332,6 +333,10 @@ class Node(BaseModel):
         """Return a copy with other fields, checked as a new node is."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | fields)
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other fields, as `changed` does: what follows from them is not copied."""
+        return self.changed(**(update or {}))
+
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
         own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)
@@ -413,7 +418,10 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
             )
         return found
     if isinstance(value, (tuple, list)):
-        return tuple(translated(v, arrays, parameters, node) for v in value)
+        entries = [translated(v, arrays, parameters, node) for v in value]
+        if all(map(operator.is_, entries, value)):
+            return value
+        return value._make(entries) if hasattr(value, "_make") else type(value)(entries)
     if isinstance(value, dict):
         return {k: translated(v, arrays, parameters, node) for k, v in value.items()}
     if dataclasses.is_dataclass(value) and hasattr(value, "view"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
 from ..errors import node_error, shown
 from ..kernels import Module
-from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
+from .values import DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
 
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
@@ -131,22 +131,23 @@ def quoted(text: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
 
 
-class Count(Form):
-    """An integer from 0."""
+class Integer(Form):
+    """An integer from `least` to `most`; `called` is what a refusal calls such a value."""
 
-    schema = COUNT
     json_types = (int,)
 
-    def __init__(self, *, most: int | None = None, **more: Any) -> None:
+    def __init__(self, least: int, most: int, *, called: str = "", **more: Any) -> None:
         super().__init__(**more)
-        if most is not None:
-            self.schema = {**self.schema, "maximum": most}
+        self.least = least
+        self.most = most
+        self.called = called or f"an integer from {least} to {most}"
+        self.schema = {"type": "integer", "minimum": least, "maximum": most}
 
-
-class Integer(Count):
-    """An integer."""
-
-    schema = {"type": "integer"}  # noqa: RUF012
+    def normal(self, value: Any, field: str, node: str) -> int:
+        number = as_int(value)
+        if number is None or not self.least <= number <= self.most:
+            raise node_error(node, f"{field} is {self.called} (got {shown(value)})")
+        return number
 
 
 class Flag(Form):

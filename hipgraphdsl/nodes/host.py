@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
-from ..errors import DeclarationError, node_error
+from ..errors import DeclarationError, node_error, shown
 from .base import Node, argument_text, as_accesses, lazy, parameters_of, views_of
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
@@ -55,6 +55,12 @@ class Accesses(Values):
 
     schema = list_of(ref("access"))
     simple = False
+
+    def normal(self, value: Any, field: str, node: str) -> tuple[Access, ...]:
+        if not isinstance(value, (list, tuple)) or not all(isinstance(entry, Access) for entry in value):
+            wanted = "a list of hg.reads(view), hg.writes(view) and hg.updates(view)"
+            raise node_error(node, f"{field} is {wanted} (got {shown(value)})")
+        return tuple(value)
 
     def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
         found = super().load(data, names, node)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_int, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, no_array
 from ..errors import node_error
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
-from .fields import Count, Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
+from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
 from .values import Data, Names
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ class KernelNode(Node):
     grid: Annotated[Any, Extents(keyword=True)]
     block: Annotated[Any, Extents(keyword=True)]
     args: Annotated[tuple[Any, ...], Arguments()] = ()
-    shared_bytes: Annotated[int, Count()] = 0
+    shared_bytes: Annotated[int, Integer(0, 2**31 - 1, called=f"a number of bytes from 0 to {2**31 - 1}")] = 0
     cooperative: Annotated[bool, Flag(fixed=_ATTRIBUTE)] = False
-    priority: Annotated[int | None, Integer(fixed=_ATTRIBUTE)] = None
+    priority: Annotated[int | None, Integer(-(2**31), 2**31 - 1, fixed=_ATTRIBUTE)] = None
     cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
     device: Annotated[int | None, Device()] = None
 
@@ -150,9 +150,6 @@ class KernelNode(Node):
                 threads *= axis
         if threads > _MAX_THREADS:
             raise node_error(name, f"a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})")
-        shared = data.get("shared_bytes", 0)
-        if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
-            raise node_error(name, f"shared_bytes is a number of bytes from 0 (got {shared!r})")
         if data.get("cluster") is not None:
             _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ..arrays import Access, ArrayView, as_handle, as_int, as_view
 from ..errors import DeclarationError, node_error
 from .base import Node, check_name, lazy
-from .fields import Count, Form, Owner, Several, TextWriter, quoted
+from .fields import Form, Integer, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 
@@ -31,7 +31,7 @@ class Event:
     handle: Any = None
 
     def __post_init__(self) -> None:
-        _keep_number(self, "event")
+        _checked(self, "event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,12 @@ class Semaphore:
     handle: Any = None
 
     def __post_init__(self) -> None:
-        _keep_number(self, "semaphore")
+        _checked(self, "semaphore")
 
 
-def _keep_number(value: Event | Semaphore, what: str) -> None:
+def _checked(value: Event | Semaphore, what: str) -> None:
+    """Refuse a name that cannot be one, and keep the number of a handle."""
+    check_name(value.name, what)
     handle = value.handle
     if handle is None or type(handle) is int:
         return
@@ -62,38 +64,53 @@ def _keep_number(value: Event | Semaphore, what: str) -> None:
     object.__setattr__(value, "handle", number)
 
 
-class EventName(Form):
-    """An event by its name."""
+class _Named(Form):
+    """An event or a semaphore by its name."""
 
+    kind: type[Event | Semaphore]
+
+    def normal(self, value: Any, field: str, node: str) -> Any:
+        if isinstance(value, str):
+            return self.kind(value)
+        if not isinstance(value, self.kind):
+            raise node_error(node, f"{field} is a name or hg.{self.kind.__name__}(name, ...) (got {value!r})")
+        return value
+
+    def dump(self, value: Event | Semaphore, names: Names, node: Owner) -> Data:
+        return value.name
+
+    def text(self, value: Event | Semaphore, writer: TextWriter, node: Owner) -> str:
+        return quoted(value.name)
+
+
+class EventName(_Named):
+    """An event by its name, or as an object where it is shared."""
+
+    kind = Event
     schema = {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]}  # noqa: RUF012
     json_types = (str, dict)
 
-    def dump(self, value: Event, names: Names, node: Owner) -> Data:
-        return {"name": value.name, "shared": True} if value.shared else value.name
+    def dump(self, value: Any, names: Names, node: Owner) -> Data:
+        return {"name": value.name, "shared": True} if value.shared else super().dump(value, names, node)
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         if type(data) is str:
             return data
         members = Members(data, "an event")
-        event = Event(check_name(members.take("name", str), "event"), members.take("shared", bool, default=False))
+        event = Event(members.take("name", str), members.take("shared", bool, default=False))
         members.done("an event")
         return event
 
-    def text(self, value: Event, writer: TextWriter, node: Owner) -> str:
-        return f"hg.Event({quoted(value.name)}, shared=True)" if value.shared else quoted(value.name)
+    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
+        return f"hg.Event({quoted(value.name)}, shared=True)" if value.shared else super().text(value, writer, node)
 
 
-class SemaphoreName(Form):
+class SemaphoreName(_Named):
     """A semaphore by its name."""
 
+    kind = Semaphore
     schema = ref("name")
     json_types = (str,)
-
-    def dump(self, value: Semaphore, names: Names, node: Owner) -> Data:
-        return value.name
-
-    def text(self, value: Semaphore, writer: TextWriter, node: Owner) -> str:
-        return quoted(value.name)
 
 
 class _Operation(Form):
@@ -155,14 +172,6 @@ class _EventNode(Node):
 
     event: Annotated[Event, EventName()]
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        event = data["event"]
-        if isinstance(event, str):
-            data["event"] = Event(check_name(event, "event"))
-        elif not isinstance(event, Event):
-            raise node_error(data["name"], f"event is a name or an Event (got {event!r})")
-
     def describe(self) -> str:
         return self.event.name
 
@@ -212,18 +221,7 @@ class _SemaphoreNode(Node):
     apart = True
 
     semaphore: Annotated[Semaphore, SemaphoreName()]
-    value: Annotated[int, Count(always=True, most=2**64 - 1)] = 1
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, semaphore, value = data["name"], data.get("semaphore"), data.get("value", 1)
-        if isinstance(semaphore, str):
-            data["semaphore"] = Semaphore(check_name(semaphore, "semaphore"))
-        elif not isinstance(semaphore, Semaphore):
-            raise node_error(name, f"semaphore is a name or a Semaphore (got {semaphore!r})")
-        number = as_int(value)
-        if number is None or not 0 <= number < 2**64:
-            raise node_error(name, f"value is an unsigned 64-bit integer (got {value!r})")
+    value: Annotated[int, Integer(0, 2**64 - 1, called="an unsigned 64-bit integer", always=True)] = 1
 
     def describe(self) -> str:
         return f"{self.semaphore.name} {self.value}"

@@ -77,11 +77,11 @@ _JSON_NAMES: dict[type, str] = {
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """Return `name`, with a number behind it if it is among those taken."""
+    """Return `name`, with a number behind it if it is among those taken; a long one is cut, so that the number has room."""
     found, n = name, 1
     while found in taken:
         n += 1
-        found = f"{name}_{n}"
+        found = f"{name[:180].rstrip()}_{n}"
     return found
 
 
@@ -169,7 +169,7 @@ class Names:
         """Return the key of a module in the file."""
         key = self._module_keys.get(module)
         if key is None:
-            key = self._module_keys[module] = unique(module.name.replace(":", "_"), self.modules)
+            key = self._module_keys[module] = unique(module.name.replace(":", "_")[:200], self.modules)
             self.modules[key] = module
         return key
 

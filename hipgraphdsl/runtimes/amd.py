@@ -18,11 +18,11 @@ from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from ..cache import wanted_folder
 from ..defects import defects_for, with_quirks
-from ..errors import HipError, RuntimeUnavailable
+from ..errors import HipError, RuntimeUnavailable, lacks
 from ..target import Target
 from .code_object import read_code_object
 from .data import CodeObject, FunctionInfo, MemOp
@@ -70,10 +70,6 @@ SWITCHES = (
 )
 
 
-def _unavailable(missing: Literal["binding", "library", "device"], why: str) -> RuntimeUnavailable:
-    return RuntimeUnavailable(f"runtime 'amd' {why}", runtime="amd", missing=missing)
-
-
 class AmdRuntime(HipAbiRuntime):
     """One AMD GPU, whose device is made current in the calling thread.
 
@@ -108,11 +104,12 @@ class AmdRuntime(HipAbiRuntime):
             count = self.get_device_count()
         except HipError as error:
             # Older runtimes answer hipErrorInvalidDevice or hipErrorNotInitialized where there is no device.
-            raise _unavailable("device", f"has hip-python and libamdhip64, but no device answers: {error}") from error
+            raise lacks("amd", "device", f"has hip-python and libamdhip64, but no device answers: {error}") from error
         if not 0 <= device < count:
             found = f"{count} device{'s' if count != 1 else ''}" if count else "no device"
             hint = "" if count else "; see /dev/kfd, the groups video and render, and HIP_VISIBLE_DEVICES"
-            raise _unavailable(
+            raise lacks(
+                "amd",
                 "device",
                 f"has hip-python and libamdhip64 (HIP {_dotted(version)}), but there is {found} where device {device} is asked"
                 f" for{hint}",
@@ -309,12 +306,12 @@ def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
     try:
         binding = _binding("hiprtc")
     except ImportError as error:
-        raise _unavailable("binding", _NO_BINDING) from error
+        raise lacks("amd", "binding", _NO_BINDING) from error
     try:
         return HipRtc(binding, version)
     except RuntimeError as error:
         why = f"needs libhiprtc to compile kernels, and hip-python does not load it: {error}; {_INSTALL_LIBRARY}"
-        raise _unavailable("library", why) from error
+        raise lacks("amd", "library", why) from error
 
 
 def _binding(name: str) -> ModuleType:
@@ -338,7 +335,7 @@ def _library_name(library: str = "amdhip64") -> tuple[str, str]:
         wrapper = importlib.import_module("hip.chip" if library == "amdhip64" else f"hip.c{library}")
         version = importlib.import_module("hip").ROCM_VERSION_NAME
     except (ImportError, AttributeError) as error:
-        raise _unavailable("binding", _NO_BINDING) from error
+        raise lacks("amd", "binding", _NO_BINDING) from error
     return f"hip-python {version}", os.fsdecode(wrapper.DLL)
 
 
@@ -352,16 +349,17 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
         library = ctypes.CDLL(chosen)
     except OSError as error:
         why = f"has {binding}, but loading {chosen!r} fails: {error}; {_INSTALL_LIBRARY}"
-        raise _unavailable("library", why) from error
+        raise lacks("amd", "library", why) from error
     if chosen == name:  # any call makes hip-python load its library, and only then can a second copy be seen
         try:
             _binding("hip").hipRuntimeGetVersion()
         except RuntimeError as error:
-            why = f"hip-python does not load libamdhip64: {error}; {_INSTALL_LIBRARY}"
-            raise RuntimeUnavailable(f"runtime 'amd': {why}", runtime="amd", missing="library") from error
+            why = f"has hip-python, which does not load libamdhip64: {error}; {_INSTALL_LIBRARY}"
+            raise lacks("amd", "library", why) from error
     mapped = _mapped_libraries()
     if len(mapped) != 1:
-        raise _unavailable(
+        raise lacks(
+            "amd",
             "library",
             f"would mix {len(mapped)} HIP runtimes in one process, {' and '.join(mapped)}, whose handles are not exchangeable;"
             " let LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) lead to one of them",

@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from .data import ForeignCall, LaunchCall
 
 _CALL: Final = struct.Struct("=4Q")  # calls.h: call_t, the address or place of the function, two arguments, kind
-_FUNCTION: Final = 2  # calls.h: kFunction, kWords
-_WORDS: Final = 3
-_EIGHT: Final = struct.Struct("=8Q")
+_FUNCTION: Final = 2  # calls.h: kFunction
+_WORDS: Final = 3  # calls.h: kWords
+_EIGHT: Final = struct.Struct("=8Q")  # the arguments of another library's function
 _HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
 
 
@@ -49,11 +49,13 @@ class CompiledCalls:
             else:
                 packed += _CALL.pack(len(functions), *args, always, _FUNCTION)
                 functions.append(what)
-        self._make_all, self._given = module.make_all, (bytes(packed), tuple(functions), failures)
-        self._runner, self._list = (
-            module.runner(),
-            None if functions else ctypes.create_string_buffer(_HEAD.pack(len(packed) // _CALL.size, 0) + bytes(packed)),
-        )
+        self._make_all = module.make_all
+        self._given = (bytes(packed), tuple(functions), failures)
+        self._runner = module.runner()
+        self._list: ctypes.Array[ctypes.c_char] | None = None
+        """The calls for `Launcher`, which cannot call functions of the host."""
+        if not functions:
+            self._list = ctypes.create_string_buffer(_HEAD.pack(len(packed) // _CALL.size, 0) + bytes(packed))
 
     def __call__(self, stream: int) -> None:
         failed = self._make_all(*self._given, stream)

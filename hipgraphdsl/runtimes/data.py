@@ -253,4 +253,5 @@ class LaunchCall(NamedTuple):
     what: str | ForeignCall | Callable[[int], None]
     """The name of the runtime's method, another library's function, or one of the host, which gets the stream."""
     args: tuple[int, ...]
-    always: bool = True  # whether a function is called after a callback has raised, too
+    always: bool = False
+    """Whether a function of the host is called even after a callback has raised; all else is."""

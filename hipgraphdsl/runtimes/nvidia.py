@@ -16,9 +16,9 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
-from ..errors import HipError, RuntimeUnavailable
+from ..errors import HipError, RuntimeUnavailable, lacks
 from ..target import Target
 from .base import ERROR_NOT_SUPPORTED, not_supported
 from .cuda_driver import Driver
@@ -160,10 +160,6 @@ def _pack_fill(fill: Fill2D) -> bytes:
     return _MEMSET_NODE_PARAMS.pack(fill.dst, fill.pitch_bytes, fill.value, fill.element_size, fill.width, fill.height)
 
 
-def _unavailable(missing: Literal["binding", "library", "device"], why: str) -> RuntimeUnavailable:
-    return RuntimeUnavailable(f"runtime 'nvidia' {why}", runtime="nvidia", missing=missing)
-
-
 def _adds_in_context(api: str, pack: Callable[..., bytes]) -> Callable[..., int]:
     """Return a method that adds a node, of parameters that are packed, in the thread's context."""
     return lambda self, graph, deps, *params: self._add(api, graph, deps, pack(*params), self._context)
@@ -192,11 +188,11 @@ class NvidiaRuntime(HipAbiRuntime):
         try:
             from cuda.bindings import nvrtc
         except ImportError:
-            raise _unavailable("binding", "needs cuda-bindings: pip install cuda-bindings") from None
+            raise lacks("nvidia", "binding", "needs cuda-bindings: pip install cuda-bindings") from None
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise _unavailable("library", f"needs the NVIDIA driver's libcuda.so.1: {error}") from None
+            raise lacks("nvidia", "library", f"needs the NVIDIA driver's libcuda.so.1: {error}") from None
         super().__init__(library, "this driver")
         code = self._hip.cuInit(0)
         count = c_int()
@@ -204,7 +200,7 @@ class NvidiaRuntime(HipAbiRuntime):
             code = self._hip.hipGetDeviceCount(byref(count))
         if code or device >= count.value:
             why = f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"
-            raise _unavailable("device", f"finds no device {device}: {why}")
+            raise lacks("nvidia", "device", f"finds no device {device}: {why}")
         self._several = count.value > 1
         self._contexts: dict[int, int] = {}
         self._device = device

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..cache import cache_folder
-from ..errors import DeclarationError, RuntimeUnavailable
+from ..errors import DeclarationError, lacks
 from .data import CodeObject
 from .rtc import Rtc, kept
 
@@ -110,12 +110,11 @@ class Nvrtc(Rtc):
         try:
             major, minor = self._call("nvrtcVersion")
         except RuntimeError as missing:
-            raise RuntimeUnavailable(
-                "runtime 'nvidia' compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel"
-                f" nvidia-cuda-nvrtc of the same version as cuda-bindings ({missing})",
-                runtime="nvidia",
-                missing="library",
-            ) from None
+            why = (
+                "compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc of the"
+                f" same version as cuda-bindings ({missing})"
+            )
+            raise lacks("nvidia", "library", why) from None
         return major, minor
 
     def _bytes(self, program: Any, api: str) -> bytes:

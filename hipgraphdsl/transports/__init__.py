@@ -1,6 +1,6 @@
 """Transports: how bytes get from one rank to another. Each imports its library when it is opened, and no other module does."""
 
-from .base import Transfer, Transport, listed
+from .base import WORLDS, Transfer, Transport, listed
 from .single import SingleTransport
 
-__all__ = ["SingleTransport", "Transfer", "Transport", "listed"]
+__all__ = ["WORLDS", "SingleTransport", "Transfer", "Transport", "listed"]

@@ -8,9 +8,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
+
+WORLDS: Final = 64
+"""So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -24,7 +27,7 @@ class Transfer(NamedTuple):
     name: str  # for errors: the node's
     rank: int  # the other one
     sends: bool
-    tag: int  # what tells it from others between the same ranks; the same at both
+    tag: int  # distinguishes it from others between the same ranks; the same at both: `Ranks.tag`
     address: int  # of memory of this process
     nbytes: int  # 0 for a message that only orders
     memory: Any = None  # keeps it, where something does
@@ -33,15 +36,18 @@ class Transfer(NamedTuple):
 class Transport(ABC):
     """The calls of one library.
 
-    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, and as soon
-    as the library tells that one has died. After an error the transport is `broken`, and every later call raises it again.
+    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, when one
+    that it waits for has come to its end, and as soon as the library tells that one has died. After an error the transport is
+    `broken`, and every later call raises it again.
     """
 
     name: str
     rank: int
     size: int
-    local_rank: int = 0
-    """Number of this process among those on the same machine."""
+    before_here: tuple[int, ...] = ()
+    """The ranks before this one whose processes are on the same machine."""
+    worlds: int = 0
+    """How many `Ranks` have been made of it; each is a world of its own, whose messages have tags of their own."""
     still_writes: bool = False
     """Whether messages that were given up may still be written into the memory of theirs, which must then be kept."""
 
@@ -117,10 +123,17 @@ class Transport(ABC):
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
-            self.all_gather(b"", "the end", math.inf)
+            self._meet_at_end()
         closers, self._closers = self._closers, ()
         for close in closers:
             close()
+
+    def _meet_at_end(self) -> None:
+        """Tell all others that this rank sends and receives no more, and wait until all say so, or one has failed."""
+        self.all_gather(b"", "the end", math.inf)
+
+    def _raise_ended(self, rank: int, doing: str, what: str) -> NoReturn:
+        self._raise(f"rank {rank} has come to the end of its program, and {doing} {what}", rank)
 
     @abstractmethod
     def close(self) -> None:

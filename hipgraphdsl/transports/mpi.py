@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import signal
 import struct
 import sys
@@ -18,11 +19,11 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from ..errors import RankError, RuntimeUnavailable
-from .base import Transfer, Transport, listed
+from .base import WORLDS, Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
-"""The tag of what is no message of a graph; theirs follow."""
+"""The tag of notes; those of a graph's messages follow, then those of `all_gather` and of the end."""
 _NOTE_BYTES: Final = 512
 _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
@@ -73,12 +74,19 @@ class MpiTransport(Transport):
         self._comm, made = world.Idup()
         self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
-        self._tags = self._comm.Get_attr(self._mpi.TAG_UB) - 1
+        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2) // WORLDS * WORLDS  # so that two worlds' tags never meet
+        self._gathers, self._ends = self._most + 1, self._most + 2
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
-        self.local_rank = self._neighbours.local_rank
+        self.before_here = self._neighbours.before
         atexit.register(self.close)
 
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+        return self._gather(data, what, timeout_s, self._gathers)
+
+    def _meet_at_end(self) -> None:
+        self._gather(b"", "the end", math.inf, self._ends)
+
+    def _gather(self, data: bytes, what: str, timeout_s: float, tag: int) -> list[bytes]:
         with self._meeting:
             self._require_whole(what)
             found = [bytearray(len(data)) for _ in range(self.size)]
@@ -86,8 +94,8 @@ class MpiTransport(Transport):
             requests: list[_Pending] = []
             for other in range(self.size):
                 if other != self.rank:
-                    received = self._comm.Irecv([found[other], self._mpi.BYTE], other, self._tags)
-                    sent = self._comm.Isend([data, self._mpi.BYTE], other, self._tags)
+                    received = self._comm.Irecv([found[other], self._mpi.BYTE], other, tag)
+                    sent = self._comm.Isend([data, self._mpi.BYTE], other, tag)
                     requests += [_Pending(request, other, "does not come to") for request in (received, sent)]
             self._poll(requests, what, timeout_s)
             return [bytes(entry) for entry in found]
@@ -98,7 +106,7 @@ class MpiTransport(Transport):
         names = listed([transfer.name for transfer in transfers])
         self._require_whole(names)
         for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
-            tag = 1 + transfer.tag % (self._tags - 1)
+            tag = 1 + transfer.tag % self._most
             call, doing = (comm.Isend, "does not take") if transfer.sends else (comm.Irecv, "does not send")
             for at in range(0, max(transfer.nbytes, 1), _PART):
                 nbytes = min(_PART, transfer.nbytes - at)
@@ -109,6 +117,7 @@ class MpiTransport(Transport):
     def _poll(self, requests: list[_Pending], what: str, timeout_s: float) -> None:
         """Wait for requests."""
         began = time.monotonic()
+        ended: set[int] = set()
         test = self._mpi.Request.Testall
         waiting = [pending.request for pending in requests]
         try:
@@ -118,7 +127,8 @@ class MpiTransport(Transport):
                     self._hear()
                     if now - began > timeout_s:
                         self._give_up(requests, what, f"after {timeout_s:.3g} s")
-                    self._look(f", and is needed for {what}")
+                    if self._look(f", and is needed for {what}"):
+                        self._require_not_ended(requests, what, ended)
                     time.sleep(_SLEEP_S)
                 else:
                     time.sleep(0)  # the other rank may need this core
@@ -143,15 +153,24 @@ class MpiTransport(Transport):
                 self._take_down(said, status.source, *_CULPRIT.unpack_from(self._note))
         self._raise_broken()
 
-    def _look(self, why: str) -> None:
-        """Raise if the process of another rank has ended."""
+    def _require_not_ended(self, requests: list[_Pending], what: str, ended: set[int]) -> None:
+        """Raise if a rank that is waited for has come to its end; when that is seen again, as what it sent before may be late."""
+        for _, rank, doing, _ in [pending for pending in requests if not pending.request.Test()]:
+            if rank is not None and self._comm.Iprobe(rank, self._ends):
+                if rank in ended:
+                    self._raise_ended(rank, doing, what)
+                ended.add(rank)
+
+    def _look(self, why: str) -> bool:
+        """Raise if the process of another rank has ended; return whether it was time to look."""
         now = time.monotonic()
         if self._neighbours is None or now - self._looked < _LOOK_S:
-            return
+            return False
         self._looked = now
         dead = self._neighbours.dead()
         if dead is not None or _died.is_set():
             self._raise(f"{'a rank' if dead is None else f'rank {dead}'} has died{why}", dead)
+        return True
 
     def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
         late = [pending for pending in requests if not pending.request.Test()] or requests

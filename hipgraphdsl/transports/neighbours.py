@@ -28,14 +28,14 @@ class Neighbours:
 
     Attributes
     ----------
-    local_rank : int
-        Number of this process among those on the machine.
+    before : tuple of int
+        The ranks before this one on the machine.
     """
 
     def __init__(self, rank: int, places: Sequence[bytes]) -> None:
         found = [_PLACE.unpack(place) for place in places]
         self._processes = {r: process for r, (where, process) in enumerate(found) if where == found[rank][0] and r != rank}
-        self.local_rank = sum(r < rank for r in self._processes)
+        self.before = tuple(r for r in self._processes if r < rank)
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._processes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import struct
 import threading
 import time
@@ -63,7 +64,7 @@ class StoreTransport(Transport):
         self._neighbours: Neighbours | None = None
         self._ended = threading.Event()
         self._neighbours = Neighbours(rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
-        self.local_rank = self._neighbours.local_rank
+        self.before_here = self._neighbours.before
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
         atexit.register(self.close)
 
@@ -78,6 +79,11 @@ class StoreTransport(Transport):
             if number:  # all have read the last one, or they had not come to this one
                 self._ask("delete_key", f"gather/{number - 1}/{self.rank}")
             return [bytes(entry) for entry in found]
+
+    def _meet_at_end(self) -> None:
+        self._require_whole("the end")
+        self._ask("set", f"ended/{self.rank}", b"")
+        self._until({f"ended/{rank}": rank for rank in range(self.size)}, "does not come to", "the end", math.inf)
 
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         names = listed([transfer.name for transfer in transfers])
@@ -102,12 +108,19 @@ class StoreTransport(Transport):
 
     def _until(self, keys: dict[str, int], doing: str, what: str, timeout_s: float, *, there: bool = True) -> None:
         """Wait until keys are there, or are not; each is for a rank to set, or to delete."""
-        end = time.monotonic() + timeout_s
+        began = looked = time.monotonic()
         pause_s, most_s = _SLEEP_S
         wanted = list(keys)
         while self._ask("check", wanted) != there:
             self.listen()
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now - looked > _LOOK_S:
+                looked = now
+                for key, rank in keys.items():
+                    ended = key != f"ended/{rank}" and self._ask("check", [f"ended/{rank}"])  # asked before what it has set last
+                    if ended and self._ask("check", [key]) != there:
+                        self._raise_ended(rank, doing, what)
+            if now - began > timeout_s:
                 rank = next((rank for key, rank in keys.items() if self._ask("check", [key]) != there), self.rank)
                 self._raise(f"rank {rank} {doing} {what}, after {timeout_s:.3g} s", rank)
             time.sleep(pause_s)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ExternalArray
+from ..arrays import ExternalArray, as_int
 from ..backends import backend_named
 from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
+from ..kernels import Symbol
 from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
@@ -51,11 +52,13 @@ class Proof:
         self.device = device
         self.require_runs(self.runtime, device)
         self.params = {**_copied(self.workflow), **(params or {})}
+        _require_tolerance(tolerance, self.workflow)
         self.found = Found(tolerance)
 
     def report(self, orders: int, repeats: int, seed: int, *, audit: bool, sanitize: bool, progress: bool) -> VerifyReport:
         """Run the workflow in many ways, and report where results differ; the parameters are those of `verify`."""
         found, ran = self.found, [self.runtime]
+        orders, repeats = _count(orders, "orders is how many orders are tried"), _count(repeats, "repeats is how many launches")
         with (
             progress_bar("verify", progress) as found.advance,
             _outside_memory(self.workflow),
@@ -133,6 +136,30 @@ class Proof:
         with suppress(HipGraphError), closing(Laboratory(self.workflow, runtime, device, self.params)) as laboratory:
             return unstable_steps(laboratory)
         return {}
+
+
+def _count(value: Any, what: str) -> int:
+    number = as_int(value)
+    if number is None or number < 0:
+        raise DeclarationError(f"verify: {what}, an int from 0 (got {value!r})")
+    return number
+
+
+def _require_tolerance(tolerance: Any, workflow: Workflow) -> None:
+    """Refuse what is no tolerance, and tolerances of arrays that there are not."""
+    for value in tolerance.values() if isinstance(tolerance, Mapping) else () if tolerance is None else (tolerance,):
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)) or not value >= 0:
+            raise DeclarationError(f"verify: tolerance is a number from 0, or a dict of them by array (got {tolerance!r})")
+    if isinstance(tolerance, Mapping):
+        arrays = [name for level in workflow.levels() for name, _ in (*level.own_arrays(), *level.own_parameters())]
+        roots = {access.view.root for _, node in workflow.walk() for access in node.accesses}
+        variables = {f"{root.module.name}:{root.name}" for root in roots if isinstance(root, Symbol)}
+        for name in tolerance:
+            if name not in arrays and str(name).partition(" on device ")[0] not in variables:
+                shown = ", ".join(map(repr, arrays[:20])) or "none"
+                raise DeclarationError(
+                    f"verify: tolerance has {name!r}, and graph {workflow.name!r} has no such array; its arrays are {shown}"
+                )
 
 
 def _copied(workflow: Workflow) -> dict[str, Any]:

@@ -395,6 +395,30 @@ def test_race_that_nodes_ignore_is_launched(kernels: hg.Module) -> None:
         exe.run(p="x")
 
 
+def test_child_uses_external_memory_of_its_own(runtime: Runtime, backend: Any) -> None:
+    memory = np.arange(4, dtype="i4")
+    inner = hg.Graph("inner")
+    x, y = inner.external_array("x", memory), inner.device_array("y", shape=4, dtype="i4")
+    inner.memcpy(y, x)
+    inner.memset(y[0], 9)
+    inner.memcpy(x, y)
+    g = hg.Graph("outer")
+    other = g.external_array("x", np.zeros(4, "i4"))  # a name of both
+    g.memcpy(other, g.device_array("z", shape=4, dtype="i4"), name="apart")
+    same = g.external_array("same", memory[2:])
+    g.child(inner, name="first")
+    g.memcpy(same, g.host_array("seven", [7, 7], dtype="i4"), name="between")
+    g.child(inner, name="second")
+    assert list(g.dag.edges) == [("first", "between"), ("first", "second"), ("between", "second")]
+    assert not g.check().errors
+    with g.compile(runtime, backend) as exe:
+        exe.run()
+        assert exe.read("second/y").tolist() == [9, 1, 7, 7]
+    assert memory.tolist() == [9, 1, 7, 7]
+    loaded = hg.Graph.from_json(g.to_json(), arrays={"inner/x": memory, "x": np.zeros(4, "i4"), "same": memory[2:]})
+    assert list(loaded.dag.edges) == list(g.dag.edges)
+
+
 def test_launch_compares_memory_by_the_bytes_that_nodes_touch() -> None:
     memory = np.zeros(48, "i4")
     g = hg.Graph("demo")

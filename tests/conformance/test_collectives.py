@@ -166,6 +166,24 @@ def test_work_before_and_behind_a_collective_is_ordered() -> None:
     assert on_ranks(3, run) == [[value[0]] * 2] * 3
 
 
+def test_collective_of_a_file_is_checked_as_one_that_is_declared() -> None:
+    g = hg.Graph("wrong")
+    x, y = ([g.device_array(f"{name}{d}", shape=6, dtype="float32") for d in range(2)] for name in "xy")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"does": "all_reduce", "targets": x, "sources": y}, "targets are the same views as sources"),
+        ({"does": "broadcast", "targets": x, "sources": y[:1]}, "its source is target 0, 'x0'"),
+        ({"does": "broadcast", "targets": x, "sources": x[:1], "root": 1}, "its source is target 1, 'x1'"),
+        ({"does": "broadcast", "targets": x, "sources": x[:1], "root": 2}, "root is the number of a participant, from 0 to 1"),
+        ({"does": "broadcast", "targets": [], "sources": x[:1]}, "at least one source and one target"),
+        ({"does": "reduce", "targets": x, "sources": x}, "has 2 sources and 2 targets"),
+        ({"does": "reduce", "targets": x[:1], "sources": []}, "at least one source and one target"),
+        ({"does": "reduce", "targets": x[:1], "sources": x, "root": -1}, "root is an integer from 0"),
+    ]
+    for fields, said in wrong:
+        with pytest.raises(hg.DeclarationError, match=said):
+            hg.CollectiveNode(name="c", **fields)
+
+
 def test_collective_is_checked_where_it_is_declared() -> None:
     g = hg.Graph("wrong")
     x = [g.device_array(f"x{d}", shape=6, dtype="float32") for d in range(3)]
@@ -174,11 +192,12 @@ def test_collective_is_checked_where_it_is_declared() -> None:
     h = g.host_array("h", shape=6, dtype="float32")
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: g.all_reduce([x[0], y]), "does not fit these shapes"),
-        (lambda: g.all_reduce([x[0], z]), "of one dtype"),
+        (lambda: g.all_reduce([x[0], z]), r"arrays of one dtype .got float32, complex64"),
         (lambda: g.all_reduce([z]), "sum of complex64 is not known"),
-        (lambda: g.all_reduce([y[:, 0:3]]), "takes contiguous arrays"),
+        (lambda: g.all_reduce([y[:, 0:3]]), r"takes contiguous arrays .got 'y\[0:4, 0:3\]'"),
         (lambda: g.all_reduce([x[0], h]), "about device arrays"),
-        (lambda: g.all_reduce([]), "takes contiguous arrays"),
+        (lambda: g.all_reduce([]), "takes at least one array"),
+        (lambda: g.broadcast([]), "arrays is a list of at least one device array or view"),
         (lambda: g.all_reduce(x, op="mean"), "op is 'sum', 'prod', 'max' or 'min'"),  # type: ignore[arg-type]
         (lambda: g.broadcast(x, root=3), "root is the number of an array, from 0 to 2"),
         (lambda: g.all_to_all(x, x), "writes to other memory than it reads"),

@@ -240,6 +240,33 @@ def test_failed_callback_keeps_eager_nodes_behind_it_from_being_called(device: R
         assert called == ["eager"]
 
 
+def test_failed_callback_keeps_the_next_launch_from_calling_eager_nodes_that_do_not_wait(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("callback")
+    x, h = numbers(g, "x"), g.host_array("h", np.zeros(N, "i4"))
+    called: list[str] = []
+    fails = [False]
+
+    def check(h: Any) -> None:
+        if fails[0]:
+            raise ValueError("bad")
+
+    g.host(check, (h,), name="check")
+    g.memcpy(x, h, name="up")
+    g.eager(lambda stream, x: called.append("eager"), (x,), name="look")
+    with g.compile(runtime=device, backend=backend) as exe:
+        for _ in range(2):  # from the second launch on the calls of the first are repeated
+            exe.run()
+        fails[0] = True
+        exe.launch()
+        while not exe.done():
+            time.sleep(1e-3)
+        before = len(called)
+        exe.launch()
+        assert len(called) == before
+        with pytest.raises(ValueError, match="host node 'check'"):
+            exe.synchronize()
+
+
 def held(gate: threading.Event, came: list[str], *, eager: bool) -> hg.Graph:
     """Return a graph that adds to numbers and says what came, and whose end waits for a gate."""
     g = hg.Graph("held")

@@ -166,3 +166,19 @@ def test_nodes_are_set_disabled_and_updated_by_name_while_watched(device: Runtim
         assert [span.name for span in twin.profile().spans if span.name[0] != "~"] == ["left", "right"]
         assert "~watch" in str(twin.plan)
         twin.close()
+
+
+def test_a_child_that_is_called_as_a_mark_is_updated(device: Runtime, backend: Any) -> None:
+    def declared(to: int) -> hg.Graph:
+        inner = hg.Graph("inner")
+        inner.memset(inner.device_array("z", shape=4, dtype="i4"), 3, name="fill")
+        g = hg.Graph("outer")
+        arrays = [g.device_array(name, np.zeros(4, "i4")) for name in ("x", "y")]
+        g.child(inner, bind={"z": arrays[to]}, name="watch")
+        return g
+
+    with declared(0).compile(runtime=device, backend=backend, watch=True) as exe:
+        exe.update(declared(1))
+        exe.run()
+        assert exe.read("x").tolist() == [0] * 4
+        assert exe.read("y").tolist() == [3] * 4

@@ -161,6 +161,13 @@ class Bench:
         self.callbacks.append(callback)
         return ctypes.cast(callback, ctypes.c_void_p).value or 0
 
+    def run(self, graph: int) -> None:
+        """Launch a graph once and wait for it."""
+        graph_exec = self.rt.graph_instantiate(graph)
+        self.rt.graph_launch(graph_exec, self.stream)
+        self.rt.stream_synchronize(self.stream)
+        self.rt.graph_exec_destroy(graph_exec)
+
     def close(self) -> None:
         self.rt.stream_destroy(self.stream)
         device_synchronize(self.rt)
@@ -239,6 +246,29 @@ def test_stream_ordered_memory_is_reused(bench: Bench) -> None:
     assert rt.malloc_async(1000, bench.stream) == first
     rt.free_async(first, bench.stream)
     assert code_of(lambda: rt.free_async(first, bench.stream)) == 1
+
+
+@pytest.mark.slow
+def test_memory_that_a_stream_freed_may_become_a_graphs_at_once(bench: Bench) -> None:
+    rt = bench.rt
+    over = threading.Event()
+
+    def churn() -> None:
+        while not over.is_set():
+            for pointer in [rt.malloc_async(256, bench.stream) for _ in range(8)]:
+                rt.free_async(pointer, bench.stream)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(40_000):
+            graph = rt.graph_create()
+            for address in [rt.graph_add_mem_alloc_node(graph, [], 256, 0)[1] for _ in range(8)]:
+                rt.graph_add_mem_free_node(graph, [], address)
+            rt.graph_destroy(graph)
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -784,6 +814,22 @@ def test_a_child_is_copied_when_it_is_added_and_can_be_updated(bench: Bench) -> 
     rt.graph_destroy(graph)
 
 
+def test_a_graph_may_be_a_child_of_its_own_child(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(1)
+    outer, inner = rt.graph_create(), rt.graph_create()
+    bench.add(inner, [], "count", pointer(at))
+    child = rt.graph_child_graph_node_get_graph(rt.graph_add_child_graph_node(outer, [], inner))
+    rt.graph_add_child_graph_node(child, list(rt.graph_get_nodes(child)), outer)
+    copy = rt.graph_child_graph_node_get_graph(rt.graph_get_nodes(child)[1])  # of `outer`, as it was
+    (node,) = rt.graph_get_nodes(copy)
+    assert len(rt.graph_get_nodes(rt.graph_child_graph_node_get_graph(node))) == 1
+    bench.run(outer)
+    assert words[0] == 2
+    rt.graph_destroy(outer)
+    rt.graph_destroy(inner)
+
+
 def test_host_nodes_run_on_one_thread_and_hold_up_no_other_branch(bench: Bench) -> None:
     rt = bench.rt
     at, words = bench.words(8)
@@ -910,6 +956,35 @@ def test_an_allocation_that_is_left_stops_the_next_launch_unless_it_frees_automa
         rt.graph_destroy(graph)
 
 
+def test_an_allocation_may_be_launched_again_behind_work_that_frees_it(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    graph, freeing = rt.graph_create(), rt.graph_create()
+    _, address = rt.graph_add_mem_alloc_node(graph, [], 256, 0)
+    rt.graph_add_mem_free_node(freeing, [], address)
+    graph_exec, freeing_exec = rt.graph_instantiate(graph), rt.graph_instantiate(freeing)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))  # so that nothing is freed before all calls are made
+    calls: list[Callable[[], object]] = [
+        lambda: rt.graph_launch(graph_exec, bench.stream),
+        lambda: rt.free_async(address, bench.stream),
+        lambda: rt.free_async(address, bench.stream),
+        lambda: rt.graph_launch(graph_exec, bench.stream),
+        lambda: rt.graph_launch(freeing_exec, bench.stream),
+        lambda: rt.graph_launch(graph_exec, bench.stream),
+        lambda: rt.graph_launch(graph_exec, bench.stream),
+    ]
+    codes = [code_of(call) for call in calls]
+    flag[0] = 1
+    rt.stream_synchronize(bench.stream)
+    assert codes == [0, 0, 1, 0, 0, 0, 1]
+    rt.free(address)
+    assert code_of(lambda: rt.free(address)) == 1
+    for each in (graph_exec, freeing_exec):
+        rt.graph_exec_destroy(each)
+    for each in (graph, freeing):
+        rt.graph_destroy(each)
+
+
 def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> None:
     rt = bench.rt
     graph = rt.graph_create()
@@ -926,6 +1001,65 @@ def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> 
         assert int.from_bytes(value.raw[:4], "little") == expected
     rt.graph_destroy(graph)
     rt.graph_destroy(outer)
+
+
+def test_a_cooperative_node_reaches_no_other_devices_memory(bench: Bench) -> None:
+    rt = bench.rt
+    rt.set_device_count(2)
+    try:
+        rt.set_device(1)
+        far = rt.malloc(64)
+        rt.set_device(0)
+        graph = rt.graph_create()
+        node = bench.add(graph, [], "count", pointer(far), blocks=2)
+        rt.graph_kernel_node_set_attributes(node, cooperative=True)
+        graph_exec = rt.graph_instantiate(graph)
+        rt.graph_launch(graph_exec, bench.stream)
+        assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 700
+        rt.graph_exec_destroy(graph_exec)
+        rt.graph_destroy(graph)
+        rt.free(far)
+    finally:
+        rt.set_device_count(1)
+
+
+def test_a_kernel_is_cooperative_as_its_node_says(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(300)
+    blocks = 300  # more than can wait for each other
+    too_large = 720
+
+    def launched(graph_exec: int) -> int:
+        rt.graph_launch(graph_exec, bench.stream)
+        return code_of(lambda: rt.stream_synchronize(bench.stream))
+
+    graph, plain, cooperative = (rt.graph_create() for _ in range(3))
+    bench.add(plain, [], "count", pointer(at), blocks=blocks)
+    node = bench.add(cooperative, [], "count", pointer(at), blocks=blocks)
+    rt.graph_kernel_node_set_attributes(node, cooperative=True)
+    child = rt.graph_add_child_graph_node(graph, [], plain)
+    graph_exec = rt.graph_instantiate(graph)
+    codes = [launched(graph_exec)]
+    for other in (cooperative, plain):
+        rt.graph_exec_child_graph_node_set_params(graph_exec, child, other)
+        codes.append(launched(graph_exec))
+    assert codes == [0, too_large, 0]
+    rt.graph_exec_destroy(graph_exec)
+
+    args = Args(pointer(at))
+    rt.stream_begin_capture(bench.stream)
+    rt.module_launch_kernel(bench.kernels["count"], (blocks, 1, 1), ONE, 0, bench.stream, args.address, cooperative=True)
+    captured = rt.stream_end_capture(bench.stream)
+    codes = []
+    for wanted in (True, False):
+        if not wanted:
+            rt.graph_kernel_node_set_attributes(rt.graph_get_nodes(captured)[0], cooperative=False)
+        graph_exec = rt.graph_instantiate(captured)
+        codes.append(launched(graph_exec))
+        rt.graph_exec_destroy(graph_exec)
+    assert codes == [too_large, 0]
+    for each in (graph, plain, cooperative, captured):
+        rt.graph_destroy(each)
 
 
 def test_a_host_function_that_waits_for_the_device_is_refused_instead_of_hanging(bench: Bench) -> None:
@@ -1030,6 +1164,56 @@ def test_an_aborted_launch_ends_although_it_waited(bench: Bench) -> None:
     rt.stream_destroy(other)
     rt.event_destroy(never)
     rt.semaphore_destroy(semaphore)
+
+
+def test_an_abort_concerns_launches_that_their_stream_has_not_begun(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(1)
+    graph = rt.graph_create()
+    bench.add(graph, [], "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.graph_exec_abort(graph_exec)
+    flag[0] = 1
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 719
+    assert words[0] == 0
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_an_abort_ends_waits_in_the_bodies_of_conditional_nodes(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    words[0] = 1
+
+    def wait(body: int) -> None:
+        rt.graph_add_batch_mem_op_node(body, [], [MemOp("wait", at + 4, 1, 4)])
+
+    def loop(body: int) -> None:
+        rt.graph_add_conditional_node(body, [], ConditionalMode.WHILE, at, [wait])
+
+    graph = rt.graph_create()
+    outer = rt.graph_add_conditional_node(graph, [], ConditionalMode.IF, at, [loop])
+    bench.add(graph, [outer], "count", pointer(at + 8))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    assert not rt.stream_wait(bench.stream, 0.02)
+    rt.graph_exec_abort(graph_exec)
+    assert code_of(lambda: rt.stream_wait(bench.stream, 30.0)) == 719
+    assert rt.graph_exec_failed(graph_exec) == 0
+    assert words[2] == 0
+    words[1] = 1
+    words[0] = 0
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[2] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
 
 
 # -- conditional nodes -------------------------------------------------------------------------------------------------
@@ -1182,6 +1366,29 @@ def test_capture_records_forks_and_joins(bench: Bench, mode: CaptureMode) -> Non
         rt.event_destroy(event)
 
 
+def test_a_captured_launch_does_what_the_executable_does_now(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    graph, inner = rt.graph_create(), rt.graph_create()
+    bench.add(inner, [], "set_flag", pointer(at), ctypes.c_uint32(1))
+    child = rt.graph_add_child_graph_node(graph, [], inner)
+    (changed,) = rt.graph_get_nodes(rt.graph_child_graph_node_get_graph(child))
+    off = bench.add(graph, [child], "count", pointer(at + 4))
+    bench.add(graph, [off], "count", pointer(at + 8))
+    graph_exec = rt.graph_instantiate(graph)
+    args = Args(pointer(at), ctypes.c_uint32(9))
+    rt.graph_exec_kernel_node_set_params(graph_exec, changed, bench.kernels["set_flag"], ONE, ONE, 0, args.address)
+    rt.graph_node_set_enabled(graph_exec, off, False)
+    rt.stream_begin_capture(bench.stream)
+    rt.graph_launch(graph_exec, bench.stream)
+    captured = rt.stream_end_capture(bench.stream)
+    rt.graph_exec_destroy(graph_exec)
+    bench.run(captured)
+    assert list(words[:3]) == [9, 0, 1]
+    for each in (captured, graph, inner):
+        rt.graph_destroy(each)
+
+
 def sync_memset(rt: CpuRuntime) -> None:
     word = ctypes.c_uint32()
     source = ctypes.c_uint32()
@@ -1318,6 +1525,17 @@ def test_a_stream_destroyed_while_capturing_takes_its_capture_with_it(bench: Ben
     rt.stream_destroy(stream)
     rt.free(rt.malloc(64))
     assert code_of(lambda: rt.stream_end_capture(stream)) == 400
+
+
+def test_a_thread_that_ends_while_its_own_stream_captures_takes_the_capture_with_it(bench: Bench) -> None:
+    per_thread = 2  # hipStreamPerThread
+    thread = threading.Thread(target=lambda: bench.rt.stream_begin_capture(per_thread, CaptureMode.GLOBAL))
+    thread.start()
+    thread.join()
+    deadline = time.monotonic() + 30
+    while code_of(lambda: bench.rt.free(bench.rt.malloc(64))) and time.monotonic() < deadline:
+        time.sleep(0.001)  # what a thread leaves behind is returned a moment after it is joined
+    bench.rt.free(bench.rt.malloc(64))
 
 
 def test_captured_dependencies_can_be_replaced(bench: Bench) -> None:

@@ -174,6 +174,48 @@ def test_sanitize_leaves_loads_alone_that_decide_nothing(name: str) -> None:
         exe.run()
 
 
+FORGOTTEN = r"""
+template <int N> __device__ int loaded() { __shared__ int part[N]; return part[threadIdx.x]; }
+__global__ void k(int* x) { __shared__ int tile[64]; x[threadIdx.x] = tile[threadIdx.x]; }
+__global__ void by_template(int* x) { x[threadIdx.x] = loaded<64>(); }
+"""
+
+
+@pytest.mark.parametrize(("name", "variable"), [("k", "tile"), ("by_template", "part")])
+def test_sanitize_finds_loads_of_shared_memory_that_nothing_writes(name: str, variable: str) -> None:
+    g = hg.Graph("forgotten")
+    g.kernel(hg.Module(FORGOTTEN)[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)),))
+    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError) as caught:
+        exe.run()
+    assert f"reads 4 bytes at offset 0 of shared '{variable}', which no thread of the block has written" in caught.value.text
+
+
+# Loops that clang makes vector code of, of which its instrumentation sees nothing.
+LOOPS = r"""
+__global__ void down(int* x, int n) { for (int k = 64; k >= n; --k) x[k] = 1; }
+__global__ void nested(int* x, int n) { for (int a = 0; a < 40; ++a) for (int b = 0; b < 40; ++b) x[a * 8 + b] = 1; }
+"""
+
+
+@pytest.mark.parametrize("name", ["down", "nested"])
+def test_sanitize_judges_each_access_of_a_loop(name: str) -> None:
+    g = hg.Graph("loops")
+    g.kernel(hg.Module(LOOPS)[name], 1, 1, (g.device_array("x", np.zeros(64, np.int32)), 0))
+    with g.compile("cpu", sanitize=True, check=False) as exe, pytest.raises(hg.HipError) as caught:
+        exe.run()
+    assert "4 bytes at offset 256 of array 'x', which has 256 bytes" in caught.value.text
+
+
+@pytest.mark.parametrize("offset", [64, -1])
+def test_sanitize_finds_writes_beside_the_variable_of_a_module(offset: int) -> None:
+    source = "__device__ int kept[64]; __global__ void k(int n) { kept[(int)threadIdx.x + n] = 1; }"
+    g = hg.Graph("variable")
+    g.kernel(hg.Module(source)["k"], 1, 1, (offset,))
+    with g.compile("cpu", sanitize=True, check=False) as exe, pytest.raises(hg.HipError) as caught:
+        exe.run()
+    assert f"writes 4 bytes at offset {4 * offset} of variable 'kept', which has 256 bytes" in caught.value.text
+
+
 def test_sanitize_finds_races_between_blocks() -> None:
     source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
     g = hg.Graph("blocks")

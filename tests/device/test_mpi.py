@@ -57,6 +57,17 @@ def test_rank_that_never_comes_is_not_waited_for() -> None:
     assert "other ranks have not called hg.ranks(), after 1 s: MPI_Init waits for them" in printed, printed
 
 
+def test_rank_that_ends_its_program_early_is_named() -> None:
+    printed = mpiexec(2, PROGRAMS / "ends.py")
+    assert "1: eager node 'bring': RankError: rank 1 has come to the end of its program, and does not send 'bring'" in printed
+    assert "1: compile of 'ends': the ranks have come apart: rank 1 has come to the end" in printed
+
+
+def test_threads_with_ranks_of_their_own_get_their_own_messages() -> None:
+    printed = mpiexec(2, PROGRAMS / "threads.py")
+    assert all(f"rank {rank}: 0 wrong" in printed for rank in range(2)), printed
+
+
 def killed(folder: Path, size: int, victim: int, seconds: float) -> None:
     """Kill one rank, and look what the others say."""
     program = (PROGRAMS / "stay.py", folder, PROGRAMS / "left_alone.py", folder, victim, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_impossible_names_are_refused(g: hg.Graph, name: Any) -> None:
 )
 def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> None:
     refused(lambda: g.device_array("x", shape=shape, dtype="int32"), text, array="x")
-    refused(lambda: g.alloc("x", shape, "int32"), text)
+    refused(lambda: g.alloc("x", shape, "int32"), text, array="x")
     refused(lambda: g.host_array("x", shape=shape, dtype="int32"), text, array="x")
     assert list(g.arrays) == ["u"]
     g.device_array("x", shape=3, dtype="int32")
@@ -91,8 +92,8 @@ def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> No
 )
 def test_dtypes_that_no_device_has_are_refused(g: hg.Graph, dtype: Any) -> None:
     refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype", array="x")
-    refused(lambda: g.alloc("x", 3, dtype), "dtype")
-    refused(lambda: g.param("x", dtype), "dtype")
+    refused(lambda: g.alloc("x", 3, dtype), "dtype", array="x")
+    refused(lambda: g.param("x", dtype), "dtype", array="x")
     assert list(g.arrays) == ["u"]
     assert not g.parameters
 
@@ -231,6 +232,45 @@ def test_a_view_of_a_view_counts_from_the_view(g: hg.Graph) -> None:
 def test_objects_without_memory_are_no_external_arrays(g: hg.Graph, obj: Any) -> None:
     refused(lambda: g.external_array("x", obj), "external array 'x'", "no memory that can be shared", array="x")
     assert "x" not in g.arrays
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"typestr": ">f4"}, "has foreign byte order >f4"),
+        ({"typestr": "O"}, "dtype object cannot live on a device"),
+        ({"typestr": None}, "None is not a dtype"),
+        ({"shape": (0,), "data": (0, False)}, "each extent of a shape is at least 1"),
+        ({"shape": "4"}, "a shape is an integer or a tuple of integers"),
+        ({"strides": (8,)}, "only C-contiguous memory"),
+        ({"mask": object()}, "has a mask"),
+        ({"data": (0, False)}, "has address 0x0"),
+        ({"data": (2**64, False)}, "where no memory is"),
+        ({"data": None}, "its __cuda_array_interface__ is wrong (TypeError"),
+        ({"data": ("x", False)}, "its __cuda_array_interface__ is wrong (TypeError"),
+    ],
+)
+def test_external_array_refuses_an_interface_that_tells_something_else(g: hg.Graph, said: dict[str, Any], text: str) -> None:
+    told = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3, **said}
+    memory = SimpleNamespace(__cuda_array_interface__=told)
+    refused(lambda: g.external_array("e", memory), "external array 'e'", text, array="e")
+    del told["shape"]
+    refused(lambda: g.external_array("e", memory), "external array 'e'", array="e")
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda g: g.alloc("t", 0, "float32"), "array 't': each extent"),
+        (lambda g: g.alloc("t", 4, "float8"), "array 't': 'float8' is not a dtype"),
+        (lambda g: g.param("t", "float8"), "parameter 't': 'float8' is not a dtype"),
+        (lambda g: g.param("t", "float32", shape=-1), "parameter 't': each extent"),
+        (lambda g: g.external_array("t", np.zeros(0)), "external array 't': each extent"),
+    ],
+)
+def test_what_has_an_impossible_shape_or_dtype_is_named(g: hg.Graph, call: Any, what: str) -> None:
+    refused(lambda: call(g), what, array="t")
+    assert "t" not in g.arrays
 
 
 def test_memory_with_gaps_is_no_external_array(g: hg.Graph) -> None:

@@ -63,6 +63,18 @@ def test_bindings_are_of_the_childs_kind(g: hg.Graph, inner: hg.Graph, bind: Any
     assert not g.check().errors
 
 
+def test_a_name_of_an_array_and_a_parameter_of_the_child_is_not_bound(g: hg.Graph) -> None:
+    both = hg.Graph("both")
+    both.memset(both.device_array("a", shape=4, dtype="int32"), both.param("a", "int32", 3))
+    with pytest.raises(hg.DeclarationError, match="'both' has an array and a parameter 'a', and bind cannot tell") as caught:
+        g.child(both, {"a": g.arrays["y"][0]}, name="c")
+    assert caught.value.node == "c"
+    g.child(both, name="c")
+    with g.compile(runtime="cpu") as exe:
+        exe.run()
+        assert exe.read("c/a").tolist() == [3] * 4
+
+
 @pytest.mark.parametrize("thing", [None, 3, "inner", object()])
 def test_only_graphs_are_children(g: hg.Graph, thing: Any) -> None:
     with pytest.raises(hg.DeclarationError, match=f"workflow is a Graph or a Workflow .got {type(thing).__name__}."):

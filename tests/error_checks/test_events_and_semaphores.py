@@ -52,6 +52,13 @@ def test_signal_semaphore_takes_a_name(g: hg.Graph, semaphore: Any) -> None:
         g.signal_semaphore(semaphore, name="n")
 
 
+@pytest.mark.parametrize("kind", [hg.Event, hg.Semaphore])
+@pytest.mark.parametrize("name", ["", "a[0]", " a", "n" * 201, 5])
+def test_an_event_and_a_semaphore_have_names_that_files_can_hold(kind: Any, name: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="name"):
+        kind(name)
+
+
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 def test_signal_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph, backend: Any) -> None:
     g.signal_semaphore("s", name="n")

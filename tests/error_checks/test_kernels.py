@@ -179,6 +179,19 @@ def test_shared_memory_is_a_number_of_bytes(g: hg.Graph, shared: Any) -> None:
     refused(g, lambda: g.kernel(m["scale"], 1, 64, args, shared_bytes=shared, name="k"), "shared_bytes is a number of bytes")
 
 
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1, 1.5, "high", True])
+def test_priority_is_an_integer_of_32_bits(g: hg.Graph, priority: Any) -> None:
+    args = (g.arrays["x"], 1.0, 64)
+    said = "priority is an integer from -2147483648 to 2147483647"
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, args, priority=priority, name="k"), said)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "n" * 1001, 5])
+def test_the_name_of_a_module_is_printable(name: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="the name of a module is a str of at most 1000 printable characters"):
+        hg.Module(SOURCE, name=name)
+
+
 @pytest.mark.parametrize("kernel", [None, "scale", print, m])
 def test_only_kernels_are_launched(g: hg.Graph, kernel: Any) -> None:
     refused(g, lambda: g.kernel(kernel, 1, 1, (), name="k"), "module['scale']", type(kernel).__name__)
@@ -270,6 +283,38 @@ def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
     with pytest.raises(hg.DeclarationError, match=r"declare it with dtype=module\.structs\['P'\]"):
         g.kernel(one, 1, 1, (other,))
     g.kernel(one, 1, 1, (p,))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ((1.5, 2), r"field 'a' takes an int \(got 1\.5 of type float\); convert it with int\(\)"),
+        ({"a": 2**31, "b": 0}, "field 'a' takes an int from -2147483648 to 2147483647"),
+        ((1, 1e300), "field 'b' takes a number that float32 can hold"),
+        (("1", 2), "field 'a' takes an int .got '1' of type str"),
+    ],
+)
+def test_numbers_that_a_field_of_a_struct_cannot_hold_are_refused(g: hg.Graph, value: Any, why: str) -> None:
+    """As for parameters that are numbers: NumPy would cut them off."""
+    one = hg.Module("struct P { int a; float b; }; __global__ void one(P p) {}", structs={"P": P})["one"]
+    with pytest.raises(hg.DeclarationError, match=f"parameter 'P p': {why}"):
+        g.kernel(one, 1, 1, (value,))
+    with pytest.raises(hg.DeclarationError, match=why):
+        g.param("q", P, value)
+    with pytest.raises(hg.DeclarationError, match=why):
+        g.memset(g.device_array("points", shape=4, dtype=P), value)
+
+
+def test_fields_inside_a_struct_are_named_by_their_path(g: hg.Graph) -> None:
+    inner = np.dtype([("x", "i2"), ("y", "f8")], align=True)
+    outer = np.dtype([("v", "i4", (2,)), ("one", inner), ("two", inner, (2,))], align=True)
+    points = g.device_array("points", shape=4, dtype=outer)
+    good = ([1, 2], (3, 4.5), [(1, 2.0), {"x": 3, "y": 4.0}])
+    g.memset(points, good)
+    g.memset(points, (np.array([1, 2]), np.array((3, 4.5), inner), np.zeros(2, inner)))
+    for n, (part, name) in enumerate([([1, 2.5], "v"), ((70000, 1), "one.x"), ([(1, 2), (3.5, 4)], "two.x")]):
+        with pytest.raises(hg.DeclarationError, match=f"field '{name}' takes an int"):
+            g.memset(points, (*good[:n], part, *good[n + 1 :]))
 
 
 def test_the_dtype_of_a_struct_is_one() -> None:

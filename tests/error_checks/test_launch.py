@@ -152,3 +152,33 @@ def test_verify_names_what_it_cannot_run() -> None:
         hg.verify(hg.Graph("g"), "recorder", ("eager",))
     with pytest.raises(hg.DeclarationError, match=r"verify takes a Graph \(got str\)"):
         hg.verify("g")  # type: ignore[arg-type]  # that it is refused is the point
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_a_value_that_a_node_inside_a_child_refuses_names_the_node_with_its_child(backend: Any) -> None:
+    inner = hg.Graph("inner")
+    y, blocks = inner.device_array("y", shape=8, dtype="float32"), inner.param("blocks", "int32", 1)
+    inner.kernel(hg.Module(SOURCE)["f"], blocks, 8, (y, 1.0, 2), name="f")
+    outer = hg.Graph("outer")
+    outer.child(inner, bind={"blocks": outer.param("b", "int32", 1)}, name="child")
+    with outer.compile(runtime=RecorderRuntime(), backend=backend) as exe:
+        with pytest.raises(hg.DeclarationError, match=r"^node 'child/f': grid\.0 is parameter 'blocks'") as caught:
+            exe.launch(b=0)
+        assert caught.value.node == "child/f"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"orders": -1}, r"orders is how many orders are tried, an int from 0 \(got -1\)"),
+        ({"repeats": 1.5}, r"repeats is how many launches, an int from 0 \(got 1\.5\)"),
+        ({"tolerance": "1e-6"}, r"tolerance is a number from 0, or a dict of them by array \(got '1e-6'\)"),
+        ({"tolerance": {"x": -1.0}}, r"tolerance is a number from 0, or a dict of them by array \(got \{'x': -1\.0\}\)"),
+        ({"tolerance": {"y": 1e-6}}, "tolerance has 'y', and graph 'g' has no such array; its arrays are 'x'"),
+    ],
+)
+def test_verify_refuses_what_cannot_be_meant(given: dict[str, Any], said: str) -> None:
+    g = hg.Graph("g")
+    g.memset(g.device_array("x", shape=4, dtype="float32"), 0)
+    with pytest.raises(hg.DeclarationError, match=f"verify: {said}"):
+        hg.verify(g, "recorder", **given)

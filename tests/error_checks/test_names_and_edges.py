@@ -62,6 +62,18 @@ def test_a_node_cannot_wait_for_itself(g: hg.Graph) -> None:
     refused(g, lambda: g.order("a", "c"), "no node 'c'", node="c")
 
 
+def test_order_adds_all_of_its_edges_or_none(g: hg.Graph) -> None:
+    g.empty(name="c")
+    refused(g, lambda: g.order("a", "c", "c"), "node 'c' cannot wait for itself", node="c")
+
+
+def test_nodes_get_names_where_those_of_arrays_and_kernels_are_as_long_as_can_be(g: hg.Graph) -> None:
+    kernel = hg.Module(f'extern "C" __global__ void {"k" * 200}(int* x) {{}}')["k" * 200]
+    y = g.device_array("y" * 200, shape=4, dtype="int32")
+    added = [g.memcpy(y, g.arrays["x"]), g.memset(y), g.memset(y), *(g.kernel(kernel, 1, 1, (y,)) for _ in range(3))]
+    assert len({node.name for node in added}) == len(added)
+
+
 @pytest.mark.parametrize("use", ["check", "plan", "compile", "compile_unchecked", "compile_inlined"])
 def test_a_cycle_is_named_node_by_node(g: hg.Graph, use: str) -> None:
     inner = hg.Graph("inner")
@@ -165,7 +177,15 @@ def test_compile_options_that_do_not_exist_are_named(g: hg.Graph, options: Any, 
         g.compile(**{"runtime": "recorder", **options})
 
 
-@pytest.mark.parametrize("target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "amd:h100", "", "cpu:", "cpu:cpu", "gfx942@x"])
+@pytest.mark.parametrize(
+    "target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "amd:h100", "", "cpu:", "cpu:cpu", "gfx942@x", "sm_٩٠"]
+)
 def test_unknown_targets_name_those_that_are_there(g: hg.Graph, target: str) -> None:
     with pytest.raises(hg.DeclarationError, match=r"no target .*; targets are 'cpu'"):
+        g.check(target)
+
+
+@pytest.mark.parametrize("target", ["nvidia:sm_" + "9" * 5000, "amd:gfx942@" + "9" * 5000])
+def test_targets_of_any_length_are_refused_as_others_are(g: hg.Graph, target: str) -> None:
+    with pytest.raises(hg.DeclarationError, match="no target"):
         g.check(target)

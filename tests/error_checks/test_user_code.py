@@ -95,6 +95,12 @@ def test_what_is_accessed_is_a_list_of_arrays(g: hg.Graph, method: str, options:
     assert len(g) == 0
 
 
+@pytest.mark.parametrize("access", [5, None, "h", ["h"], [1]])
+def test_access_is_a_list_of_accesses(access: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match=r"node 'n': access is a list of hg\.reads\(view\), hg\.writes"):
+        hg.HostNode(name="n", fn=call, access=access)
+
+
 @pytest.mark.parametrize("options", [{"args": "d"}, {"reads": "d"}, {"writes": "d"}, {"args": "view"}])
 def test_callbacks_do_not_reach_device_memory(g: hg.Graph, options: dict[str, str]) -> None:
     d = g.arrays["d"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hipgraphdsl as hg
 from hipgraphdsl import collectives
-from hipgraphdsl.checks import CATALOGUE, Report, check_workflow
+from hipgraphdsl.checks import CATALOGUE, Diagnostic, Report, check_workflow
 from hipgraphdsl.checks.platform import _RULES
 from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
 from hipgraphdsl.checks.reach import Reach
@@ -743,6 +743,13 @@ def test_sarif_holds_what_the_standard_requires() -> None:
         place = result["locations"][0]["physicalLocation"]
         assert place["region"]["startLine"] >= 1
         assert place["artifactLocation"]["uri"].endswith("test_checks.py")
+
+
+@pytest.mark.parametrize(("file", "wanted"), [("my #1%20.py", "my%20%231%2520.py"), ("<stdin>", "%3Cstdin%3E")])
+def test_sarif_quotes_the_names_of_files(file: str, wanted: str) -> None:
+    report = Report("g", None, (Diagnostic("HG104", "info", "empty", sources=((file, 3),)),))
+    (result,) = json.loads(report.to_sarif())["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == wanted
 
 
 def test_codes_stand_in_their_groups() -> None:

@@ -506,7 +506,7 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
         (("--ranks", "2"), 2, "--ranks and --link belong to a prediction"),
         ((*UNIT, "--link", "latency_us=1", "--link", "gb_s=1"), 2, "--link joins the processes of --ranks"),
         ((*UNIT, "--ranks", "2", "--link", "gb_s=1"), 2, "--link has a latency_us and a gb_s"),
-        ((*UNIT, "--ranks", "0"), 2, "--ranks and --devices-per-rank are numbers from 1"),
+        ((*UNIT, "--ranks", "0"), 2, "--ranks is a number from 1 to 1048576 (got 0), and --devices-per-rank one from 1"),
         ((*UNIT, "--devices-per-rank", "2"), 2, "--devices-per-rank says more of --ranks"),
         (("--option", "by=lane"), 2, "--option belongs to -o FILE"),
         ((*UNIT, "--param", "a=1"), 2, "--param belongs to a measurement"),
@@ -588,6 +588,18 @@ def test_help_has_examples(command: str, run: Any) -> None:
     done = run(command, "--help")
     assert done.status == 0
     assert f"examples:\n  hipgraphdsl {command} " in done.out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("where", "status", "said"),
+    [(">&-", 0, ""), ("> /dev/full", 1, "hipgraphdsl: the output cannot be written: No space left on device\n")],
+)
+def test_output_that_takes_nothing_gives_no_traceback(where: str, status: int, said: str) -> None:
+    command = f"'{sys.executable}' -m hipgraphdsl schema {where}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent.parent), *sys.path])}
+    done = subprocess.run(command, shell=True, text=True, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (status, said)
 
 
 def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:

@@ -86,6 +86,31 @@ def test_an_svg_is_xml_that_holds_each_name_as_text(make: Any) -> None:
 
 
 @needs_graphviz
+def test_an_svg_shows_backslashes_as_they_are() -> None:
+    g = Graph(r"g\L")
+    x, y = (g.device_array(name, shape=4, dtype="int32") for name in (r"x\N\\", "y"))
+    g.memset(x, 0, name=r"set\G\N")
+    inner = Graph(r"inner\G")
+    inner.memset(inner.device_array("z", shape=4, dtype="int32"), 1, name="i")
+    g.child(inner, name=r"child\N", after=[r"set\G\N"])
+    g.memcpy(y, x, name="out\\")
+    drawn = ET.fromstring(text(g.workflow(), ".svg", edges="labels"))
+    shown = ["".join(element.itertext()).strip() for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    for said in (r"g\L", r"set\G\N", r"x\N\\ = 0", r"y ← x\N\\", r"child\N · inner\G", r"RAW x\N\\", "out\\"):
+        assert said in [text.replace("\xa0", " ") for text in shown], said
+    titles = [value for element in drawn.iter() for key, value in element.attrib.items() if key.endswith("title")]
+    assert {r"set\G\N", "i", "out\\"} <= set(titles)
+
+
+def test_boxes_of_the_page_are_as_wide_as_letters_of_any_script() -> None:
+    g = Graph("g")
+    g.empty(name="il" * 20)
+    g.empty(name="日本" * 20)
+    narrow, wide = (node["box"][2] for node in page_data(text(g.workflow(), ".html"))["nodes"])
+    assert narrow < 200 < 480 < wide
+
+
+@needs_graphviz
 def test_a_png_is_a_png() -> None:
     drawn = render(pipeline().workflow(), ".png")
     assert isinstance(drawn, bytes)
@@ -305,6 +330,13 @@ def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
     }
     assert len(height) == len(order)
     assert all(height[source] < height[target] for source, target in g.dag.edges)
+
+
+@pytest.mark.parametrize("extension", [".dot", ".mmd", ".html"])
+@pytest.mark.parametrize(("option", "value"), [("critical", "memset"), ("critical", 5), ("faults", 3), ("faults", "no")])
+def test_a_value_that_an_option_does_not_have_is_refused(extension: str, option: str, value: object) -> None:
+    with pytest.raises(DeclarationError, match=rf"{option} is True, False.*got {value!r}"):
+        render(pipeline().workflow(), extension, **{option: value})
 
 
 @pytest.mark.parametrize("extension", DRAWINGS)

@@ -1125,6 +1125,62 @@ def test_the_process_goes_on_after_a_failed_compile(recorder: RecorderRuntime, b
     assert recorder.live == {}
 
 
+SHARING = hg.Module("""
+extern "C" __global__ void sharing(int* y) { extern __shared__ int s[]; s[threadIdx.x] = 1; y[threadIdx.x] = s[threadIdx.x]; }
+""")
+
+
+def sharing(grid: Any = 1, shared_bytes: int = 32) -> hg.Graph:
+    g = hg.Graph("limits")
+    y = g.device_array("y", shape=8, dtype="i4")
+    g.kernel(SHARING["sharing"], grid, 8, (y,), shared_bytes=shared_bytes, name="k")
+    return g
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({"shared_bytes": 2**20}, "HG505"), ({"shared_bytes": 0}, "HG510"), ({"grid": 2**31}, "HG503")]
+)
+def test_set_and_update_refuse_launches_that_compile_refuses(cpu: CpuRuntime, backend: Any, fields: Any, code: str) -> None:
+    with sharing().compile(runtime=cpu, backend=backend) as exe:
+        with pytest.raises(hg.DeclarationError, match=f"^node 'k': .*{code}") as caught:
+            exe.set("k", **fields)
+        assert caught.value.node == "k"
+        with pytest.raises(hg.DeclarationError, match=f"^node 'k': .*{code}"):
+            exe.update(sharing(**fields))
+        exe.run()
+        assert exe.read("y").tolist() == [1] * 8
+
+
+def test_set_leaves_what_was_compiled_beyond_a_limit(recorder: RecorderRuntime) -> None:
+    with sharing(grid=2**31).compile(runtime=recorder, check=False) as exe:
+        exe.set("k", grid=2**31 + 1)
+
+
+def test_an_update_that_rebuilds_is_made_or_not_whichever_call_fails(recorder: RecorderRuntime, backend: Any) -> None:
+    def graph(value: int) -> hg.Graph:
+        g = copies()
+        g.memset(g.arrays["y"], value, name=f"set_{value}")
+        return g
+
+    for n in range(1, 400):
+        exe = graph(1).compile(runtime=recorder, backend=backend)
+        exe.run()
+        recorder.fail_at(n)
+        try:
+            exe.update(graph(2), rebuild=True)
+            failed = False
+        except hg.HipError:
+            failed = True
+        recorder._failures.clear()
+        assert failed or exe.plan.steps[-1].name == "set_2"
+        exe.run()
+        exe.close()
+        assert recorder.live == {}, f"call {n} failed"
+        if not failed:
+            break
+    assert 10 < n < 399
+
+
 def test_a_profile_whose_calls_fail_leaves_nothing_behind(recorder: RecorderRuntime, backend: Any) -> None:
     g = chain()
     for n in range(1, 200):

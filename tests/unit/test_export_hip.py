@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -35,6 +36,7 @@ from hipgraphdsl.workflow import KINDS
 ADDS = re.compile(
     r"\badd_(?:kernel|captured|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
 )
+NAN = float("nan")
 NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
 
 
@@ -251,6 +253,22 @@ def test_arrays_whose_files_would_have_one_name_get_two(tmp_path: Path) -> None:
     assert np.load(tmp_path / "child.x_.npy").tolist() == [1, 1]
 
 
+def test_commands_in_the_program_name_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "my first 'ü.hip"
+    example("01_hip_graph_tutorial").build().export(path)
+    commands = [line for line in path.read_text().splitlines() if " -o " in line]
+    assert [shlex.split(line.partition("  ")[2])[-3] for line in commands] == [path.name] * 3
+
+
+def test_files_of_arrays_with_long_names_have_names_that_fit_a_file_system(tmp_path: Path) -> None:
+    child, g = hg.Graph("child"), hg.Graph("g")
+    for letter in "xyz":
+        child.memset(child.device_array("name" * 49 + letter, np.random.default_rng(3).standard_normal(500)), 0.0, name=letter)
+    g.child(child, name="c" * 200)
+    g.export(tmp_path / "program.hip")
+    assert len([file for file in tmp_path.glob("program.*.npy") if len(file.name) < 150]) == 3
+
+
 @given(st.text())
 def test_comment_is_never_left(text: str) -> None:
     for line in hip_text.comment(text):
@@ -284,6 +302,71 @@ def test_term_takes_the_values_that_it_stands_for(values: list[int], first: int)
     term = hip_text._term(values, first)
     if term is not None:
         assert [eval(term, {"n": first + k}) for k in range(len(values))] == values
+
+
+class Long(int):
+    """A ``long`` of C++, in which no sum and no product may overflow."""
+
+    def __add__(self, other: int) -> Long:
+        return self._checked(int(self) + other)
+
+    def __sub__(self, other: int) -> Long:
+        return self._checked(int(self) - other)
+
+    def __mul__(self, other: int) -> Long:
+        return self._checked(int(self) * other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: int) -> Long:
+        return self._checked(other - int(self))
+
+    def __mod__(self, other: int) -> Long:
+        return self._checked(int(self) % other)
+
+    @classmethod
+    def _checked(cls, value: int) -> Long:
+        assert -(2**63) <= value < 2**63
+        return cls(value)
+
+
+@given(st.integers(-(2**63), 2**64 - 1), st.integers(-(2**64), 2**64), st.integers(0, 3), st.integers(0, 2**31))
+def test_term_never_overflows_a_long(start: int, step: int, period: int, first: int) -> None:
+    values = [start + step * (k % period if period else k) for k in range(8)]
+    term = hip_text._term(values, first)
+    if term is not None:
+        assert all(-(2**63) <= int(number) < 2**63 for number in re.findall(r"\d+", term))
+        assert [eval(term, {"n": Long(first + k)}) for k in range(8)] == values
+
+
+@pytest.mark.parametrize(
+    ("values", "table"),
+    [
+        ([0.0, -0.0, 0.0, -0.0], "static const double v[] = {     0.0, -0.0};"),
+        ([0.0, 0.0, -0.0, 0.0], "static const double v[] = {     0.0, 0.0, -0.0, 0.0};"),
+        (
+            [1.0, -NAN, 1.0, -NAN],
+            "static const double v[] = {     1.0, from_bits<double>(0xfff8000000000000)};",
+        ),
+        ([NAN, 1.0, NAN, 1.0], "static const double v[] = {     NAN, 1.0};"),
+    ],
+)
+def test_table_of_a_loop_holds_each_value_to_the_bit(values: list[float], table: str) -> None:
+    rows = [[hip_text.Statement([hip_text.Hole("value", value, "double", "v")], f"node_{k}")] for k, value in enumerate(values)]
+    loop = hip_text.Loop(rows, hip_text.Names(()))
+    assert "v[" in "".join(loop.text())
+    assert " ".join(loop.tables) == table
+
+
+@pytest.mark.parametrize("form", ["step_%d", "step_%02d", "world_%02d", "100%% %d_%03d ld %%ld"])
+def test_nodes_whose_numbers_have_leading_zeros_become_one_loop(form: str) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="int64")
+    for k in range(30):
+        g.kernel(module()["fill<long long>"], 1, 4, (x, k), name=form % ((k,) if form.count("d") < 3 else (k, 2 * k)))
+    text = text_of(g)
+    assert calls(text) == 30
+    assert "for (long n = 1; n < 29; ++n) {" in text  # the first waits for none, and nothing waits for the last
 
 
 @given(st.integers(1, 9), st.integers(0, 99), st.integers(2, 9), st.integers(0, 8), st.integers(0, 20))
@@ -521,6 +604,30 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     assert "takes a number" in said("--repeat", "1x")
     helped = subprocess.run([tmp_path / "program", "--help"], capture_output=True, text=True, check=True).stdout
     assert "  h: float32[50, 20]" in helped
+
+
+@pytest.mark.usefixtures("_with_precompiled_headers")
+def test_options_take_every_name_and_every_value(tmp_path: Path) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("a=b", np.arange(4.0))
+    g.memset(g.device_array("a", shape=4, dtype="f8")[:2], 0.0)
+    g.kernel(module()["fill<double>"], 1, 2, (x[2:], g.param("small", "f8", 1.0)), name="fill")
+    g.kernel(
+        module()["fill<bool>"], 1, 1, (g.device_array("flags", shape=1, dtype="?"), g.param("flag", "?", False)), name="flag"
+    )
+    nans = g.device_array("nans", shape=4, dtype="f4")
+    g.memset(nans[:2], -NAN, name="set_nan")
+    g.kernel(module()["fill<float>"], 1, 2, (nans[2:], g.param("nan", "f4", -NAN)), name="fill_nan")
+    g.kernel(module()["fill<float>"], 1, 1, (nans[3:], -NAN), name="last_nan")
+    path = tmp_path / "program.hip"
+    g.export(path)
+    build_program(path, tmp_path / "program", ["-O0"])
+    np.save(tmp_path / "b=c.npy", np.arange(4.0) + 5)
+    options = ["--in", "a=b=b=c.npy", "--out", "a=b=x.npy", "--out-dir", str(tmp_path), "--small", "3e-310", "--flag", "True"]
+    subprocess.run([tmp_path / "program", *options, "--quiet"], check=True, cwd=tmp_path)
+    assert np.load(tmp_path / "x.npy").tolist() == [5.0, 6.0, 3e-310, 3e-310]
+    assert np.load(tmp_path / "flags.npy").tolist() == [True]
+    assert np.load(tmp_path / "nans.npy").view("u4").tolist() == [0xFFC00000] * 4
 
 
 # -- fields ----------------------------------------------------------------------------------------------------------------

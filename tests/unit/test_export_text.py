@@ -311,6 +311,15 @@ def test_names_cannot_become_code(run_program: object) -> None:
     assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
+def test_python_program_takes_external_memory_of_each_graph_by_itself(run_program: object) -> None:
+    g = Graph("outer")
+    for shape in (4, 2):
+        child = Graph(f"child_{shape}")
+        child.memcpy(child.device_array("y", shape=shape, dtype="float32"), child.external_array("x", np.zeros(shape, "f4")))
+        g.child(child)
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
 def test_names_of_functions_are_not_hidden_by_arrays(run_program: object) -> None:
     child = inner()
     g = Graph("g")
@@ -330,6 +339,13 @@ def test_python_program_knows_every_dtype(run_program: object) -> None:
     text = python.render(g.workflow())
     assert "import ml_dtypes" in text
     assert text_of(run_program(text)) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
+def test_python_program_holds_the_values_of_arrays_without_an_axis(run_program: object) -> None:
+    g = Graph("g")
+    for dtype in ("int32", "uint64", "bool", "float16", "float64", "complex64"):
+        g.device_array(dtype, np.array(1, dtype))
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
 def test_python_program_names_the_code_that_it_imports() -> None:

@@ -184,6 +184,16 @@ def test_dag_edges_taken_out_by_hand_count_at_once(edge: tuple[str, str]) -> Non
     assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(workflow)
 
 
+@pytest.mark.parametrize("reason", [None, 5, ""])
+def test_dag_edges_put_in_by_hand_have_any_reason(reason: Any) -> None:
+    g = hg.Graph("g")
+    g.empty(name="a")
+    g.empty(name="b")
+    g.dag.add_edge("a", "b", reason=reason)
+    assert g.workflow().reasons[1] == (str(reason or "after"),)
+    assert hg.Graph.from_json(g.to_json()).workflow().predecessors == ((), (0,))
+
+
 def test_to_json_leaves_out_dag_edges_of_order_taken_out_by_hand() -> None:
     g = _by_hand()
     g.order("c", "d")

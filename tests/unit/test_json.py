@@ -148,6 +148,20 @@ def test_modules_of_one_name_are_told_apart() -> None:
     assert len(set(modules)) == 2
 
 
+def test_names_as_long_as_can_be_are_told_apart() -> None:
+    g = Graph("g")
+    x = g.device_array("x", shape=4, dtype="float32")
+    for n in range(2):
+        child = Graph("c" * 200)
+        child.empty(name=f"e{n}")
+        g.child(child, name=f"child_{n}")
+        source = f'extern "C" __global__ void f{n}(float* x) {{}}'
+        g.kernel(Module(source, name="m" * 1000)[f"f{n}"], 1, 1, (x,))
+    loaded = Graph.from_json(text_of(g))
+    assert text_of(loaded) == text_of(g)
+    assert [module.name for module in loaded.workflow().modules] == ["m" * 1000] * 2
+
+
 def test_code_object_is_stored_by_path_and_hash_and_not_read_on_loading(tmp_path: Path) -> None:
     path = tmp_path / "k.hsaco"
     path.write_bytes(b"code")
@@ -335,6 +349,17 @@ def test_external_memory_is_supplied() -> None:
 class _ReadOnly(np.ndarray[Any, Any]):
     def __array_finalize__(self, obj: Any) -> None:
         self.flags.writeable = False
+
+
+def test_external_memory_that_a_file_only_reads_stays_so() -> None:
+    values = np.zeros(4, "f4")
+    values.flags.writeable = False
+    g = Graph("g")
+    g.memcpy(g.device_array("y", shape=4, dtype="float32"), g.external_array("x", values))
+    loaded = Graph.from_json(text_of(g), arrays={"x": np.zeros(4, "f4")})
+    assert text_of(loaded) == text_of(g)
+    with pytest.raises(DeclarationError, match="'x' is read-only"):
+        loaded.memset(loaded.arrays["x"])
 
 
 def test_unbound_things_are_all_named() -> None:

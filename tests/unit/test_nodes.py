@@ -94,6 +94,18 @@ def test_a_changed_copy_is_checked_as_a_new_node(g: hg.Graph) -> None:
             node.changed(colour=1)
 
 
+def test_model_copy_is_checked_and_follows_from_its_own_fields() -> None:
+    g = hg.Graph("g")
+    x, y = (g.device_array(name, shape=4, dtype="float32") for name in "xy")
+    first = g.memset(x, 1.0, name="first")
+    assert [access.view.name for access in first.accesses] == ["x"]
+    second = first.model_copy(update={"name": "second", "dst": y})
+    assert [access.view.name for access in g.add(second).accesses] == ["y"]
+    assert first.model_copy() == first
+    with pytest.raises(hg.DeclarationError, match="node 'first': 'wrong' is no value of dtype float32"):
+        first.model_copy(update={"value": "wrong"})
+
+
 def test_accesses_that_follow_from_args_follow_from_new_ones() -> None:
     g = hg.Graph("g")
     h, k = g.host_array("h", shape=4, dtype="i4"), g.host_array("k", shape=4, dtype="i4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -12,8 +13,11 @@ import hipgraphdsl as hg
 from hipgraphdsl.bench.launch import with_parameters
 from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
 from hipgraphdsl.kernels import Batching, batching
+from hipgraphdsl.plan import Plan
 from hipgraphdsl.planning import make_plan
+from hipgraphdsl.suited import FAN_OUT, with_one_root
 from hipgraphdsl.target import Target
+from hipgraphdsl.watch import planned
 
 
 def dag(predecessors: list[list[int]]) -> hg.Graph:
@@ -333,3 +337,52 @@ extern "C" __global__ void four(int *x) { x[0] = LATER; }
     with g.compile(runtime="cpu", batch=True) as exe:
         exe.run()
         assert [int(exe.read(x.name)[0]) for x in arrays] == [111, 333] * 4
+
+
+# -- steps that a target's quirks put between ---------------------------------------------------------------------------
+
+
+def lossy(*quirks: str) -> Target:
+    target = Target.named("amd:gfx942")
+    return replace(target, quirks=target.quirks | {*quirks})
+
+
+def most_followers(plan: Plan) -> int:
+    return max(map(len, plan.successors))
+
+
+@pytest.mark.parametrize("name", ["child", "n" * 199])
+def test_a_step_of_a_child_with_many_followers_gets_empty_nodes_behind_it(name: str) -> None:
+    """The step's full name is none that a node may have: it has a slash, or no room for more."""
+    inner = dag([[], *[[0]] * 9])
+    g = hg.Graph("outer")
+    g.child(inner, name=name)
+    plan = make_plan(g.workflow(), lossy("fan_out_4"), inline=True)
+    assert most_followers(plan) <= FAN_OUT
+    assert {step.origin for step in plan.steps} == {(), *((f"{name}/n{i}",) for i in range(10))}
+    assert f"{name}/n0~1" in {step.name for step in plan.steps}
+
+
+def test_the_root_of_a_segment_has_few_followers_too() -> None:
+    g = dag([[]] * 30)
+    g.eager(print, args=(), name="between", after=["n0"])
+    g.empty(name="last", after=["between"])
+    target = lossy("parallel_roots", "fan_out_4")
+    plan = make_plan(g.workflow(), target)
+    assert plan.cut is not None
+    largest = max((step.child for step in plan.cut.plan.steps if step.child), key=lambda part: len(part.steps))
+    made = with_one_root(largest, target)
+    assert [step.name for step in made.steps if not step.deps] == ["~start"]
+    assert most_followers(made) <= FAN_OUT
+    added = len(made.steps) - len(largest.steps)
+    assert [step.name for step in made.steps[added:]] == [step.name for step in largest.steps]
+    assert sorted(i for lane in made.lanes for i in lane) == list(range(len(made.steps)))
+
+
+def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
+    g = hg.Graph("tilde")
+    for name in ("a", "a~", "~watch", "a~~"):
+        g.empty(name=name)
+    plan = planned(g.workflow(), Target.named("cpu"), watch=True)
+    names = [step.name for step in plan.steps]
+    assert len(set(names)) == len(names) == 9

@@ -135,6 +135,22 @@ def test_rank_that_gives_up_says_why_to_all() -> None:
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.parametrize("what", ["message", "meeting"])
+def test_rank_that_ends_its_program_early_is_named(what: str) -> None:
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 1:
+            return ""
+        memory = np.zeros(4, np.int32)
+        transfer = Transfer("hand", 1, False, 0, memory.ctypes.data, memory.nbytes)
+        with pytest.raises(hg.RankError) as caught:
+            transport.exchange([transfer], 60) if what == "message" else transport.all_gather(b"", "compile of 'g'", 60)
+        assert caught.value.rank == 1
+        return str(caught.value)
+
+    missed = {"message": "does not send 'hand'", "meeting": "does not come to compile of 'g'"}[what]
+    assert together(2, do) == [f"rank 1 has come to the end of its program, and {missed}", ""]
+
+
 def test_silent_rank_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine, where no process can be looked at."""
     monkeypatch.setattr(stores, "_SILENT_S", 0.3)
@@ -184,6 +200,8 @@ def test_store_is_joined_once() -> None:
     first, second = hg.ranks(rank=0, size=1, store=store), hg.ranks(rank=0, size=1, store=store)
     assert first.transport is second.transport
     assert repr(first) == "Ranks(0 of 1, by store)"
+    with pytest.raises(hg.DeclarationError, match=r"this process is rank 0 of 1 of this store already \(got rank=1, size=2\)"):
+        hg.ranks(rank=1, size=2, store=store)
     first.transport.close()
 
 
@@ -238,7 +256,7 @@ def test_torchrun_is_met_by_the_store_of_torch(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), str(TESTS.parent), str(TESTS)])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "FOLDER": str(tmp_path / "store")}
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}  # srun has started torchrun, once on each machine
-    program = "import hipgraphdsl as hg; r = hg.ranks(timeout_s=20); print(r, r.transport.local_rank)"
+    program = "import hipgraphdsl as hg; r = hg.ranks(timeout_s=20); print(r, len(r.transport.before_here))"
     started = [
         subprocess.Popen(
             [sys.executable, "-c", program], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

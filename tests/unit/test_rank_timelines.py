@@ -6,9 +6,11 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -218,10 +220,19 @@ def test_simulate_of_ranks_names_what_it_cannot_use(given: dict[str, Any], said:
         handed().simulate(TIMES, **given)
 
 
-@pytest.mark.parametrize(("latency_us", "gb_s"), [(-1, 1), (0, 0), (float("nan"), 1), (1, float("inf")), ("1", 1), (True, 1)])
+@pytest.mark.parametrize(
+    ("latency_us", "gb_s"), [(-1, 1), (0, 0), (float("nan"), 1), (1, float("inf")), ("1", 1), (True, 1), (10**400, 1)]
+)
 def test_link_refuses_what_is_no_time_or_rate(latency_us: Any, gb_s: Any) -> None:
     with pytest.raises(hg.DeclarationError, match=r"Link: (latency_us|gb_s) is a finite number"):
         hg.Link(latency_us=latency_us, gb_s=gb_s)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, Fraction])
+def test_link_takes_real_numbers_of_any_kind(kind: Any) -> None:
+    link = hg.Link(latency_us=kind(2), gb_s=kind(4))
+    assert link == hg.Link(latency_us=2, gb_s=4)
+    assert {type(link.latency_us), type(link.gb_s)} == {float}
 
 
 def test_link_without_latency_is_possible() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -172,6 +173,24 @@ def test_declared_edges_order_ranks() -> None:
         on_ranks(2, run)
     assert came == ["slow", "behind"] * 3
     assert [message.name for message in parts_of(graph(), 1, 1)[0].messages] == ["slow -> behind"]
+
+
+@pytest.mark.parametrize("by_order", [True, False])
+def test_declared_edges_order_ranks_whose_nodes_use_memory_of_their_own(by_order: bool) -> None:
+    g = hg.Graph("both")
+    common = g.host_array("common", np.zeros(1, np.int32), rank="all")
+    own = [g.host_array(f"own_{rank}", np.zeros(1, np.int32), rank=rank) for rank in range(2)]
+    g.host(print, (own[0], common), name="first")
+    g.host(print, (own[1], common), name="second", after=() if by_order else ["first"])
+    g.host(print, (own[0], common), name="third")  # waits for what its own rank does to `common`, which nobody declared
+    if by_order:
+        g.order("first", "second")
+    first, second = parts_of(g, 1, 1)
+    assert [message.name for message in first.messages] == ["first -> second"]
+    assert names(first) == ["first", "first -> second", "third"]
+    assert names(second) == ["first -> second", "second"]
+    assert second.workflow.predecessors == ((), (0,))
+    assert first.workflow.predecessors[:2] == ((), (0,))
 
 
 def test_joins_order_every_rank_that_waits_for_them() -> None:
@@ -344,6 +363,41 @@ def test_nodes_of_a_child_that_several_ranks_do_take_its_place() -> None:
     assert (deep_kept == 3 + 4 + 3 + 4).all()
 
 
+def test_names_that_nodes_of_a_child_need_must_be_free() -> None:
+    def declared(**more: Any) -> hg.Graph:
+        g, x = pair()
+        g.child(handing(), bind={"a": x[0], "b": x[1]}, name="child")
+        g.all_reduce(x, name="sum")
+        g.memset(x[0], 0, name=more.get("node", "free"))
+        g.device_array(more.get("array", "free"), shape=N, dtype="int32")
+        return g
+
+    parts_of(declared(), 1, 1)
+    for taken in ("child: over", "sum: copy_0_1"):
+        with pytest.raises(hg.DeclarationError, match=f"'{taken}': what takes the place of a node that several ranks do needs"):
+            parts_of(declared(node=taken), 1, 1)
+    with pytest.raises(
+        hg.DeclarationError, match="node 'child': several ranks do it, which needs the name of array 'child: kept'"
+    ):
+        parts_of(declared(array="child: kept"), 1, 1)
+
+
+def test_packed_memory_has_a_name_of_its_own() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g = hg.Graph("columns")
+        x = [g.device_array(f"x{d}", np.full((4, 6), d + 1, np.int32), device=d) for d in range(2)]
+        taken = g.device_array("columns (packed)", np.full(2, 7, np.int32))
+        g.memcpy(x[1][:, 0:2], x[0][:, 4:6], name="columns")
+        g.kernel(MODULE["add"], 1, 2, (taken, 1))
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x1", "columns (packed)")
+
+    x, taken = on_ranks(2, run)[0]
+    assert (x[:, 0:2] == 1).all()
+    assert taken.tolist() == [8, 8]
+
+
 def test_child_of_several_ranks_takes_arrays_of_the_same_shape() -> None:
     g, x = pair((1, N))
     g.child(handing(), bind={"a": x[0], "b": x[1][0]}, name="child")
@@ -414,6 +468,35 @@ def test_bodies_that_several_ranks_do(
     assert [int(count[0]) for count in found[1:]] == passes
 
 
+def test_children_in_bodies_that_several_ranks_do() -> None:
+    """Their arrays bear the names that they have in one process, and so does what is said of their nodes."""
+
+    def declared() -> hg.Graph:
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 2, np.int32), device=1)
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        left = body.device_array("left", shape=1, dtype="int32")
+        body.kernel(MODULE["add"], 1, 1, (left, -1))
+        body.child(handing(), bind={"a": y[0], "b": y[1]}, name="child")
+        g.conditional("while", word, body, bind={"y0": x[0], "y1": x[1], "left": word}, name="loop")
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            for name in ("loop/0/child", "loop/0/child/one", "loop/0/child/over"):
+                with pytest.raises(hg.UpdateError, match="stands in a body of conditional node 'loop'"):
+                    exe.disable(name)
+            assert isinstance(exe, hg.RankExecutable)
+            assert [name for name in exe.part.owners if name.endswith("kept")] == ["loop/0/child: kept"]
+            if ranks.rank == 1:
+                assert exe.read("loop/0/child/kept").tolist() == [11] * N
+            return exe.gather("loop/0/child/kept", "x0")
+
+    assert [array[0] for array in on_ranks(2, run)[0]] == [11, 6]
+
+
 def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
     first, second = parts_of(looping("while", 3), 1, 1)
     assert [m[1:4] for m in first.messages][:2] == [("until (condition to rank 0)", 1, 0), ("hand", 0, 1)]
@@ -445,6 +528,34 @@ def test_condition_that_each_rank_has_for_itself_is_refused() -> None:
         parts_of(g, 1, 1)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_graph_with_a_cycle_is_refused(inside: bool) -> None:
+    outer, x = pair()
+    g = hg.Graph("ringed") if inside else outer
+    x = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+    for d in range(2):
+        g.memset(x[d], d, name=f"fill_{d}")
+    g.order("fill_0", "fill_1")
+    g.order("fill_1", "fill_0")
+    if inside:
+        outer.child(g, name="child")
+    with pytest.raises(hg.DeclarationError, match=r"graph 'outer' has a cycle: .*fill_0 -> .*fill_1 -> .*fill_0"):
+        parts_of(outer, 1, 1)
+
+
+def test_devices_of_ranks_on_one_machine_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever number of devices each has."""
+    runtime = hg.open_runtime("recorder")
+    monkeypatch.setattr(runtime, "get_device_count", lambda: 6)
+
+    def first(ranks: hg.Ranks) -> int:
+        ranks.transport.before_here = tuple(range(ranks.rank))
+        return ranks.layout(runtime).first_local
+
+    assert on_ranks(3, first, devices_per_rank=[2, 1, 3]) == [0, 2, 3]
+    assert on_ranks(3, first, devices_per_rank=[3, 2, 2]) == [0, 3, 0]  # the last one has devices of its own, as it sees them
+
+
 def test_devices_and_ranks_that_are_not_there() -> None:
     with pytest.raises(hg.DeclarationError, match=r"array 'x2' is on device 2, and the ranks have 2 devices together"):
         parts_of(ring(3), 1, 1)
@@ -472,7 +583,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
         ("missing", "rank 0 has node 'out' where rank 1 has node 'add_2_0'"),
         ("dtype", "array 'x1' of rank 0 is not that of rank 1"),
         ("backend", r"rank 0 has option backend='explicit' where rank 1 has option backend='streams'"),
-        ("edge", "rank 0 has the graph itself where rank 1 has edge 'add_0_0' -> 'out'"),
+        ("edge", "rank 0 has nothing more where rank 1 has edge 'add_0_0' -> 'out'"),
+        ("name", "rank 0 has graph 'ring' where rank 1 has graph 'other'"),
+        ("child", "node 'deep' in child graph 'child' of rank 0 is not that of rank 1"),
     ],
 )
 def test_ranks_that_declare_different_graphs_stop_with_the_first_difference(change: str, said: str) -> None:
@@ -489,13 +602,30 @@ def test_ranks_that_declare_different_graphs_stop_with_the_first_difference(chan
             )
         if other and change == "edge":
             g.order("add_0_0", "out")
+        if change == "name":
+            g = hg.Graph("other" if other else "ring")
+        if change == "child":
+            child = hg.Graph("child")
+            child.memset(child.device_array("y", shape=N, dtype="int32"), ranks.rank, name="deep")
+            g.child(child)
         with pytest.raises(hg.DeclarationError, match="is not the same on all ranks") as caught:
             g.compile("cpu", "streams" if other and change == "backend" else "explicit", ranks=ranks)
         return str(caught.value)
 
     first, second = on_ranks(2, run)
-    assert first == second
+    assert change == "name" or first == second
     assert said in first
+
+
+def test_difference_names_the_node_whatever_it_is_called() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        g.memset(x[0], ranks.rank, name="rank's own")
+        with pytest.raises(hg.DeclarationError) as caught:
+            g.compile("cpu", ranks=ranks)
+        return caught.value.node
+
+    assert on_ranks(2, run) == ["rank's own"] * 2
 
 
 def test_values_of_arrays_may_differ() -> None:
@@ -522,8 +652,9 @@ def test_data_of_other_ranks() -> None:
                 with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; read it there"):
                     exe.read("x0")
                 assert exe.read("x1").tolist() == [5] * N
-            with pytest.raises(hg.DeclarationError, match="no array 'y'"):
-                exe.gather("y")
+            for name in ("y", "x0/y"):
+                with pytest.raises(hg.DeclarationError, match=f"no array '{name}'; its arrays are 'x0', 'x1', 'out'"):
+                    exe.gather(name)
             with pytest.raises(hg.DeclarationError, match="root is the number of a rank"):
                 exe.gather("x0", root=2)
             return exe.gather("x1", "x0", root=1)
@@ -557,6 +688,78 @@ def test_array_parameters_are_given_where_a_node_uses_them(default: bool, rebuil
 
     (y0, y1), _ = on_ranks(2, run)
     assert (y0.tolist(), y1.tolist()) == ([1] * N, [2] * N)
+
+
+def test_nodes_that_are_called_as_messages_are_can_change() -> None:
+    """What crosses is known by its node, at any depth, and not by what its message is called."""
+    g = looping("while", 2)
+    x = [g.arrays[f"x{d}"] for d in range(2)]
+    for name in ("hand", "less -> behind", "part"):
+        g.memset(x[0], 1, name=name)
+    g.memcpy(x[1], x[0], name="part: two")
+    g.all_reduce(x, name="total")
+
+    def run(ranks: hg.Ranks) -> Any:
+        with g.compile("cpu", ranks=ranks) as exe:
+            for name in ("hand", "less -> behind", "part"):
+                exe.set(name, value=0)
+            exe.disable("until")
+            for name in ("part: two", "total"):
+                with pytest.raises(hg.UpdateError, match=f"{name!r} copies from one rank to another"):
+                    exe.disable(name)
+            exe.run()
+            return exe.gather("x0")
+
+    assert on_ranks(2, run)[0][0].tolist() == [0] * N
+
+
+def test_set_takes_what_the_rank_of_the_node_has() -> None:
+    def declared(bound: bool) -> hg.Graph:
+        g = hg.Graph("bound")
+        x = [g.device_array(f"x{d}", np.full(N, d + 1, np.int32), device=d) for d in range(2)]
+        y = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        p = g.param("p", "int32", shape=N)
+        g.memcpy(y[0], p, name="copy_0", device=0)
+        g.memcpy(y[1], p if bound else x[1], name="copy_1", device=1)
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        g = declared(False)
+        with g.compile("cpu", ranks=ranks) as exe:
+            for value, said in (
+                (g.arrays["x0"], "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"),
+                (g.parameters["p"], "set: node 'copy_1' runs on rank 1, none of whose nodes used parameter 'p'"),
+            ):
+                with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
+                    exe.set("copy_1", src=value)
+            exe.update(declared(True), rebuild=True)
+            exe.run(p=np.full(N, 9, np.int32))
+            return exe.gather("y1")
+
+    assert on_ranks(2, run)[0][0].tolist() == [9] * N
+
+
+def test_update_is_taken_by_all_ranks_or_by_none() -> None:
+    def declared(*more: str) -> hg.Graph:
+        g = ring(2, 1)
+        for name in more:
+            g.memset(g.arrays["x1"], 5, name=name)
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            with pytest.raises(hg.UpdateError) as refused:
+                exe.update(declared("more"))
+            exe.run()
+            assert len(exe.gather("x0", "x1", root=ranks.size - 1) or "12") == 2  # they have not come apart
+            exe.update(declared("more"), rebuild=True)
+            exe.run()
+            return str(refused.value), exe.gather("x1", root=1)
+
+    (first, _), (second, values) = on_ranks(2, run)
+    assert "cannot take 'ring' in place on rank 1, so no rank takes it; let every rank call update(graph, rebuild=True)" in first
+    assert "node 'more' (it is new)" in second
+    assert values[0].tolist() == [5] * N
 
 
 def test_changes_are_made_where_the_node_is() -> None:
@@ -612,6 +815,25 @@ def test_failure_of_one_rank_is_an_error_of_all() -> None:
     assert isinstance(errors[0], hg.RankError)
     assert "no more" in str(errors[0])
     assert isinstance(errors[1], ValueError)
+
+
+def test_failure_while_one_rank_profiles_is_an_error_of_all() -> None:
+    failed = threading.Event()
+
+    def fail(stream: Any, h: Any) -> None:
+        raise ValueError("no more")
+
+    def run(ranks: hg.Ranks) -> str:
+        g = ring()
+        g.eager(fail, (g.host_array("h", shape=1, dtype="int32"),), name="fails")
+        g.order("fails", "hand_0_0")
+        with g.compile("cpu", ranks=ranks) as exe:
+            with pytest.raises((ValueError, hg.RankError)) as caught:
+                exe.profile()
+            failed.set() if ranks.rank else failed.wait(15)
+            return str(caught.value)
+
+    assert all("eager node 'fails': ValueError: no more" in said for said in on_ranks(2, run))
 
 
 def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:

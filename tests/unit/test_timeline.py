@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,8 @@ def test_host_nodes_overlap_without_limit_unless_one_is_given() -> None:
     for _ in range(3):
         g.host(print)
     assert g.simulate({"host": 2}).makespan == 2
-    assert g.simulate({"host": 2}, {"host": 1}).makespan == 6
+    one: Any = np.int64(1)
+    assert g.simulate({"host": 2}, {"host": 1}).makespan == g.simulate({"host": 2}, {"host": one}).makespan == 6
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,7 @@ def test_host_nodes_overlap_without_limit_unless_one_is_given() -> None:
         ({**UNIT, "K0": -1}, None, "durations['K0']"),
         ({**UNIT, "K0": float("nan")}, None, "durations['K0']"),
         ({**UNIT, "K0": "1"}, None, "durations['K0']"),
+        ({**UNIT, "K0": b"1"}, None, "durations['K0']"),
         (UNIT, {"gpu": 1}, "no engine 'gpu'"),
         (UNIT, {"kernel": 0}, "engines['kernel']"),
         (UNIT, {"kernel": True}, "engines['kernel']"),
@@ -221,6 +224,21 @@ def test_gantt_bars_are_as_wide_as_time_is_long() -> None:
     assert [bar.group(1).count("█") for bar in bars if bar] == [10] * 12
     assert bars[0] is not None
     assert bars[0].group(1).startswith("█")
+
+
+@pytest.mark.parametrize("wrong", [{"width": -5}, {"width": 2.5}, {"width": 0}, {"rows": 0}, {"rows": True}])
+def test_gantt_refuses_what_is_no_number_of_characters_or_rows(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(DeclarationError, match=f"gantt: {name} is an int from 1"):
+        pipeline(2).simulate(UNIT).gantt(**wrong)
+
+
+@pytest.mark.parametrize(("each", "shown"), [(1e-6, "3e-06"), (0.0005, "0.002"), (1e300, "3e+300"), (1e6, "3000000"), (0, "0")])
+def test_very_short_and_very_long_times_are_printed_with_their_exponent(each: float, shown: str) -> None:
+    g = Graph("line")
+    for i in range(3):
+        g.host(print, args=(), name=f"n{i}", after=[f"n{k}" for k in range(i)])
+    assert f": 3 nodes in {shown} time units" in str(g.simulate({"host": each}))
 
 
 def test_gantt_counts_the_rows_that_it_leaves_out() -> None:

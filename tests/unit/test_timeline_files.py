@@ -256,6 +256,13 @@ def test_units_below_a_nanosecond_are_stretched() -> None:
     assert sorted({e["dur"] for e in trace["traceEvents"] if e["ph"] == "X"}) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("least", [5e-324, 1e-300, 1e300])
+def test_times_of_any_size_have_a_trace_and_a_page(least: float) -> None:
+    timeline = pipeline(2).simulate({"H2D": least, "D2H": least, "kernel": least})
+    for extension in (".trace.json", ".json", ".html"):
+        assert "H2D" in text(timeline, extension)
+
+
 def test_spans_that_touch_after_rounding_share_a_track() -> None:
     timeline = pipeline(40).simulate({"H2D": 0.1, "D2H": 0.3, "kernel": 0.7})
     assert Counter(e["name"] for e in events(timeline) if e["ph"] == "M")["thread_name"] == 3

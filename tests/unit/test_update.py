@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +11,13 @@ from specimens import everything, module
 import hipgraphdsl as hg
 
 M = hg.Module('extern "C" __global__ void f(float* x, float a) {} extern "C" __global__ void h(float* x, float a) {}')
+
+
+class Pair(NamedTuple):
+    """Something that a callback is given."""
+
+    a: int
+    b: int
 
 
 def build(**other: Any) -> hg.Graph:
@@ -145,3 +152,69 @@ def test_stats_count_updates_that_do_not_instantiate() -> None:
         assert (exe.stats.instantiations, exe.stats.updates) == (1, 2)
         exe.update(build(child_value=5), rebuild=True)
         assert exe.stats.instantiations == 2
+
+
+class Elementwise:
+    """Compares as arrays of other libraries do, and has what they have."""
+
+    name = None
+
+    def __init__(self, *values: int) -> None:
+        self.values = np.array(values)
+        self.shape, self.dtype = self.values.shape, self.values.dtype
+
+    def __eq__(self, other: object) -> Any:
+        return self.values == other.values if isinstance(other, Elementwise) else NotImplemented
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(Elementwise(1, 2), Elementwise(1, 3)), ({1: "a", "b": 2}, {1: "a", "b": 3}), ([1, 2], (1, 2)), ({1, 2}, {1, 3})],
+)
+def test_explain_update_compares_whatever_a_callback_is_given(a: Any, b: Any) -> None:
+    assert not hg.explain_update(build(args=(a,)), build(args=(a,)))
+    (change,) = hg.explain_update(build(args=(a,)), build(args=(b,))).changes
+    assert (change.node, change.field, change.in_place) == ("host", "args", True)
+
+
+def test_explain_update_finds_a_variable_of_another_module() -> None:
+    def upload(source: str) -> hg.Graph:
+        g = hg.Graph("upload")
+        g.memcpy(hg.Module(source).symbol("table"), g.host_array("h", [1.0, 2.0]), name="up")
+        return g
+
+    source = "__constant__ double table[2];"
+    assert not hg.explain_update(upload(source), upload(source))
+    (change,) = hg.explain_update(upload(source), upload(f"{source} // another")).changes
+    assert (change.node, change.field, change.in_place) == ("up", "dst", False)
+    assert "the module of 'table' was not compiled with the graph" in change.reason
+
+
+def test_explain_update_says_where_arrays_of_a_child_lie() -> None:
+    def outer(device: int | None) -> hg.Graph:
+        inner = hg.Graph("inner")
+        inner.device_array("y", shape=8, dtype="float32", device=device)
+        g = hg.Graph("g")
+        g.child(inner, name="child")
+        return g
+
+    (change,) = hg.explain_update(outer(None), outer(0)).changes
+    assert change.reason == "what a child holds is fixed when it is built: arrays.y.device"
+
+
+@pytest.mark.parametrize("value", [[1, 2], Pair(1, 2), {"a": [1, 2]}])
+def test_update_hands_callbacks_what_they_are_given(value: Any) -> None:
+    given: list[Any] = []
+
+    def graph(*values: Any) -> hg.Graph:
+        g = hg.Graph("g")
+        g.host(given.append, values, reads=[], name="host")
+        return g
+
+    with graph(None).compile(runtime="cpu") as exe:
+        exe.update(graph(value))
+        exe.run()
+    assert given == [value]
+    assert type(given[0]) is type(value)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...cache import wanted_folder
-from ...errors import HipError, RuntimeUnavailable
+from ...errors import HipError, lacks
 from ...target import Target
 from ..data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import HipAbiRuntime
@@ -65,11 +65,7 @@ def runtime_library() -> Path:
         If there is no compiler, or it cannot build the library.
     """
     if not sys.platform.startswith(("linux", "darwin")):
-        raise RuntimeUnavailable(
-            f"runtime 'cpu' runs on Linux and macOS, not on {sys.platform!r}; on Windows use WSL",
-            runtime="cpu",
-            missing="library",
-        )
+        raise lacks("cpu", "library", f"runs on Linux and macOS, not on {sys.platform!r}; on Windows use WSL")
     folder = Path(__file__).parent
     # `runtime.cpp` includes the headers, so one unit is compiled and calls between its parts can be inlined.
     sources = {path.name: path.read_text() for path in (folder / "runtime.cpp", *folder.glob("*.h"))}
@@ -77,12 +73,11 @@ def runtime_library() -> Path:
     try:
         return build(compiler, sources, ("-O2",), stem="runtime", what="the CPU runtime")
     except BuildFailed as error:
-        raise RuntimeUnavailable(
-            f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
-            "choose another compiler by HIPGRAPHDSL_CXX, or `pip install ziglang`",
-            runtime="cpu",
-            missing="compiler",
-        ) from error
+        why = (
+            f"could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; choose another compiler"
+            " by HIPGRAPHDSL_CXX, or `pip install ziglang`"
+        )
+        raise lacks("cpu", "compiler", why) from error
 
 
 class CpuRuntime(HipAbiRuntime):
@@ -106,11 +101,7 @@ class CpuRuntime(HipAbiRuntime):
     def __init__(self, device: int = 0) -> None:
         asked = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
         if not (asked.isdecimal() and 1 <= int(asked) <= _MAX_DEVICES):
-            raise RuntimeUnavailable(
-                f"runtime 'cpu' has 1 to {_MAX_DEVICES} devices, and HIPGRAPHDSL_CPU_DEVICES is {asked!r}",
-                runtime="cpu",
-                missing="device",
-            )
+            raise lacks("cpu", "device", f"has 1 to {_MAX_DEVICES} devices, and HIPGRAPHDSL_CPU_DEVICES is {asked!r}")
         self.path = runtime_library()
         library = ctypes.CDLL(str(self.path))
         super().__init__(library, "the CPU runtime")
@@ -125,11 +116,8 @@ class CpuRuntime(HipAbiRuntime):
         self._call("hipInit", 0)
         count = self.get_device_count()
         if not 0 <= device < count:
-            raise RuntimeUnavailable(
-                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device})" + self.more_devices(),
-                runtime="cpu",
-                missing="device",
-            )
+            there = f"has {count} device{'s' * (count != 1)}, from number 0 (got {device})"
+            raise lacks("cpu", "device", there + self.more_devices())
         self.name = "cpu"
         self.workers = int(library.hgcpuWorkers())
         self.target = replace(Target.named("cpu"), multiprocessors=self.workers)

@@ -203,6 +203,7 @@ struct Action {
     Event* event;
     struct {
       Block* block;
+      bool held;  // the block of a graph; else memory that goes back when the operation runs, and belongs to others from then on
       hipMemAllocNodeParams given;
     } memory;
     struct {
@@ -242,7 +243,7 @@ inline void action_release(Action* a) {
       break;
     case hipGraphNodeTypeMemAlloc:
     case hipGraphNodeTypeMemFree:
-      if (a->memory.block->origin == Origin::graph) graph_block_release(a->memory.block);
+      if (a->memory.held) graph_block_release(a->memory.block);
       break;
     case hipGraphNodeTypeExtSemaphoreSignal:
     case hipGraphNodeTypeExtSemaphoreWait:
@@ -358,7 +359,7 @@ inline int action_copy_1d(Action** out, void* dst, const void* src, size_t bytes
   p.dstPtr = {dst, bytes, bytes, 1};
   p.srcPtr = {const_cast<void*>(src), bytes, bytes, 1};
   p.extent = {bytes, 1, 1};
-  p.kind = kind;
+  p.kind = hipMemcpyKind(kind);
   return action_copy(out, p);
 }
 inline int action_fill(Action** out, const hipMemsetParams& p, int device) {
@@ -375,6 +376,13 @@ inline int action_fill(Action** out, const hipMemsetParams& p, int device) {
   }
   *out = a;
   return hipSuccess;
+}
+inline Action* action_memory(int type, Block* b, hipMemAllocNodeParams given = {}) {
+  Action* a = action_new(type);
+  given.dptr = b->pointer;
+  a->memory = {b, b->origin == Origin::graph, given};
+  if (a->memory.held) graph_block_hold(b);
+  return a;
 }
 inline int action_semaphores(Action** out, int type, const hipExternalSemaphoreNodeParams& p) {
   if (!p.numExtSems || !p.extSemArray || !p.paramsArray) return hipErrorInvalidValue;
@@ -583,16 +591,18 @@ inline int sanitized_run(Action* a, bool cooperative) {
   return code;
 }
 
-// Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
-inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error) {
+// Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error. A kernel
+// is cooperative if its node or its own launch on a stream says so.
+inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error, bool cooperative = false) {
   if (a->fault) {
     *error = hipErrorIllegalAddress;
     return kDone;
   }
   switch (a->type) {
     case hipGraphNodeTypeKernel: {
+      cooperative = cooperative || a->kernel.launch.cooperative;
       if (a->kernel.module->instrumented) {
-        *error = sanitized_run(a, a->kernel.launch.cooperative);
+        *error = sanitized_run(a, cooperative);
         return kDone;
       }
       for (uint32_t i = 0; g_sanitized_modules.relaxed() && i < a->kernel.info->n_params; ++i) {
@@ -600,7 +610,7 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
         if (a->kernel.info->param_sizes[i] == sizeof pointer) memcpy(&pointer, a->kernel.args[i], sizeof pointer);
         if (pointer) memory_wrote(pointer, 1, true);
       }
-      if (a->kernel.launch.cooperative) {
+      if (cooperative) {
         *error = cooperative_run(a);
         return kDone;
       }
@@ -619,10 +629,10 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
       host_call(a->host.fn, a->host.userData, done);
       return kPending;
     case hipGraphNodeTypeMemAlloc:
-      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, true);
+      graph_block_set_live(a->memory.block, true);
       return kDone;
     case hipGraphNodeTypeMemFree:
-      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, false);
+      if (a->memory.held) graph_block_set_live(a->memory.block, false);
       else memory_give_back(a->memory.block);
       return kDone;
     case hipGraphNodeTypeExtSemaphoreSignal:

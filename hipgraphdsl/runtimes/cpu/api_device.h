@@ -257,7 +257,9 @@ struct ThreadStreams {
 inline void thread_streams_end(void* object) {
   auto* mine = static_cast<ThreadStreams*>(object);
   for (Stream* s : mine->of) {
-    if (s && !g_forked) stream_release(s);
+    if (!s || g_forked) continue;
+    capture_forget_stream(s);
+    stream_release(s);
   }
   discard(mine);
 }
@@ -360,10 +362,6 @@ inline int allocate(void** out, size_t bytes, Origin origin) {
   if (!bytes) return hipSuccess;
   reap_deferred();
   Block* b = memory_take(bytes, origin, this_device());
-  if (!b) {
-    memory_trim();
-    b = memory_take(bytes, origin, this_device());
-  }
   REQUIRE(b, hipErrorOutOfMemory);
   *out = b->pointer;
   return hipSuccess;
@@ -382,7 +380,7 @@ API int hipFree(void* pointer) {
   if (!pointer) return hipSuccess;
   Block* b = memory_find(pointer);
   if (b && b->origin == Origin::graph) {  // memory that a graph left allocated
-    REQUIRE(b->live.get(), hipErrorInvalidValue);
+    REQUIRE(b->left.swap(0), hipErrorInvalidValue);
     graph_block_set_live(b, false);
     return hipSuccess;
   }
@@ -413,12 +411,9 @@ API int hipMallocAsync(void** out, size_t bytes, Handle stream) {
   Block* b = memory_take(bytes, capturing ? Origin::graph : Origin::pool, s->device, g_devices.pools[s->device].get());
   REQUIRE(b, hipErrorOutOfMemory);
   if (capturing) {
-    Action* a = action_new(hipGraphNodeTypeMemAlloc);
-    graph_block_hold(b);
-    a->memory.block = b;
-    a->memory.given.bytesize = bytes;
-    a->memory.given.dptr = b->pointer;
-    if (int code = capture_add(s, a)) return fail(code);
+    hipMemAllocNodeParams given = {};
+    given.bytesize = bytes;
+    if (int code = capture_add(s, action_memory(hipGraphNodeTypeMemAlloc, b, given))) return fail(code);
   }
   *out = b->pointer;
   return hipSuccess;
@@ -430,18 +425,14 @@ API int hipFreeAsync(void* pointer, Handle stream) {
   Block* b = memory_find(pointer);
   REQUIRE(b, hipErrorInvalidValue);
   REQUIRE(b->origin != Origin::host, hipErrorInvalidValue);
-  bool graph = b->origin == Origin::graph;
-  if (graph) {
-    graph_block_hold(b);
+  if (b->origin == Origin::graph) {
+    REQUIRE(s->capture.relaxed() || b->left.swap(0), hipErrorInvalidValue);
   } else {
     REQUIRE(!s->capture.relaxed(), hipErrorInvalidValue);
     b = memory_unlist(pointer, Origin::device, Origin::pool);
     REQUIRE(b, hipErrorInvalidValue);
   }
-  Action* a = action_new(hipGraphNodeTypeMemFree);
-  a->memory.block = b;
-  a->memory.given.dptr = pointer;
-  return stream_put(s, a);
+  return stream_put(s, action_memory(hipGraphNodeTypeMemFree, b));
 }
 API int hipMemGetAddressRange(void** base, size_t* bytes, void* pointer) {
   ENTER();
@@ -704,8 +695,7 @@ API int hipModuleLoadData(Handle* out, const void* image) {
 }
 API int hipModuleUnload(Handle module) {
   ENTER();
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   if (int code = unsafe_call()) return fail(code);
   g_handles.remove(module);
   for (Function* f : m->functions) {
@@ -719,8 +709,7 @@ API int hipModuleUnload(Handle module) {
 API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
   ENTER();
   REQUIRE(out && name, hipErrorInvalidValue);
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   static Mutex lock;
   Guard<Mutex> g(lock);
   for (Function* f : m->functions) {
@@ -743,8 +732,7 @@ API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
 // What a function is called and how many bytes each of its parameters has, for as long as its module is loaded.
 API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, const uint32_t** sizes) {
   ENTER();
-  Function* f = find<Function>(function);
-  REQUIRE(f, hipErrorInvalidHandle);
+  HELD(Function, f, function);
   REQUIRE(name && count && sizes, hipErrorInvalidValue);
   *name = f->info->name;
   *count = f->info->n_params;
@@ -754,8 +742,7 @@ API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, c
 API int hipModuleGetGlobal(void** out, size_t* bytes, Handle module, const char* name) {
   ENTER();
   REQUIRE(name, hipErrorInvalidValue);
-  Module* m = find<Module>(module);
-  REQUIRE(m, hipErrorInvalidHandle);
+  HELD(Module, m, module);
   for (uint32_t i = 0; i < m->info->n_symbols; ++i) {
     const hgcpu_symbol_info& s = m->info->symbols[i];
     if (strcmp(s.name, name)) continue;
@@ -774,9 +761,10 @@ inline int launch_kernel(Handle function, dim3 grid, dim3 block, unsigned shared
     action_release(a);
     return fail(hipErrorInvalidDevice);
   }
-  a->kernel.launch.cooperative = cooperative;
-  a->direct = a->direct && !cooperative;
-  if (!s->capture.relaxed()) return fail(stream_submit(s, a, nullptr, nullptr));
+  if (!s->capture.relaxed()) {
+    a->kernel.launch.cooperative = cooperative;
+    return fail(stream_submit(s, a, nullptr, nullptr));
+  }
   Node* node = nullptr;
   if (int code = capture_add(s, a, &node)) return fail(code);
   node->cooperative = cooperative;

@@ -40,6 +40,14 @@ inline int add_node(Handle* out, Handle graph, const Handle* deps, size_t n, Act
   if (made) *made = node;
   return hipSuccess;
 }
+// Makes an action of what a call was given, and adds a node that does it.
+template <class... Taken, class... Given>
+inline int add_made(Handle* out, Handle graph, const Handle* deps, size_t n, int (*make)(Action**, Taken...), Given... given) {
+  ENTER();
+  Action* action = nullptr;
+  if (int code = make(&action, given...)) return fail(code);
+  return add_node(out, graph, deps, n, action);
+}
 
 inline int action_of_kernel(Action** out, const hipKernelNodeParams* p) {
   if (!p) return hipErrorInvalidValue;
@@ -86,29 +94,17 @@ API int hipGraphAddKernelNode(Handle* out, Handle graph, const Handle* deps, siz
   return add_node(out, graph, deps, n, a);
 }
 API int hipGraphAddMemcpyNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipMemcpy3DParms* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_copy(&a, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_copy, p);
 }
 API int hipGraphAddMemcpyNode1D(Handle* out, Handle graph, const Handle* deps, size_t n, void* dst, const void* src, size_t bytes,
                                 int kind) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_copy_1d(&a, dst, src, bytes, kind)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_copy_1d, dst, src, bytes, kind);
 }
 API int hipGraphAddMemsetNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipMemsetParams* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_fill(&a, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_fill, p);
 }
 API int hipGraphAddHostNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipHostNodeParams* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_host(&a, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_host, p);
 }
 API int hipGraphAddEmptyNode(Handle* out, Handle graph, const Handle* deps, size_t n) {
   ENTER();
@@ -119,10 +115,14 @@ API int hipGraphAddChildGraphNode(Handle* out, Handle graph, const Handle* deps,
   GRAPH(c, child);
   REQUIRE(child != graph, hipErrorInvalidValue);
   REQUIRE(!graph_has_memory(c), hipErrorNotSupported);
+  // Later changes of the child are not seen, as in HIP. It is copied first, because `graph` may be a part of it.
+  Graph* copy = graph_copy(c, true);
   Node* node = nullptr;
-  if (int code = add_node(out, graph, deps, n, action_new(hipGraphNodeTypeGraph), &node)) return code;
-  node->child = graph_copy(c, true);  // later changes of the child are not seen, as in HIP
-  node->child->is_child = true;
+  if (int code = add_node(out, graph, deps, n, action_new(hipGraphNodeTypeGraph), &node)) {
+    graph_discard(copy);
+    return code;
+  }
+  node_set_child(node, copy);
   return hipSuccess;
 }
 // A node that runs one of its bodies as the 32-bit word says when it is reached; a loop, each time its body has ended. The
@@ -144,16 +144,10 @@ API int hgcpuGraphAddConditionalNode(Handle* out, Handle graph, const Handle* de
   return hipSuccess;
 }
 API int hipGraphAddEventRecordNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle event) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_event, hipGraphNodeTypeEventRecord, event);
 }
 API int hipGraphAddEventWaitNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle event) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_event, hipGraphNodeTypeWaitEvent, event);
 }
 API int hipGraphAddMemAllocNode(Handle* out, Handle graph, const Handle* deps, size_t n, hipMemAllocNodeParams* p) {
   ENTER();
@@ -167,18 +161,9 @@ API int hipGraphAddMemAllocNode(Handle* out, Handle graph, const Handle* deps, s
     access |= 1u << d.location.id;
   }
   Block* b = memory_take(p->bytesize, Origin::graph, device, access);
-  if (!b) {
-    memory_trim();
-    b = memory_take(p->bytesize, Origin::graph, device, access);
-  }
   REQUIRE(b, hipErrorOutOfMemory);
-  graph_block_hold(b);
-  Action* a = action_new(hipGraphNodeTypeMemAlloc);
-  a->memory.block = b;
-  a->memory.given = *p;
-  a->memory.given.dptr = b->pointer;
   void* pointer = b->pointer;
-  if (int code = add_node(out, graph, deps, n, a)) return code;
+  if (int code = add_node(out, graph, deps, n, action_memory(hipGraphNodeTypeMemAlloc, b, *p))) return code;
   p->dptr = pointer;
   return hipSuccess;
 }
@@ -191,31 +176,18 @@ API int hipGraphAddMemFreeNode(Handle* out, Handle graph, const Handle* deps, si
     const Action* a = other->action;
     REQUIRE(a->type != hipGraphNodeTypeMemFree || a->memory.block != b, hipErrorInvalidValue);
   }
-  graph_block_hold(b);
-  Action* a = action_new(hipGraphNodeTypeMemFree);
-  a->memory.block = b;
-  a->memory.given.dptr = pointer;
-  return add_node(out, graph, deps, n, a);
+  return add_node(out, graph, deps, n, action_memory(hipGraphNodeTypeMemFree, b));
 }
 API int hipGraphAddExternalSemaphoresSignalNode(Handle* out, Handle graph, const Handle* deps, size_t n,
                                                 const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
 }
 API int hipGraphAddExternalSemaphoresWaitNode(Handle* out, Handle graph, const Handle* deps, size_t n,
                                               const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
 }
 API int hipGraphAddBatchMemOpNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipBatchMemOpNodeParams* p) {
-  ENTER();
-  Action* a;
-  if (int code = action_of_memory_ops(&a, p)) return fail(code);
-  return add_node(out, graph, deps, n, a);
+  return add_made(out, graph, deps, n, action_of_memory_ops, p);
 }
 
 API int hipGraphAddDependencies(Handle graph, const Handle* from, const Handle* to, size_t n) {
@@ -366,11 +338,14 @@ API int hipGraphEventWaitNodeGetEvent(Handle node, Handle* event) {
   return event_of_node(node, hipGraphNodeTypeWaitEvent, event);
 }
 
-// Gives a node a new action of the same type, if making it succeeded.
-inline int set_node(Handle node, int type, Action* action, int code) {
-  if (code) return fail(code);
+// Makes an action of what a call was given, and gives it to a node of the same type.
+template <class... Taken, class... Given>
+inline int set_node(Handle node, int (*make)(Action**, Taken...), Given... given) {
+  ENTER();
+  Action* action = nullptr;
+  if (int code = make(&action, given...)) return fail(code);
   Node* n = find<Node>(node);
-  if (!n || n->action->type != type) {
+  if (!n || n->action->type != action->type) {
     action_release(action);
     return fail(hipErrorInvalidValue);
   }
@@ -379,64 +354,34 @@ inline int set_node(Handle node, int type, Action* action, int code) {
   return hipSuccess;
 }
 API int hipGraphKernelNodeSetParams(Handle node, const hipKernelNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_kernel(&a, p);
-  return set_node(node, hipGraphNodeTypeKernel, a, code);
+  return set_node(node, action_of_kernel, p);
 }
 API int hipGraphMemcpyNodeSetParams(Handle node, const hipMemcpy3DParms* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_copy(&a, p);
-  return set_node(node, hipGraphNodeTypeMemcpy, a, code);
+  return set_node(node, action_of_copy, p);
 }
 API int hipGraphMemcpyNodeSetParams1D(Handle node, void* dst, const void* src, size_t bytes, int kind) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_copy_1d(&a, dst, src, bytes, kind);
-  return set_node(node, hipGraphNodeTypeMemcpy, a, code);
+  return set_node(node, action_of_copy_1d, dst, src, bytes, kind);
 }
 API int hipGraphMemsetNodeSetParams(Handle node, const hipMemsetParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_fill(&a, p);
-  return set_node(node, hipGraphNodeTypeMemset, a, code);
+  return set_node(node, action_of_fill, p);
 }
 API int hipGraphHostNodeSetParams(Handle node, const hipHostNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_host(&a, p);
-  return set_node(node, hipGraphNodeTypeHost, a, code);
+  return set_node(node, action_of_host, p);
 }
 API int hipGraphEventRecordNodeSetEvent(Handle node, Handle event) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event);
-  return set_node(node, hipGraphNodeTypeEventRecord, a, code);
+  return set_node(node, action_of_event, hipGraphNodeTypeEventRecord, event);
 }
 API int hipGraphEventWaitNodeSetEvent(Handle node, Handle event) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event);
-  return set_node(node, hipGraphNodeTypeWaitEvent, a, code);
+  return set_node(node, action_of_event, hipGraphNodeTypeWaitEvent, event);
 }
 API int hipGraphExternalSemaphoresSignalNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p);
-  return set_node(node, hipGraphNodeTypeExtSemaphoreSignal, a, code);
+  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
 }
 API int hipGraphExternalSemaphoresWaitNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p);
-  return set_node(node, hipGraphNodeTypeExtSemaphoreWait, a, code);
+  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
 }
 API int hipGraphBatchMemOpNodeSetParams(Handle node, const hipBatchMemOpNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_memory_ops(&a, p);
-  return set_node(node, hipGraphNodeTypeBatchMemOp, a, code);
+  return set_node(node, action_of_memory_ops, p);
 }
 constexpr int kAttributeCooperative = 2, kAttributePriority = 8;  // hipLaunchAttributeID
 API int hipGraphKernelNodeSetAttribute(Handle node, int attribute, const hipLaunchAttributeValue* value) {
@@ -496,93 +441,55 @@ API int hipGraphLaunch(Handle exec, Handle stream) {
     Node* node = nullptr;
     REQUIRE(!x->blocks.count, hipErrorNotSupported);
     if (int code = capture_add(s, action_new(hipGraphNodeTypeGraph), &node)) return fail(code);
-    node->child = graph_copy(x->shape, true);
-    node->child->is_child = true;
+    node_set_child(node, exec_graph(x));
     return hipSuccess;
   }
-  for (Block* b : x->leftover) REQUIRE(x->auto_free || !b->live.get(), hipErrorInvalidValue);
-  for (Block* b : x->leftover) graph_block_set_live(b, true);
+  for (Block* b : x->leftover) REQUIRE(x->auto_free || !b->left.get(), hipErrorInvalidValue);
+  for (Block* b : x->leftover) b->left.set(1);
+  for (Block* b : x->frees) b->left.set(0);
   return fail(stream_submit(s, nullptr, nullptr, launch_new(x)));
 }
 
-inline int exec_index(Exec* x, Handle node, int type, uint32_t* index) {
-  uint64_t* found = x->index_of.find(node);
-  if (!found || x->program->entries[*found].action->type != type) return hipErrorInvalidValue;
-  *index = uint32_t(*found);
-  return hipSuccess;
-}
-// Gives a node of an executable a new action, for launches from now on.
-inline int set_exec_node(Handle exec, Handle node, int type, Action* action, int code) {
-  if (code) return fail(code);
+// Makes an action of what a call was given, and gives it to a node of the same type for launches from now on.
+template <class... Taken, class... Given>
+inline int set_exec_node(Handle exec, Handle node, int (*make)(Action**, Taken...), Given... given) {
+  ENTER();
+  Action* action = nullptr;
+  if (int code = make(&action, given...)) return fail(code);
   Exec* x = find<Exec>(exec);
-  uint32_t i = 0;
-  code = x ? exec_index(x, node, type, &i) : int(hipErrorInvalidValue);
-  if (code) {
-    action_release(action);
-    return fail(code);
-  }
-  exec_set_action(x, i, action);
-  return hipSuccess;
+  if (x && exec_set_action(x, node, action)) return hipSuccess;
+  action_release(action);
+  return fail(hipErrorInvalidValue);
 }
 API int hipGraphExecKernelNodeSetParams(Handle exec, Handle node, const hipKernelNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_kernel(&a, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeKernel, a, code);
+  return set_exec_node(exec, node, action_of_kernel, p);
 }
 API int hipGraphExecMemcpyNodeSetParams(Handle exec, Handle node, const hipMemcpy3DParms* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_copy(&a, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeMemcpy, a, code);
+  return set_exec_node(exec, node, action_of_copy, p);
 }
 API int hipGraphExecMemcpyNodeSetParams1D(Handle exec, Handle node, void* dst, const void* src, size_t bytes, int kind) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_copy_1d(&a, dst, src, bytes, kind);
-  return set_exec_node(exec, node, hipGraphNodeTypeMemcpy, a, code);
+  return set_exec_node(exec, node, action_of_copy_1d, dst, src, bytes, kind);
 }
 API int hipGraphExecMemsetNodeSetParams(Handle exec, Handle node, const hipMemsetParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_fill(&a, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeMemset, a, code);
+  return set_exec_node(exec, node, action_of_fill, p);
 }
 API int hipGraphExecHostNodeSetParams(Handle exec, Handle node, const hipHostNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_host(&a, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeHost, a, code);
+  return set_exec_node(exec, node, action_of_host, p);
 }
 API int hipGraphExecEventRecordNodeSetEvent(Handle exec, Handle node, Handle event) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event);
-  return set_exec_node(exec, node, hipGraphNodeTypeEventRecord, a, code);
+  return set_exec_node(exec, node, action_of_event, hipGraphNodeTypeEventRecord, event);
 }
 API int hipGraphExecEventWaitNodeSetEvent(Handle exec, Handle node, Handle event) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event);
-  return set_exec_node(exec, node, hipGraphNodeTypeWaitEvent, a, code);
+  return set_exec_node(exec, node, action_of_event, hipGraphNodeTypeWaitEvent, event);
 }
 API int hipGraphExecExternalSemaphoresSignalNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeExtSemaphoreSignal, a, code);
+  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
 }
 API int hipGraphExecExternalSemaphoresWaitNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeExtSemaphoreWait, a, code);
+  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
 }
 API int hipGraphExecBatchMemOpNodeSetParams(Handle exec, Handle node, const hipBatchMemOpNodeParams* p) {
-  ENTER();
-  Action* a = nullptr;
-  int code = action_of_memory_ops(&a, p);
-  return set_exec_node(exec, node, hipGraphNodeTypeBatchMemOp, a, code);
+  return set_exec_node(exec, node, action_of_memory_ops, p);
 }
 inline int update_shape(Exec* x, Graph* mine, Graph* theirs, Handle* node, int* result) {
   if (int code = shape_compare(mine, theirs, node, result)) return code;
@@ -609,8 +516,8 @@ API int hipGraphNodeSetEnabled(Handle exec, Handle node, unsigned enabled) {
   ENTER();
   EXEC(x, exec);
   uint64_t* i = x->index_of.find(node);
-  REQUIRE(i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
   Guard<SpinLock> g(x->lock);
+  REQUIRE(i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
   program_to_change(x)->entries[*i].enabled = enabled != 0;
   return hipSuccess;
 }

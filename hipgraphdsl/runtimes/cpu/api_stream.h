@@ -36,8 +36,7 @@ API int hipStreamGetDevice(Handle stream, int* device) {
 // Its work goes on; the stream itself goes when that is done.
 API int hipStreamDestroy(Handle stream) {
   ENTER();
-  Stream* s = find<Stream>(stream);
-  REQUIRE(s, hipErrorInvalidHandle);
+  HELD(Stream, s, stream);
   if (s->capture.get()) capture_forget_stream(s);
   g_handles.remove(stream);
   stream_release(s);
@@ -151,16 +150,14 @@ API int hipEventCreateWithFlags(Handle* out, unsigned flags) {
 API int hipEventCreate(Handle* out) { return hipEventCreateWithFlags(out, 0); }
 API int hipEventDestroy(Handle event) {
   ENTER();
-  Event* e = find<Event>(event);
-  REQUIRE(e, hipErrorInvalidHandle);
+  HELD(Event, e, event);
   g_handles.remove(event);
   event_release(e);
   return hipSuccess;
 }
 API int hipEventRecord(Handle event, Handle stream) {
   ENTER();
-  Event* e = find<Event>(event);
-  REQUIRE(e, hipErrorInvalidHandle);
+  HELD(Event, e, event);
   STREAM(s, stream);
   REQUIRE(e->device == s->device, hipErrorInvalidHandle);
   if (s->capture.relaxed()) {
@@ -195,8 +192,7 @@ inline int event_wait_allowed(Event* e) {
 }
 API int hipEventSynchronize(Handle event) {
   ENTER();
-  Event* e = find<Event>(event);
-  REQUIRE(e, hipErrorInvalidHandle);
+  HELD(Event, e, event);
   if (int code = event_wait_allowed(e)) return fail(code);
   Token* t = event_last(e);
   if (!t) return hipSuccess;
@@ -229,8 +225,7 @@ API int hipEventElapsedTime(float* ms, Handle start, Handle stop) {
 }
 API int hipStreamWaitEvent(Handle stream, Handle event, unsigned) {
   ENTER();
-  Event* e = find<Event>(event);
-  REQUIRE(e, hipErrorInvalidHandle);
+  HELD(Event, e, event);
   STREAM(s, stream);
   Captures& all = captures();
   if (all.count.relaxed()) {
@@ -276,16 +271,14 @@ API int hgcpuSemaphoreCreate(Handle* out, uint64_t value) {
 }
 API int hgcpuSemaphoreDestroy(Handle semaphore) {
   ENTER();
-  Semaphore* s = find<Semaphore>(semaphore);
-  REQUIRE(s, hipErrorInvalidHandle);
+  HELD(Semaphore, s, semaphore);
   g_handles.remove(semaphore);
   semaphore_release(s);
   return hipSuccess;
 }
 API int hgcpuSemaphoreValue(Handle semaphore, uint64_t* value) {
   ENTER();
-  Semaphore* s = find<Semaphore>(semaphore);
-  REQUIRE(s, hipErrorInvalidHandle);
+  HELD(Semaphore, s, semaphore);
   REQUIRE(value, hipErrorInvalidValue);
   *value = s->value.get();
   return hipSuccess;
@@ -293,8 +286,7 @@ API int hgcpuSemaphoreValue(Handle semaphore, uint64_t* value) {
 // From the host, as the other side of an external semaphore would.
 API int hgcpuSemaphoreSignal(Handle semaphore, uint64_t value) {
   ENTER();
-  Semaphore* s = find<Semaphore>(semaphore);
-  REQUIRE(s, hipErrorInvalidHandle);
+  HELD(Semaphore, s, semaphore);
   semaphore_signal(s, value);
   return hipSuccess;
 }

@@ -359,3 +359,7 @@ inline int fail(int code) {
   if (g_forked) return fail(hipErrorNotInitialized)
 #define REQUIRE(condition, code) \
   if (!(condition)) return fail(code)
+// The object that a handle stands for.
+#define HELD(Type, name, handle)   \
+  Type* name = find<Type>(handle); \
+  REQUIRE(name, hipErrorInvalidHandle)

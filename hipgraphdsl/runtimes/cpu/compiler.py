@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...cache import cache_folder
-from ...errors import RuntimeUnavailable
+from ...errors import lacks
 
 log = logging.getLogger("hipgraphdsl")
 
@@ -132,12 +132,11 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
         command = tuple(shlex.split(chosen))
         found = _probe(command)
         if found is None:
-            raise RuntimeUnavailable(
-                f"runtime 'cpu' cannot use the compiler in HIPGRAPHDSL_CXX, {chosen!r}: `{chosen} --version` fails; "
-                "name a C++ compiler that works, or unset the variable",
-                runtime="cpu",
-                missing="compiler",
+            why = (
+                f"cannot use the compiler in HIPGRAPHDSL_CXX, {chosen!r}: `{chosen} --version` fails; name a C++ compiler that"
+                " works, or unset the variable"
             )
+            raise lacks("cpu", "compiler", why)
         return found
     candidates: list[tuple[str, ...]] = []
     if clang := shutil.which("clang++"):
@@ -150,11 +149,7 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
     for command in candidates:
         if (found := _probe(command)) is not None:
             return found
-    raise RuntimeUnavailable(
-        "runtime 'cpu' compiles kernels and found no C++ compiler: install a C++ compiler, or `pip install ziglang`",
-        runtime="cpu",
-        missing="compiler",
-    )
+    raise lacks("cpu", "compiler", "compiles kernels and found no C++ compiler: install one, or `pip install ziglang`")
 
 
 def find_compiler() -> Compiler:
@@ -377,12 +372,8 @@ def _run(command: list[str], folder: Path, what: str) -> str:
             stderr=subprocess.STDOUT,
         )
     except OSError as error:
-        raise RuntimeUnavailable(
-            f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
-            "install a C++ compiler, or `pip install ziglang`",
-            runtime="cpu",
-            missing="compiler",
-        ) from error
+        why = f"cannot start its compiler {command[0]!r}: {error.strerror}; install a C++ compiler, or `pip install ziglang`"
+        raise lacks("cpu", "compiler", why) from error
     with process:
         try:
             try:

@@ -44,13 +44,14 @@ struct Exec {
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
-  bool auto_free = false, has_memory = false;
+  Vec<Block*> frees;             // what its nodes free, whoever allocates it
+  bool auto_free = false;
   unsigned long long flags = 0;
 
   SpinLock lock;
   Program* program = nullptr;
   Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
-  uint32_t submitted = 0, epoch = 0;
+  uint32_t submitted = 0, epoch = 0, aborts = 0;
   bool wide = false;              // several nodes may be ready at once
   bool prioritised = false;       // nodes differ in priority, so the order in which they are stored is not the one to run in
   uint32_t timed = 0;             // launches since the ways of running were compared first
@@ -80,6 +81,7 @@ struct Fuzz {
 
 struct Launch {
   Exec* exec = nullptr;
+  const Launch* outer = nullptr;  // whose conditional node runs this one as a body
   Program* program = nullptr;
   Launch* next = nullptr;
   Task done;
@@ -88,6 +90,7 @@ struct Launch {
   Atomic<int> phase;              // 0 begun by the stream's worker, 1 that worker has left, 2 finished
   Atomic<uint32_t> remaining;
   uint32_t epoch = 0;
+  uint32_t aborts = 0;  // of the executable when this launch was submitted
   int mode = 0;
   Way way = kWake;
   uint64_t begun = 0;  // ns, where the time is taken
@@ -125,14 +128,20 @@ inline Program* program_to_change(Exec* x) {
   }
   return x->program;
 }
-// Takes over the reference to `action`.
-inline void exec_set_action(Exec* x, uint32_t i, Action* action) {
-  x->lock.lock();
-  Entry& e = program_to_change(x)->entries[i];
-  Action* old = e.action;
-  e.action = action;
-  x->lock.unlock();
+// Gives a node another action of its type and takes over the reference; false if there is no such node.
+inline bool exec_set_action(Exec* x, Handle node, Action* action) {
+  const uint64_t* i = x->index_of.find(node);
+  if (!i) return false;
+  Action* old = nullptr;
+  {
+    Guard<SpinLock> g(x->lock);
+    if (x->program->entries[*i].action->type != action->type) return false;
+    Entry& e = program_to_change(x)->entries[*i];
+    old = e.action;
+    e.action = action;
+  }
   action_release(old);
+  return true;
 }
 
 // ---- making a graph flat --------------------------------------------------------------------------------------------------
@@ -324,13 +333,11 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     exec_release(x);
     return hipErrorNotSupported;
   }
+  for (const auto& item : flat.items) {
+    if (item.action->type == hipGraphNodeTypeMemFree) x->frees.push(item.action->memory.block);
+  }
   for (Block* b : x->blocks) {
-    bool freed = false;
-    for (uint32_t i = 0; i < n && !freed; ++i) {
-      const Action* a = flat.items[i].action;
-      freed = a->type == hipGraphNodeTypeMemFree && a->memory.block == b;
-    }
-    if (!freed) x->leftover.push(b);
+    if (!x->frees.contains(b)) x->leftover.push(b);
   }
   x->handle = g_handles.add(kExec, x);
   *out = x;
@@ -358,6 +365,7 @@ inline Launch* launch_new(Exec* x) {
   x->lock.lock();
   l->program = x->program;
   l->program->refs.add(1);
+  l->aborts = x->aborts;
   ++x->submitted;
   x->lock.unlock();
   if (uint32_t n = x->event_nodes.count) {
@@ -433,7 +441,7 @@ inline Exec* condition_body(const ConditionRun* r) {
 inline bool condition_again(ConditionRun* r) {
   if (Failure* f = launch_failure(r->body)) {
     launch_fail_with(r->launch, f);
-    r->launch->exec->failed.set(r->node + 1);
+    if (launch_failure(r->launch) == f) r->launch->exec->failed.set(r->node + 1);
   }
   launch_discard(r->body);
   return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
@@ -451,6 +459,7 @@ inline Progress condition_run(ConditionRun* r) {
     Exec* body = condition_body(r);
     if (!body) break;
     r->body = launch_new(body);
+    r->body->outer = r->launch;
     if (launch_start(r->body, {condition_continue, r, 0, 0}, false) == kPending) return kPending;
   } while (condition_again(r));
   return kDone;
@@ -492,11 +501,7 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
     case hipGraphNodeTypeMemFree:
       return action_run(a, done, true, nullptr, code);
     default:
-      if (e.cooperative && !skip) {
-        *code = a->kernel.module->instrumented ? sanitized_run(a, true) : cooperative_run(a);
-        return kDone;
-      }
-      return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code);
+      return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code, e.cooperative);
   }
 }
 
@@ -789,6 +794,8 @@ inline void launch_begin(Launch* l) {
     l->seed = Random{schedule.seed + schedule.launches++ * 0x632be59bd9b4e019ull}.next();
   }
   x->lock.lock();
+  // An abort finds this launch running, or came before: to this executable, or to the launch whose body this is.
+  if (l->aborts != x->aborts || (l->outer && l->outer->stop.get())) launch_fail(l, hipErrorLaunchFailure);
   l->epoch = ++x->epoch;
   if (x->wide && !l->mode) {
     const uint32_t turn = x->timed++ % kTrialsEvery, ways = x->prioritised ? kInOrder : kInOrder + 1;
@@ -848,11 +855,11 @@ inline Progress launch_start(Launch* l, const Task& done, bool skip) {
   return l->phase.swap(1) == 2 ? kDone : kPending;
 }
 
-// Ends what is in flight as soon as what runs now is done.
+// Ends what was submitted as soon as what runs now is done, bodies of conditional nodes included.
 inline void exec_abort(Exec* x) {
   forget_fault();
   x->lock.lock();
-  for (Launch* l = x->queue; l; l = l->next) launch_fail(l, hipErrorLaunchFailure);
+  ++x->aborts;
   Vec<Task> over;
   if (Launch* l = x->running) {
     launch_fail(l, hipErrorLaunchFailure);
@@ -865,6 +872,7 @@ inline void exec_abort(Exec* x) {
   }
   x->lock.unlock();
   for (const Task& task : over) push_last(task);
+  for (Exec* body : x->bodies) exec_abort(body);
   if (g_monitor) polls_check();
 }
 
@@ -917,7 +925,28 @@ inline void shape_take_actions(Program* p, const Graph* mine, const Graph* their
     action_hold(t->action);
     action_release(e.action);
     e.action = t->action;
+    e.cooperative = uint32_t(t->cooperative);
   }
+}
+// Gives the nodes of `copy`, a copy of `mine`, what they do in the program; those that are disabled do nothing.
+inline void shape_give_actions(const Program* p, const Graph* mine, Graph* copy) {
+  for (Node* n : copy->nodes) {
+    const Node* m = mine->nodes[n->index];
+    if (m->child) {
+      shape_give_actions(p, m->child, n->child);
+      continue;
+    }
+    const Entry& e = p->entries[m->exec_index];
+    action_release(n->action);
+    n->action = e.enabled ? action_hold(e.action) : action_new(hipGraphNodeTypeEmpty);
+  }
+}
+// The graph of an executable as its next launch runs it.
+inline Graph* exec_graph(Exec* x) {
+  Graph* copy = graph_copy(x->shape, true);
+  Guard<SpinLock> g(x->lock);
+  shape_give_actions(x->program, x->shape, copy);
+  return copy;
 }
 inline Node* shape_find_child(Graph* g, Handle handle) {
   for (Node* n : g->nodes) {

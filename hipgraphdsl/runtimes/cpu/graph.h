@@ -85,6 +85,10 @@ inline Graph* graph_copy(const Graph* g, bool with_handles) {
   }
   return copy;
 }
+inline void node_set_child(Node* n, Graph* child) {
+  n->child = child;
+  child->is_child = true;
+}
 inline bool graph_has_memory(const Graph* g) {
   for (const Node* n : g->nodes) {
     if (n->action->type == hipGraphNodeTypeMemAlloc || n->action->type == hipGraphNodeTypeMemFree) return true;

@@ -1,8 +1,9 @@
 // What HIP's header declares and this library answers with: error codes, enums and structure layouts, by HIP's own names.
 // Also the ABI between this library and the libraries that hold compiled kernels.
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
+
+#include "hip_structs.h"
 
 enum hipError_t : int {
   hipSuccess = 0,
@@ -67,18 +68,6 @@ enum hipGraphExecUpdateResult : int {
   hipGraphExecUpdateErrorNotSupported = 6,
 };
 
-enum hipStreamCaptureMode : int {
-  hipStreamCaptureModeGlobal = 0,
-  hipStreamCaptureModeThreadLocal = 1,
-  hipStreamCaptureModeRelaxed = 2,
-};
-
-enum hipStreamCaptureStatus : int {
-  hipStreamCaptureStatusNone = 0,
-  hipStreamCaptureStatusActive = 1,
-  hipStreamCaptureStatusInvalidated = 2,
-};
-
 // Handles are table entries, not addresses: a stale one is recognised instead of followed.
 using Handle = uint64_t;
 
@@ -93,57 +82,9 @@ struct hipKernelNodeParams {
   void** kernelParams;
   unsigned sharedMemBytes;
 };
-struct hipMemsetParams {
-  void* dst;
-  unsigned elementSize;
-  size_t height, pitch;
-  unsigned value;
-  size_t width;
-};
-using hipHostFn_t = void (*)(void*);
-struct hipHostNodeParams {
-  hipHostFn_t fn;
-  void* userData;
-};
-struct hipPos {
-  size_t x, y, z;
-};
-struct hipExtent {
-  size_t width, height, depth;
-};
-struct hipPitchedPtr {
-  void* ptr;
-  size_t pitch, xsize, ysize;
-};
-struct hipMemcpy3DParms {
-  void* srcArray;
-  hipPos srcPos;
-  hipPitchedPtr srcPtr;
-  void* dstArray;
-  hipPos dstPos;
-  hipPitchedPtr dstPtr;
-  hipExtent extent;
-  int kind;
-};
-struct hipMemLocation {
-  int type, id;
-};
 struct hipMemAccessDesc {
   hipMemLocation location;
   int flags;  // hipMemAccessFlagsProtNone 0, ReadWrite 3
-};
-struct hipMemPoolProps {
-  int allocType, handleTypes;
-  hipMemLocation location;
-  void* win32SecurityAttributes;
-  size_t maxSize;
-  unsigned char reserved[56];
-};
-struct hipMemAllocNodeParams {
-  hipMemPoolProps poolProps;
-  const void* accessDescs;
-  size_t accessDescCount, bytesize;
-  void* dptr;
 };
 struct hipPointerAttribute_t {
   int type, device;  // hipMemoryTypeHost 1, hipMemoryTypeDevice 2
@@ -174,12 +115,6 @@ struct hipExternalSemaphoreNodeParams {
   Handle* extSemArray;
   const hipExternalSemaphoreParams* paramsArray;
   unsigned numExtSems;
-};
-struct hipGraphInstantiateParams {
-  Handle* errNode_out;
-  unsigned long long flags;
-  int result_out;
-  Handle uploadStream;
 };
 union hipLaunchAttributeValue {
   char pad[64];

@@ -43,7 +43,8 @@ struct Block {
   int device;
   uint32_t access;    // pool and graph: bit p: device p may reach it too
   Atomic<int> refs;   // graph: one for each node that holds it
-  Atomic<int> live;   // graph: allocated by a launch and not freed since
+  Atomic<int> live;   // graph: allocated by a launch and not freed since, as far as launches have come
+  Atomic<int> left;   // graph: some submitted launch leaves it allocated, and nothing that was submitted since frees it
   Atomic<int> execs;  // graph: executables that allocate it; more than one would share the memory
   uint8_t* unwritten;  // for the sanitizer: a bit for each byte that nothing has written; null where all count as written
 };
@@ -132,7 +133,7 @@ inline uint32_t size_class(size_t bytes, size_t* room) {
   return log * 4 + part;
 }
 
-inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
+inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t access) {
   Memory& m = memory();
   size_t room = bytes;
   uint32_t cls = 0;
@@ -165,6 +166,7 @@ inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t acce
   b->device = device;
   b->access = access;
   b->live.set(0);
+  b->left.set(0);
   b->execs.set(0);
   block_set_fresh(b);
   if (!pooled) free(b->unwritten), b->unwritten = nullptr;
@@ -206,6 +208,13 @@ inline void memory_trim() {
     while (list.count) memory_drop_locked(m, list.pop());
   }
   m.cached_bytes = 0;
+}
+// A block; null where there is no memory left, even of what was kept for reuse.
+inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
+  Block* b = memory_try(bytes, origin, device, access);
+  if (b) return b;
+  memory_trim();
+  return memory_try(bytes, origin, device, access);
 }
 
 inline Block* memory_find(const void* pointer) {

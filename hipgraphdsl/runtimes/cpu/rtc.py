@@ -43,10 +43,11 @@ _WITHOUT_WRAP_CHECKS: Final = tuple(
 )
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi", "-Wno-dangling-else")
 #: A call in front of each load and store, and of each division by zero (instrumented.h); line numbers by DWARF 4, in which
-#: files are counted alike by all compilers. What the options would link is left out.
+#: files are counted alike by all compilers. What the options would link is left out. Vectors of more than 16 bytes get no call.
 _SANITIZED: Final = ("-O1", "-gdwarf-4")
 _SANITIZED_CLANG: Final = (
-    *_SANITIZED, "-gline-tables-only", "-Xclang", "-fsanitize=thread,integer-divide-by-zero",
+    *_SANITIZED, "-gline-tables-only", "-fno-vectorize", "-fno-slp-vectorize",
+    "-Xclang", "-fsanitize=thread,integer-divide-by-zero",
     "-mllvm", "-tsan-instrument-read-before-write=1", "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
 )  # fmt: skip

@@ -37,7 +37,7 @@ struct Instrumented {
   };
   void* file = nullptr;
   size_t file_bytes = 0;
-  uintptr_t base = 0, end = 0;
+  uintptr_t base = 0, data = UINTPTR_MAX, end = 0;  // its first address, that of its variables, and the one behind it
   uint64_t tls_bytes = 0, tls_anchor = 0;
   void* (*anchor)() = nullptr;
   hgcpu_watch** watched = nullptr;
@@ -83,10 +83,14 @@ inline Instrumented* instrumented_open(void* library) {
   const auto* head = reinterpret_cast<const Elf64_Ehdr*>(image);
   const auto* segments = reinterpret_cast<const Elf64_Phdr*>(image + head->e_phoff);
   for (int i = 0; i < head->e_phnum; ++i) {
-    if (segments[i].p_type == PT_TLS) m->tls_bytes = segments[i].p_memsz;
-    uintptr_t end = m->base + segments[i].p_vaddr + segments[i].p_memsz;
-    if (segments[i].p_type == PT_LOAD && end > m->end) m->end = end;
+    const Elf64_Phdr& p = segments[i];
+    const uintptr_t start = m->base + p.p_vaddr, end = start + p.p_memsz;
+    if (p.p_type == PT_TLS) m->tls_bytes = p.p_memsz;
+    if (p.p_type == PT_LOAD && end > m->end) m->end = end;
+    if (p.p_type == PT_LOAD && p.p_flags & PF_W) m->data = start;  // the last of them
+    if (p.p_type == PT_GNU_RELRO && end > m->data) m->data = end;  // it changes only while the library is loaded
   }
+  if (m->data > m->end) m->data = m->end;
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(image + head->e_shoff);
   for (int i = 0; i < head->e_shnum; ++i) {
     if (sections[i].sh_type != SHT_SYMTAB) continue;
@@ -520,7 +524,10 @@ inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32
     int64_t found = extent_before(l->extents, address);
     e = found < 0 ? nullptr : &l->extents[uint32_t(found)];
     if (!e || !holds(*e)) {
-      if (address >= l->library->base && address < l->library->end) return false;
+      // Constants that the compiler makes have no name.
+      bool own = address >= l->library->base && address < l->library->data;
+      for (const auto& v : l->library->globals) own = own || (v.own && within(reinterpret_cast<void*>(l->library->base + v.start), v.bytes));
+      if (own && !(how & hgcpu_writes)) return false;
       out_of_bounds(w, address, bytes, how, pc, thread);
     }
     s->last_extent = uint32_t(found);

@@ -27,7 +27,7 @@ def _plain(mangled: str) -> str:
     for length in re.finditer(r"\d+", mangled):
         end = length.end() + int(length[0])
         name = mangled[length.end() : end]
-        if name.isidentifier() and re.fullmatch(r"E?(_\d+_?)?", mangled[end:]):
+        if len(name) == int(length[0]) and name.isidentifier() and re.fullmatch(r"E?(_\d+_?)?", mangled[end:]):
             return name
     return mangled
 

@@ -267,7 +267,7 @@ inline int stream_take_error(Stream* s) {
 struct Capture {
   uint64_t id;
   int mode;
-  const void* thread;
+  uint64_t thread;
   bool invalid;
   Stream* origin;
   Graph* graph;
@@ -283,9 +283,12 @@ struct Captures {
 };
 inline Captures* g_captures = create<Captures>();
 inline Captures& captures() { return *g_captures; }
-inline const void* this_thread() {
-  static thread_local char place;
-  return &place;
+// A number that no other thread has had, unlike its id or an address.
+inline uint64_t this_thread() {
+  static Atomic<uint64_t> last;
+  static thread_local uint64_t number = 0;
+  if (!number) number = last.add(1) + 1;
+  return number;
 }
 
 inline bool capture_graph_lives(const Capture* c) { return find<Graph>(c->graph_handle) == c->graph; }

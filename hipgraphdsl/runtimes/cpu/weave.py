@@ -246,7 +246,9 @@ class _Weaver:
         if "extern" not in words:
             if "static" in words:
                 self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
-            self.edit(tokens[n].start, tokens[n].end, "static thread_local")
+            # Compilers take what nothing writes for 0 and leave out its loads, which the sanitizer must see.
+            used = " __attribute__((used))" * self.guards
+            self.edit(tokens[n].start, tokens[n].end, f"static thread_local{used}")
             if self.guards:
                 self.guard(start)
             return

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../../hip_structs.h"
+
 typedef int hipError_t;
 enum { hipSuccess = 0, hipErrorInvalidValue = 1 };
 
@@ -26,23 +28,6 @@ struct dim3 {
   constexpr dim3(uint32_t x_ = 1, uint32_t y_ = 1, uint32_t z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-enum hipMemcpyKind {
-  hipMemcpyHostToHost = 0,
-  hipMemcpyHostToDevice = 1,
-  hipMemcpyDeviceToHost = 2,
-  hipMemcpyDeviceToDevice = 3,
-  hipMemcpyDefault = 4,
-};
-enum hipStreamCaptureMode {
-  hipStreamCaptureModeGlobal = 0,
-  hipStreamCaptureModeThreadLocal = 1,
-  hipStreamCaptureModeRelaxed = 2,
-};
-enum hipStreamCaptureStatus {
-  hipStreamCaptureStatusNone = 0,
-  hipStreamCaptureStatusActive = 1,
-  hipStreamCaptureStatusInvalidated = 2,
-};
 enum { hipStreamAddCaptureDependencies = 0, hipStreamSetCaptureDependencies = 1 };
 enum { hipStreamDefault = 0, hipStreamNonBlocking = 1 };
 enum { hipEventDefault = 0, hipEventDisableTiming = 2 };
@@ -66,58 +51,10 @@ struct hipKernelNodeParams {
   void** kernelParams;
   unsigned sharedMemBytes;
 };
-struct hipMemsetParams {
-  void* dst;
-  unsigned elementSize;
-  size_t height, pitch;
-  unsigned value;
-  size_t width;
-};
-typedef void (*hipHostFn_t)(void*);
-struct hipHostNodeParams {
-  hipHostFn_t fn;
-  void* userData;
-};
-struct hipPos {
-  size_t x, y, z;
-};
-struct hipExtent {
-  size_t width, height, depth;
-};
-struct hipPitchedPtr {
-  void* ptr;
-  size_t pitch, xsize, ysize;
-};
-struct hipMemcpy3DParms {
-  void* srcArray;
-  hipPos srcPos;
-  hipPitchedPtr srcPtr;
-  void* dstArray;
-  hipPos dstPos;
-  hipPitchedPtr dstPtr;
-  hipExtent extent;
-  hipMemcpyKind kind;
-};
 static inline hipPitchedPtr make_hipPitchedPtr(void* data, size_t pitch, size_t xsize, size_t ysize) {
   return {data, pitch, xsize, ysize};
 }
 static inline hipExtent make_hipExtent(size_t width, size_t height, size_t depth) { return {width, height, depth}; }
-struct hipMemLocation {
-  int type, id;
-};
-struct hipMemPoolProps {
-  int allocType, handleTypes;
-  hipMemLocation location;
-  void* win32SecurityAttributes;
-  size_t maxSize;
-  unsigned char reserved[56];
-};
-struct hipMemAllocNodeParams {
-  hipMemPoolProps poolProps;
-  const void* accessDescs;
-  size_t accessDescCount, bytesize;
-  void* dptr;
-};
 union hipKernelNodeAttrValue {
   char pad[64];
   int cooperative, priority;
