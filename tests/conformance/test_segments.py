@@ -563,8 +563,8 @@ def test_device_decides_only_where_it_can() -> None:
     ("fields", "said"),
     [
         ({"decide": "gpu"}, "decide: input should be 'auto', 'device' or 'host'"),
-        ({"check_every": 0}, "check_every: input should be greater than or equal to 1"),
-        ({"check_every": "x"}, "check_every: input should be a valid integer"),
+        ({"check_every": 0}, r"check_every is an integer from 1 to 4096 \(got 0\)"),
+        ({"check_every": "x"}, r"check_every is an integer from 1 to 4096 \(got 'x'\)"),
         ({"mode": "if", "check_every": 2}, "check_every is for mode 'while'"),
     ],
 )

@@ -990,6 +990,72 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
         assert exe.read("y").tolist() == list(range(10))
 
 
+def calm(exe: hg.Executable) -> bool:
+    """Return whether short waits are compiled code's."""
+    return bool(exe._own.compiled.launcher.calm)
+
+
+@pytest.mark.skipif(native.native() is None, reason="no compiled call path: no Python headers or no compiler")
+def test_short_waits_are_compiled_codes_as_long_as_the_own_stream_is_all(cpu: CpuRuntime) -> None:
+    g = chain()
+    with g.compile(runtime=cpu) as exe:
+        exe.run(k=1)
+        exe.run(k=2)
+        assert calm(exe)
+        stream = cpu.stream_create()
+        exe.launch(stream=stream)
+        assert not calm(exe)
+        exe.synchronize()
+        assert cpu.stream_query(stream)
+        assert calm(exe)
+        exe.disable("up")
+        assert not calm(exe)
+        exe.run()
+        assert calm(exe)
+        exe.launch(k=3)
+        exe.synchronize()
+        assert calm(exe)
+        assert exe.done()
+        cpu.stream_destroy(stream)
+    with pytest.raises(hg.HipGraphError, match="closed"):
+        exe.run()
+    with pytest.raises(hg.HipGraphError, match="closed"):
+        exe.synchronize()
+
+
+def test_short_waits_are_pythons_where_a_host_node_may_fail(cpu: CpuRuntime) -> None:
+    g, seen = hg.Graph("host"), []
+
+    def call() -> None:
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyError("third")
+
+    g.host(call)
+    with g.compile(runtime=cpu) as exe:
+        exe.run()
+        exe.run()
+        with pytest.raises(KeyError, match="third"):
+            exe.run()
+        exe.run()
+    assert len(seen) == 4
+
+
+def test_a_failure_that_a_short_wait_meets_is_raised_once(cpu: CpuRuntime) -> None:
+    g = hg.Graph("fails")
+    module = hg.Module('extern "C" __global__ void stop(int* y, int n) { if (n) __trap(); y[0] += 1; }')
+    y = g.device_array("y", shape=1, dtype="i4")
+    g.kernel(module["stop"], 1, 1, (hg.updates(y), g.param("n", "int32", 0)), name="stop")
+    with g.compile(runtime=cpu) as exe:
+        for wait in (exe.run, lambda **given: (exe.launch(**given), exe.synchronize())):
+            exe.run(n=0)
+            exe.run(n=0)
+            with pytest.raises(hg.HipError, match=r"failed.*\(719\).*'stop'"):
+                wait(n=1)
+            exe.run(n=0)
+        assert exe.read("y").tolist() == [6]
+
+
 # -- failures ------------------------------------------------------------------------------------------------------------------
 
 
