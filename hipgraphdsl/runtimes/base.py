@@ -507,7 +507,7 @@ class Runtime(ABC):
         ----------
         slow : callable
             What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code,
-            ``slow.wait_failed(code)`` for one that a wait has met; ``slow.run`` and ``slow.synchronize`` do what it leaves to them.
+            ``slow.wait_failed(code)`` for one that a wait has met; ``slow.run`` and ``slow.synchronize`` take what it leaves.
         """
         return None
 
