@@ -182,6 +182,7 @@ def test_struct_by_value_takes_its_layout() -> None:
         "__global__\nvoid\nscale(\n  float* x, // first\n  float a, /* second,\n more */\n  size_t n)\n{ }",
         "__global__ void sc\\\nale(float* x, float a, size_t n) { }".replace("sc\\\nale", "scale \\\n"),
         "#define KERNEL(name, T) __global__ void name(T* x, T a, size_t n) { }\nKERNEL(scale, float)",
+        "_Pragma(\"clang diagnostic ignored \\\"-Wall\\\"\")\n" + SCALE,
         "#define K(name) name##ale\n__global__ void K(sc)(float* x, float a, size_t n) { }",
         "int helper(int (*f)(int)) { return f(1); }\n__global__ void scale(float* x, float a, size_t n) { }",
         'const char* text = "__global__ void no(int)"; // __global__ void neither(int);\n' + SCALE,
@@ -328,6 +329,7 @@ def test_plain_kernel_takes_no_template_arguments() -> None:
         ("enum { A, B, COUNT };\n__managed__ long c[COUNT];", "c", "i8", (2,), False),
         ("namespace n { __constant__ const unsigned u[1 << 4] = {}; }", "n::u", "u4", (16,), True),
         ("__device__ float* where;", "where", "u8", (), False),
+        ("__device__ float halo[(4 + 1) * 2];", "halo", "f4", (10,), False),
     ],
 )
 def test_variable_is_read(source: str, name: str, dtype: str, shape: tuple[int, ...], constant: bool) -> None:
