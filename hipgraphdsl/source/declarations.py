@@ -13,7 +13,7 @@ from ..errors import DeclarationError
 from .macros import Budget
 from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
 from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
-from .unit import UNDECIDED_TEXT, Headers, Unit, names_in, without_literals
+from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class Declarations:
         budget: Budget | None = None,
     ) -> None:
         self.where = where
-        self.scope = Scope(structs or {})
+        self.scope = self._here = Scope(structs or {})
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
         #: Variables that have a place in device memory and no name to copy them by: variable templates, and static variables
@@ -321,6 +321,7 @@ class Declarations:
 
     def _read(self, item: Item) -> None:
         tokens = item.tokens
+        self._here = self.scope.at(item.space)
         words = {t.text for t in item.head}
         doubt = _doubt(tokens)
         own: set[str] = set()
@@ -329,7 +330,7 @@ class Declarations:
                 self._typedef(tokens, doubt)
             case "using":
                 if len(tokens) > 3 and tokens[2].text == "=":
-                    self.scope.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
+                    self._here.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
             case "kernel":
                 self._kernel(item)
                 return
@@ -355,7 +356,7 @@ class Declarations:
                 elif words & VARIABLE_SPACES:
                     own = self._symbols(whole, item.space)
                 elif words & {"const", "constexpr"}:
-                    self.scope.define_constants(self.unit.tokens_of(whole), doubt)
+                    self._here.define_constants(self.unit.tokens_of(whole), doubt)
         self._outside += [t for t in tokens if t.kind == "block"]
         self._names.update(t.text for t in tokens if t.kind == "name" and t.text not in own)
 
@@ -374,7 +375,7 @@ class Declarations:
 
     def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
         """Return static variables of a body, one of each declaration, by default of everything outside of kernels."""
-        found = []
+        found: list[str] = []
         for token in self._outside if body is None else body:
             if token.kind == "block" and (_STATIC.search(token.text) or self._is_static_by_macro(token)):
                 try:
@@ -394,13 +395,13 @@ class Declarations:
             close = closing_index(inside, brace)
             self._record(inside[:brace], inside[brace + 1 : close], record, doubt)
             for name in (t.text for t in inside[close + 1 :] if t.kind == "name"):
-                self.scope.opaque.setdefault(name, "enum" if record == "enum" else "struct")
+                self._here.define(name, "enum" if record == "enum" else "struct")
             return
         names = [n for n, t in enumerate(inside) if t.kind == "name"]
         if names and "(" not in {t.text for t in inside} and "[" not in {t.text for t in inside}:
             last = names[-1]
             if inside[last].text not in BUILTIN_WORDS and inside[last].text != record:
-                self.scope.define(inside[last].text, inside[:last], doubt)
+                self._here.define(inside[last].text, inside[:last], doubt)
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
         """Record a struct or an enum, and return its name."""
@@ -408,7 +409,7 @@ class Declarations:
         at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
         name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
         if name:
-            self.scope.define(name, "enum" if record == "enum" else "struct")
+            self._here.define(name, "enum" if record == "enum" else "struct")
         if record == "enum":
             before: list[Token] = []  # the last value that is written, in parentheses
             steps = 0
@@ -420,12 +421,12 @@ class Declarations:
                     continue
                 plus = [part[0]._replace(kind="punct", text="+"), part[0]._replace(kind="number", text=str(steps))]
                 doubted = doubt or next((t.doubt.reason for t in part if t.doubt is not None), "")
-                self.scope.define(part[0].text, Constant([*before, *plus]), doubted)
+                self._here.define(part[0].text, Constant([*before, *plus]), doubted)
                 if doubted and not doubt:
                     doubt = doubted  # those that follow count on from here
-                    self.scope.doubts[part[0].text] = doubted
+                    self.scope.doubts[self._here.space + part[0].text] = doubted
                 elif doubt and body and UNDECIDED_TEXT.search(body[0].text):
-                    self.scope.doubts[part[0].text] = doubt
+                    self.scope.doubts[self._here.space + part[0].text] = doubt
                 steps += 1
         return name
 
@@ -497,7 +498,7 @@ class Declarations:
     def _declared(self, tokens: Sequence[Token]) -> set[str]:
         """Return the names that a declaration declares."""
         try:
-            return {d.name for d in self.scope.declarators(tokens) if d.name}
+            return {d.name for d in self._here.declarators(tokens) if d.name}
         except ValueError:
             # The name alone; the type is explained when the symbol is asked for.
             return {name for name in (_declared_name(tokens),) if name}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import DeclarationError
-from .tokens import OPEN, closings, read_tokens
+from .tokens import OPEN, Token, closings, read_tokens
 
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
@@ -262,7 +262,9 @@ class _Weaver:
         while behind < end and tokens[behind].text == "[" and tokens[behind + 1].text != "[":  # more dimensions
             behind = self.closing[behind] + 1
         if opening == end or any(tokens[m].text == "," for m in self.level(behind, end)):
-            raise self.refuse(n, "takes one array from a declaration of dynamic shared memory; write extern __shared__ type name[];")
+            raise self.refuse(
+                n, "takes one array from a declaration of dynamic shared memory; write extern __shared__ type name[];"
+            )
         last = tokens[behind - 1].end
         if not any(unit.body[0] < n < unit.body[1] for unit in self.units):
             self.edit(extern.end, extern.end, " __thread")
