@@ -184,13 +184,18 @@ class Scope:
             if key in self.aliases or key in self.constants or key in self.opaque:
                 return key
         qualifier, _, last = name.rpartition("::")
-        if last in _TYPES or (qualifier and self.opaque.get(self.full(qualifier)) == "struct"):
+        if last in _TYPES or "<" in name or (qualifier and self._is_class(qualifier)):
             return name
-        known = self._named.get(last, [])
+        known = [key for key in self._named.get(last, []) if "::" in key]
         found = [key for key in known if key.endswith(f"::{name}")] or known
         if len({self._meaning(key) for key in found}) > 1:
             raise ValueError(f"{name!r} may be {' or '.join(map(repr, found))}; write it with its namespace")
         return found[0] if found else name
+
+    def _is_class(self, name: str) -> bool:
+        """Return whether a name is that of a type with members, whose declarations are not read."""
+        key = self.full(name)
+        return key in self.aliases or self.opaque.get(key) == "struct"
 
     def _meaning(self, key: str) -> str:
         if key in self.aliases:

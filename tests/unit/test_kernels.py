@@ -168,9 +168,11 @@ def test_name_of_a_namespace_is_found_where_using_brings_it(before: str) -> None
     assert signature.parameters[0].const
 
 
-def test_constant_of_a_struct_is_no_constant_of_a_namespace() -> None:
-    module = Module("constexpr int N = 4; struct S { static constexpr int N = 8; };\n__device__ float v[S::N];")
-    with pytest.raises(DeclarationError, match="'S::N' has no known value"):
+@pytest.mark.parametrize("name", ["S::N", "R::N", "unknown::N", "S::T::N"])
+def test_constant_of_a_struct_is_no_constant_of_a_namespace(name: str) -> None:
+    structs = "struct S { static constexpr int N = 8; struct T { enum { N = 9 }; }; }; using R = S;"
+    module = Module(f"constexpr int N = 4; {structs}\n__device__ float v[{name}];")
+    with pytest.raises(DeclarationError, match=f"'{name}' has no known value"):
         module.symbol("v")
 
 
