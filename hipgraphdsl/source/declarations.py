@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -377,15 +378,19 @@ class Declarations:
         """Return static variables of a body, one of each declaration, by default of everything outside of kernels."""
         found: list[str] = []
         for token in self._outside if body is None else body:
-            if token.kind == "block" and (_STATIC.search(token.text) or self._is_static_by_macro(token)):
+            if token.kind == "block" and (_STATIC.search(token.text) or self._reaches_static(token)):
                 try:
                     found += _static_variables(self.unit.tokens_of([token]))
                 except DeclarationError:  # a body that cannot be read may have any
                     found.append(f"variables at line {token.line}")
         return found
 
-    def _is_static_by_macro(self, block: Token) -> bool:
-        return self.unit.macros.mention("static") and "static" in self.unit.reach(names_in([block]))[0]
+    @cached_property
+    def _macros_say_static(self) -> bool:
+        return self.unit.macros.mention("static")
+
+    def _reaches_static(self, block: Token) -> bool:
+        return self._macros_say_static and "static" in self.unit.reach(names_in([block]))[0]
 
     def _typedef(self, tokens: list[Token], doubt: str) -> None:
         inside = tokens[1:-1]

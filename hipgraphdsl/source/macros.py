@@ -99,7 +99,7 @@ class MacroTable(dict[str, Macro]):
 
     def mention(self, word: str) -> bool:
         """Return whether some macro that there has been has a word in its text."""
-        return any(word in macro.words for name in self.history for macro in self.meanings(name))
+        return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
 
     def meanings(self, name: str) -> list[Macro]:
         """Return all macros of a name that there have been."""
