@@ -375,14 +375,16 @@ class Declarations:
         return self.unit.reach(names_in([*kernel.body, *arguments]))
 
     def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
-        """Return static variables of a body, one of each declaration, by default of everything outside of kernels."""
+        """Return static variables of a body, no constants, one of each declaration; by default those outside of kernels."""
         found: list[str] = []
         for token in self._outside if body is None else body:
-            if token.kind == "block" and (_STATIC.search(token.text) or self._reaches_static(token)):
-                try:
-                    found += _static_variables(self.unit.tokens_of([token]))
-                except DeclarationError:  # a body that cannot be read may have any
-                    found.append(f"variables at line {token.line}")
+            by_macro = token.kind == "block" and self._reaches_static(token)
+            if not by_macro and (token.kind != "block" or not _STATIC.search(token.text)):
+                continue
+            try:  # without need no macro is expanded, which the budget would pay for
+                found += _static_variables(self.unit.tokens_of([token], expand=by_macro))
+            except DeclarationError:  # a body that cannot be read may have any
+                found.append(f"variables at line {token.line}")
         return found
 
     @cached_property
