@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import DeclarationError
 from ..source import (
+    Constant,
     CType,
     Declarations,
     KernelDeclaration,
@@ -66,13 +67,18 @@ def find_kernel(source: Declarations, name: str) -> Instance:
         raise DeclarationError(f"kernel {name!r} of {source.where}, line {declared.line}: {declared.fault}", array=name)
     if declared.templates is not None:
         _check_arguments(source, declared, declared.templates, arguments, name)
-        scope = _bound(source, declared.templates, arguments, name)
+        scope = _bound(source, declared, declared.templates, arguments, name)
         return Instance(declared, scope, f"{declared.name}<{', '.join(spell(part) for part in arguments)}>")
     if arguments or (angle < len(tokens) and declared.name != written):
         raise DeclarationError(
             f"kernel {declared.name!r} of {source.where} is no template; ask for module[{declared.name!r}]", array=name
         )
-    return Instance(declared, source.scope, declared.name)
+    return Instance(declared, _scope_of(source, declared.name), declared.name)
+
+
+def _scope_of(source: Declarations, name: str) -> Scope:
+    """Return what names mean where a kernel or a variable is declared."""
+    return source.scope.at(re.sub(r"[^:<]*(<.*)?$", "", name))
 
 
 def _named(source: Declarations, name: str) -> list[KernelDeclaration]:
@@ -104,20 +110,26 @@ def _check_arguments(
         )
 
 
-def _bound(source: Declarations, templates: Sequence[TemplateParameter], arguments: Sequence[list[Token]], name: str) -> Scope:
+def _bound(
+    source: Declarations,
+    declared: KernelDeclaration,
+    templates: Sequence[TemplateParameter],
+    arguments: Sequence[list[Token]],
+    name: str,
+) -> Scope:
     """Return the scope of a kernel with its template parameters bound to arguments."""
-    scope = source.scope.inner()
+    scope = _scope_of(source, declared.name).inner()
     for n, parameter in enumerate(templates):
-        value = arguments[n] if n < len(arguments) else list(parameter.default)
+        # An argument may have the name of a parameter; a default may name the parameters before it.
+        value, where = (arguments[n], source.scope) if n < len(arguments) else (list(parameter.default), scope)
         if not parameter.name:
             continue
         try:
             if parameter.type:
-                scope.specifiers(value)
-                # Resolved now, because an argument may have the name of a parameter: k<T> inside another template.
-                scope.aliases[parameter.name] = value
+                where.specifiers(value)
+                scope.bind(parameter.name, value, where)
             else:
-                number = value[0]._replace(kind="number", text=str(scope.evaluate(value)))
+                number = value[0]._replace(kind="number", text=str(where.evaluate(value)))
                 words = tokenize(parameter.spelling)[:-1]
                 scope.define_constants([*words, value[0]._replace(kind="name", text=parameter.name),
                                         number._replace(kind="punct", text="="), number])  # fmt: skip
@@ -126,13 +138,13 @@ def _bound(source: Declarations, templates: Sequence[TemplateParameter], argumen
                 raise DeclarationError(
                     f"kernel {name!r} of {source.where}: template argument {parameter.spelling!r}: {error}", array=name
                 ) from None
-            scope.constants.pop(parameter.name, None)
+            scope.bind(parameter.name, Constant(()))  # without a value
     return scope
 
 
 def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and dtype of a variable, which are refused where not understood; a vector type adds one axis of its lanes."""
-    name, scope = declared.name, source.scope
+    name, scope = declared.name, _scope_of(source, declared.name)
     try:
         if f"variable {name}" in scope.doubts:
             raise ValueError(scope.doubts[f"variable {name}"])

@@ -425,7 +425,7 @@ class Module:
                 bounds = scope.evaluate(declared.bounds)
             except ValueError:
                 bounds = None
-        reached, pasted = self._declared.kernel_reaches(declared)
+        reached, pasted = self._declared.kernel_reaches(declared, full)
         shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
         body: list[Token] | None = []
         if reached & shared:

@@ -10,7 +10,7 @@ from .declarations import Declarations, KernelDeclaration, SymbolDeclaration, Te
 from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
-from .types import IGNORED_WORDS, CType, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
+from .types import IGNORED_WORDS, Constant, CType, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
 from .unit import Headers, names_in
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "PLATFORM_MACROS",
     "Budget",
     "CType",
+    "Constant",
     "Declarations",
     "Headers",
     "KernelDeclaration",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import DeclarationError
 from .macros import Budget
-from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, without_attributes
+from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
 from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
-from .unit import UNDECIDED_TEXT, Headers, Unit, names_in, without_literals
+from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +204,6 @@ def _item(source: _Source, space: str) -> Item:
     head = source.until((";", "{"))
     taken += head
     words = {t.text for t in head}
-    plain = without_attributes(head)
-    depth, assigned = 0, False
-    for t in plain:
-        depth += (t.text in OPENING) - (t.text in CLOSING)
-        assigned = assigned or (t.text == "=" and not depth)
-    plain_words = {t.text for t in plain}
     record = next((t.text for t in head if t.text in ("struct", "class", "union", "enum")), "")
     body: list[Token] | None = None
     if source.text() == "{":
@@ -217,10 +212,10 @@ def _item(source: _Source, space: str) -> Item:
         body = braces[1:-1]
     if "__global__" in words:
         kind = "kernel"
-    elif record and not assigned and "(" not in plain_words:
-        kind = "record"
-    elif "(" in plain_words and (not assigned or "operator" in words):
+    elif _is_function(head):
         kind = "function"
+    elif record and all(t.text not in ("=", "(") for t in without_attributes(head)):
+        kind = "record"
     else:
         kind = "variable"
     trailing: list[Token] = []
@@ -234,6 +229,47 @@ def _item(source: _Source, space: str) -> Item:
         found.record = record
         found.trailing = trailing[:-1] if body is not None else []
     return found
+
+
+_TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
+_VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "nullptr", "sizeof", "NULL"})
+
+
+def _is_function(head: Sequence[Token]) -> bool:
+    """Return whether a declaration is that of a function: parameters follow its name, before any ``=``."""
+    plain = without_attributes(head)
+    if any(t.text == "operator" for t in plain):
+        return True
+    i = 0
+    while i < len(plain) and plain[i].text not in ("=", "{"):
+        if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
+            inside = plain[i + 1 : closing_index(plain, i)]
+            if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
+                return any(t.text == "(" for t in inside)
+            return not (inside and (inside[0].kind in ("number", "string", "char") or inside[0].text in _VALUES))
+        i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
+    return False
+
+
+def _declared_name(tokens: Sequence[Token]) -> str:
+    """Return the name that a declaration gives to its first variable, of whatever type; empty where it has none."""
+    plain = without_attributes(tokens)
+    name = ""
+    i = 0
+    while i < len(plain):
+        text, before = plain[i].text, plain[i - 1].text if i else ""
+        if text in ("=", ";", ",", "{", "["):
+            break
+        if text == "(" and before not in _TYPE_OPERATORS:
+            inside = plain[i + 1 : closing_index(plain, i)]
+            return _declared_name(inside) if inside and inside[0].text in ("*", "&") else name
+        name = text if plain[i].kind == "name" else name
+        if text == "(":
+            i = closing_index(plain, i)
+        elif text == "<" and closing_angle(plain, i) < len(plain):
+            i = closing_angle(plain, i)
+        i += 1
+    return name
 
 
 def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
@@ -268,7 +304,7 @@ class Declarations:
         budget: Budget | None = None,
     ) -> None:
         self.where = where
-        self.scope = Scope(structs or {})
+        self.scope = self._here = Scope(structs or {})
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
         #: Variables that have a place in device memory and no name to copy them by: variable templates, and static variables
@@ -286,6 +322,7 @@ class Declarations:
 
     def _read(self, item: Item) -> None:
         tokens = item.tokens
+        self._here = self.scope.at(item.space)
         words = {t.text for t in item.head}
         doubt = _doubt(tokens)
         own: set[str] = set()
@@ -294,7 +331,7 @@ class Declarations:
                 self._typedef(tokens, doubt)
             case "using":
                 if len(tokens) > 3 and tokens[2].text == "=":
-                    self.scope.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
+                    self._here.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
             case "kernel":
                 self._kernel(item)
                 return
@@ -320,7 +357,7 @@ class Declarations:
                 elif words & VARIABLE_SPACES:
                     own = self._symbols(whole, item.space)
                 elif words & {"const", "constexpr"}:
-                    self.scope.define_constants(self.unit.tokens_of(whole), doubt)
+                    self._here.define_constants(self.unit.tokens_of(whole), doubt)
         self._outside += [t for t in tokens if t.kind == "block"]
         self._names.update(t.text for t in tokens if t.kind == "name" and t.text not in own)
 
@@ -332,17 +369,30 @@ class Declarations:
         """Return whether a name occurs outside of kernels and of all bodies, as the name of a function or a variable does."""
         return name in self._names or name in self.symbols
 
-    def kernel_reaches(self, kernel: KernelDeclaration) -> tuple[set[str], bool]:
-        """Return the same of a kernel's own body."""
-        return self.unit.reach(names_in(kernel.body))
+    def kernel_reaches(self, kernel: KernelDeclaration, name: str = "") -> tuple[set[str], bool]:
+        """Return the same of a kernel's own body, and of template arguments: those of its full `name`, and defaults."""
+        arguments = tokenize(name) + [token for parameter in kernel.templates or () for token in parameter.default]
+        return self.unit.reach(names_in([*kernel.body, *arguments]))
 
     def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
-        """Return the static variables of a body, by default of everything outside of kernels."""
-        found = []
+        """Return static variables of a body, no constants, one of each declaration; by default those outside of kernels."""
+        found: list[str] = []
         for token in self._outside if body is None else body:
-            if token.kind == "block" and "static" in token.text:
-                found += [match.group(1) for match in _STATIC.finditer(without_literals(token.text))]
+            by_macro = token.kind == "block" and self._reaches_static(token)
+            if not by_macro and (token.kind != "block" or not _STATIC.search(token.text)):
+                continue
+            try:  # without need no macro is expanded, which the budget would pay for
+                found += _static_variables(self.unit.tokens_of([token], expand=by_macro))
+            except DeclarationError:  # a body that cannot be read may have any
+                found.append(f"variables at line {token.line}")
         return found
+
+    @cached_property
+    def _macros_say_static(self) -> bool:
+        return self.unit.macros.mention("static")
+
+    def _reaches_static(self, block: Token) -> bool:
+        return self._macros_say_static and "static" in self.unit.reach(names_in([block]))[0]
 
     def _typedef(self, tokens: list[Token], doubt: str) -> None:
         inside = tokens[1:-1]
@@ -352,13 +402,13 @@ class Declarations:
             close = closing_index(inside, brace)
             self._record(inside[:brace], inside[brace + 1 : close], record, doubt)
             for name in (t.text for t in inside[close + 1 :] if t.kind == "name"):
-                self.scope.opaque.setdefault(name, "enum" if record == "enum" else "struct")
+                self._here.define(name, "enum" if record == "enum" else "struct")
             return
         names = [n for n, t in enumerate(inside) if t.kind == "name"]
         if names and "(" not in {t.text for t in inside} and "[" not in {t.text for t in inside}:
             last = names[-1]
             if inside[last].text not in BUILTIN_WORDS and inside[last].text != record:
-                self.scope.define(inside[last].text, inside[:last], doubt)
+                self._here.define(inside[last].text, inside[:last], doubt)
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
         """Record a struct or an enum, and return its name."""
@@ -366,7 +416,7 @@ class Declarations:
         at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
         name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
         if name:
-            self.scope.define(name, "enum" if record == "enum" else "struct")
+            self._here.define(name, "enum" if record == "enum" else "struct")
         if record == "enum":
             before: list[Token] = []  # the last value that is written, in parentheses
             steps = 0
@@ -378,12 +428,12 @@ class Declarations:
                     continue
                 plus = [part[0]._replace(kind="punct", text="+"), part[0]._replace(kind="number", text=str(steps))]
                 doubted = doubt or next((t.doubt.reason for t in part if t.doubt is not None), "")
-                self.scope.define(part[0].text, Constant([*before, *plus]), doubted)
+                self._here.define(part[0].text, Constant([*before, *plus]), doubted)
                 if doubted and not doubt:
                     doubt = doubted  # those that follow count on from here
-                    self.scope.doubts[part[0].text] = doubted
+                    self.scope.doubts[self._here.space + part[0].text] = doubted
                 elif doubt and body and UNDECIDED_TEXT.search(body[0].text):
-                    self.scope.doubts[part[0].text] = doubt
+                    self.scope.doubts[self._here.space + part[0].text] = doubt
                 steps += 1
         return name
 
@@ -455,13 +505,10 @@ class Declarations:
     def _declared(self, tokens: Sequence[Token]) -> set[str]:
         """Return the names that a declaration declares."""
         try:
-            return {d.name for d in self.scope.declarators(tokens) if d.name}
+            return {d.name for d in self._here.declarators(tokens) if d.name}
         except ValueError:
             # The name alone; the type is explained when the symbol is asked for.
-            ends = ("[", "=", "{", ",", ";")
-            last = len(tokens) - 1
-            found = (t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == last or tokens[n + 1].text in ends))
-            return {name for name in (next(found, ""),) if name}
+            return {name for name in (_declared_name(tokens),) if name}
 
     def _symbols(self, tokens: list[Token], space: str) -> set[str]:
         words = [t.text for t in tokens]
@@ -477,10 +524,34 @@ class Declarations:
 
 
 _MIXED: Final = "a conditional that is not decided"
-#: A static variable of a function, which keeps its value: not a constant, a function or shared memory.
-_STATIC: Final = re.compile(
-    r"\bstatic\s+(?!(?:[\w:<>]+\s+)*(?:const|constexpr|inline|__shared__|__constant__)\b)(?:[\w:<>,*&\s]+?[\s*&])(\w+)\s*(?:\[[^;(]*)?[=;{,]"
-)
+_STATIC: Final = re.compile(r"\bstatic\b")
+
+
+def _static_variables(tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield the name that each static declaration of a body declares first; no constants, functions and shared memory."""
+    for n, token in enumerate(tokens):
+        if token.text != "static":
+            continue
+        begin = n
+        while begin and tokens[begin - 1].text not in (";", "{", "}", ")", ":"):
+            begin -= 1
+        head = [*tokens[begin:n]]
+        i = n + 1
+        while i < len(tokens) and tokens[i].text not in (";", "="):
+            end = closing_index(tokens, i) if tokens[i].text in OPENING else i
+            if tokens[i].text != "{":
+                head += tokens[i : end + 1]
+            elif all(t.text not in ("struct", "class", "union", "enum") for t in head):
+                break
+            i = end + 1
+        texts = [t.text for t in without_attributes(head)]
+        name = _declared_name(head)
+        if _is_function(head) or not name or {"constexpr", "__shared__", "__constant__"} & {*texts}:
+            continue
+        before = texts[: texts.index(name)]
+        pointee = len(before) - before[::-1].index("*") if "*" in before else 0
+        if "const" not in before[pointee:]:
+            yield name
 
 
 def _doubt(tokens: Sequence[Token]) -> str:

@@ -258,7 +258,7 @@ class _Parser:
     def named(self, text: str) -> Value | None:
         while self.peek() == "::":
             self.take()
-            text = self.take().text
+            text += f"::{self.take().text}"
         found = self.lookup(text)
         if found is None:
             if not self.condition:

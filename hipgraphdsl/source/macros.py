@@ -97,6 +97,10 @@ class MacroTable(dict[str, Macro]):
 
         return get
 
+    def mention(self, word: str) -> bool:
+        """Return whether some macro that there has been has a word in its text."""
+        return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
+
     def meanings(self, name: str) -> list[Macro]:
         """Return all macros of a name that there have been."""
         return [macro for _, macro in self.history.get(name, ()) if macro is not None]

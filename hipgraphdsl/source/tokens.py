@@ -208,7 +208,7 @@ def spell(tokens: Iterable[Token | str]) -> str:
 
 
 _PAREN_ATTRIBUTES: Final = frozenset(
-    {"__attribute__", "__attribute", "__declspec", "alignas", "__align__", "__launch_bounds__", "noexcept", "_Alignas"}
+    {"__attribute__", "__attribute", "__declspec", "alignas", "__align__", "__launch_bounds__", "noexcept", "_Alignas", "_Pragma"}
 )
 
 

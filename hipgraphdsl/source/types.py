@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -138,49 +139,97 @@ class Constant(NamedTuple):
 
 
 class Scope:
-    """The names that a declaration can use: aliases, constants, structs and template arguments.
+    """The names that a declaration can use: aliases, constants, structs and template arguments, each by its full name.
 
-    `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
+    `space` has the namespaces around the declaration, ``"a::b::"``. An alias or a constant is kept with the scope that its own
+    words are read in. `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
     """
 
     def __init__(self, structs: Mapping[str, np.dtype[Any]]) -> None:
-        self.aliases: MutableMapping[str, Sequence[Token]] = {}
-        self.constants: MutableMapping[str, Constant] = {}
+        self.space = ""
+        self.aliases: MutableMapping[str, tuple[Sequence[Token], Scope]] = {}
+        self.constants: MutableMapping[str, tuple[Constant, Scope]] = {}
         self.opaque: MutableMapping[str, str] = {}
         self.doubts: MutableMapping[str, str] = {}
-        self.ambiguous: set[str] = set()  # constants of one name in several namespaces or records
+        self.ambiguous: set[str] = set()  # constants that are defined more than once
         self.structs = structs
+        self._named: dict[str, list[str]] = {}  # full names by their last part
+        self._local = False
+
+    def at(self, space: str) -> Scope:
+        """Return the scope of a declaration in other namespaces."""
+        other = copy(self)
+        other.space = space
+        return other
 
     def inner(self) -> Scope:
         """Return a scope inside this one, to which template arguments or local names can be added."""
-        inside = Scope(self.structs)
+        inside = copy(self)
         inside.aliases = ChainMap({}, self.aliases)
         inside.constants = ChainMap({}, self.constants)
-        inside.opaque = self.opaque
-        inside.doubts = self.doubts
         inside.ambiguous = set(self.ambiguous)
+        inside._local = True
         return inside
 
+    def full(self, name: str) -> str:
+        """Return the full name of what a name means here.
+
+        It is declared in one of the namespaces around, else in another one (by using, an inline namespace or an alias of a
+        namespace). A name that is not known is returned as it is. Raises ValueError where several namespaces have it.
+        """
+        around = [] if name.startswith("::") else self.space.split("::")[:-1]
+        name = name.removeprefix("::")
+        for n in range(len(around), -1, -1):
+            key = "".join(f"{part}::" for part in around[:n]) + name
+            if key in self.aliases or key in self.constants or key in self.opaque:
+                return key
+        qualifier, _, last = name.rpartition("::")
+        if last in _TYPES or "<" in name or (qualifier and self._is_class(qualifier)):
+            return name
+        known = [key for key in self._named.get(last, []) if "::" in key]
+        found = [key for key in known if key.endswith(f"::{name}")] or known
+        if len({self._meaning(key) for key in found}) > 1:
+            raise ValueError(f"{name!r} may be {' or '.join(map(repr, found))}; write it with its namespace")
+        return found[0] if found else name
+
+    def _is_class(self, name: str) -> bool:
+        """Return whether a name is that of a type with members, whose declarations are not read."""
+        key = self.full(name)
+        return key in self.aliases or self.opaque.get(key) == "struct"
+
+    def _meaning(self, key: str) -> str:
+        if key in self.aliases:
+            return spell(self.aliases[key][0])
+        return spell(self.constants[key][0].tokens) if key in self.constants else self.opaque[key]
+
+    def bind(self, name: str, meaning: Sequence[Token] | Constant | str, where: Scope | None = None) -> None:
+        """Give a name a meaning in this scope; its own words are read in the scope `where`, by default here."""
+        key = self.space + name
+        if isinstance(meaning, str):
+            self.opaque[key] = meaning
+        elif isinstance(meaning, Constant):
+            self.constants[key] = meaning, where or self
+        else:
+            self.aliases[key] = meaning, where or self
+        if not self._local and key not in self._named.setdefault(name, []):
+            self._named[name].append(key)
+
     def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
-        """Give a name a meaning: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
+        """Give a name the meaning of a declaration: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
 
         With `doubt`, the compiler may not see this declaration; a name that has another meaning too is not used then.
         """
-        if isinstance(meaning, str):
-            self.opaque[name] = meaning
-            return
-        tokens = meaning.tokens if isinstance(meaning, Constant) else meaning
-        own = next((t.doubt.reason for t in tokens if t.doubt is not None and not t.doubt.branch), "")
-        if own or (doubt and (name in self.aliases or name in self.constants or name in _TYPES)):
-            self.doubts[name] = own or doubt
-        elif not doubt:
-            self.doubts.pop(name, None)
-        if isinstance(meaning, Constant):
-            if name in self.constants and spell(self.constants[name].tokens) != spell(meaning.tokens):
-                self.ambiguous.add(name)
-            self.constants[name] = meaning
-        else:
-            self.aliases[name] = meaning
+        key = self.space + name
+        if not isinstance(meaning, str):
+            tokens = meaning.tokens if isinstance(meaning, Constant) else meaning
+            own = next((t.doubt.reason for t in tokens if t.doubt is not None and not t.doubt.branch), "")
+            if own or (doubt and (key in self.aliases or key in self.constants or name in _TYPES)):
+                self.doubts[key] = own or doubt
+            elif not doubt:
+                self.doubts.pop(key, None)
+            if isinstance(meaning, Constant) and key in self.constants and self._meaning(key) != spell(tokens):
+                self.ambiguous.add(key)
+        self.bind(name, meaning)
 
     def define_constants(self, tokens: Sequence[Token], doubt: str = "") -> None:
         """Define the constants that ``const int n = 4, m = n;`` declares."""
@@ -198,20 +247,22 @@ class Scope:
                     self.define(tokens[n - 1].text, Constant(tokens[n + 1 :]), doubt)
                     return
 
-    def _value(self, name: str, busy: frozenset[str] = frozenset()) -> Value | int | None:
+    def _value(self, name: str, busy: frozenset[int] = frozenset()) -> Value | int | None:
         """Return the value of a name; one in `busy` is being computed and has none."""
-        if name in self.doubts:
-            raise ValueError(self.doubts[name])
-        known = self.constants.get(name)
-        if known is None or name in busy:
+        key = self.full(name)
+        if key in self.doubts:
+            raise ValueError(self.doubts[key])
+        found = self.constants.get(key)
+        if found is None or not found[0].tokens or id(found) in busy:
             return None
-        value = constant(known.tokens, lambda inner: self._value(inner, busy | {name}), self.size_of)
+        known, where = found
+        value = constant(known.tokens, lambda inner: where._value(inner, busy | {id(found)}), where.size_of)
         return value.converted(known.bits, known.unsigned) if known.bits else value.number
 
     def constant(self, name: str) -> Value | None:
         """Return a named constant whose type is written; None where there is none, or not one alone."""
         try:
-            value = None if name in self.ambiguous else self._value(name)
+            value = None if self.full(name) in self.ambiguous else self._value(name)
         except ValueError:
             return None
         return value if isinstance(value, Value) else None
@@ -231,7 +282,7 @@ class Scope:
             return None
         return None if rest else _integer(kind)
 
-    def named_type(self, words: Sequence[Token], busy: frozenset[str] = frozenset()) -> CType:
+    def named_type(self, words: Sequence[Token], busy: frozenset[int] = frozenset()) -> CType:
         """Return what the words of a base type mean, ``unsigned long``, ``std::complex<float>``; raises ValueError."""
         spelling = spell(words)
         texts = [w.text for w in words]
@@ -242,22 +293,24 @@ class Scope:
             if short.startswith(prefix) and "complex" not in short:
                 short = short[len(prefix) :]
         simple = short.rpartition("::")[2] if "<" not in short else short
+        key = short if "<" in short else self.full(short)
+        if key in self.doubts:
+            raise ValueError(self.doubts[key])
+        known = next((self.structs[name] for name in (short, simple) if name in self.structs), None)
+        if known is not None:
+            return CType(spelling, known, 1, known.itemsize, natural_alignment(known))
+        alias = self.aliases.get(key)
+        if alias is not None and id(alias) not in busy:
+            inner, _ = alias[1].specifiers(alias[0], busy | {id(alias)})
+            return inner if inner.pointers or inner.opaque else replace(inner, spelling=spelling)
+        if key in self.opaque:
+            return CType(spelling, opaque=self.opaque[key])
+        if simple in _BFLOAT16:
+            dtype_or_none = bfloat16_dtype()
+            if dtype_or_none is None:
+                raise ValueError(f"type {spelling!r} needs the package ml_dtypes: pip install ml_dtypes")
+            return CType(spelling, dtype_or_none, 1, 2, 2)
         for name in (short, simple):
-            if name in self.doubts:
-                raise ValueError(self.doubts[name])
-            if name in self.structs:
-                dtype = self.structs[name]
-                return CType(spelling, dtype, 1, dtype.itemsize, natural_alignment(dtype))
-            if name in self.aliases and name not in busy:
-                inner, _ = self.specifiers(self.aliases[name], busy | {name})
-                return inner if inner.pointers or inner.opaque else replace(inner, spelling=spelling)
-            if name in self.opaque:
-                return CType(spelling, opaque=self.opaque[name])
-            if name in _BFLOAT16:
-                dtype_or_none = bfloat16_dtype()
-                if dtype_or_none is None:
-                    raise ValueError(f"type {spelling!r} needs the package ml_dtypes: pip install ml_dtypes")
-                return CType(spelling, dtype_or_none, 1, 2, 2)
             if name in _TYPES:
                 return replace(_TYPES[name], spelling=spelling)
         raise ValueError(
@@ -265,7 +318,7 @@ class Scope:
             f"layout with Module(structs={{{simple!r}: numpy dtype}})"
         )
 
-    def specifiers(self, tokens: Sequence[Token], busy: frozenset[str] = frozenset()) -> tuple[CType, list[Token]]:
+    def specifiers(self, tokens: Sequence[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
         """Read the type at the head of a declaration; return it, pointers included, and what follows.
 
         Raises ValueError.
@@ -311,11 +364,7 @@ class Scope:
         if not words:
             raise ValueError("no type stands there")
         # Template arguments may be names that stand for other types: complex<T>.
-        words = [
-            part
-            for n, w in enumerate(words)
-            for part in (self.aliases[w.text] if n and w.text in self.aliases and words[n - 1].text != "::" else [w])
-        ]
+        words = [part for n, w in enumerate(words) for part in self._argument(w, words[n - 1].text if n else "::")]
         try:
             base = self.named_type(words, busy)
         except ValueError:
@@ -329,6 +378,11 @@ class Scope:
             pointers += tokens[i].text == "*"
             i += 1
         return replace(base, pointers=pointers), list(tokens[i:])
+
+    def _argument(self, word: Token, before: str) -> Sequence[Token]:
+        """Return what a word inside of a type's name stands for, the word behind another."""
+        alias = self.aliases.get(self.full(word.text)) if before != "::" and word.kind == "name" else None
+        return [word] if alias is None else alias[0]
 
     def declarators(self, tokens: Sequence[Token]) -> list[Declarator]:
         """Read ``type a, *b[4] = {...}``; raises ValueError."""

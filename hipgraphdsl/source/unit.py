@@ -265,8 +265,8 @@ class Unit:
 
     # -- what blocks hold ------------------------------------------------------------------------------------------
 
-    def tokens_of(self, body: Sequence[Token]) -> list[Token]:
-        """Return the tokens between braces, with the macros expanded that were defined there.
+    def tokens_of(self, body: Sequence[Token], *, expand: bool = True) -> list[Token]:
+        """Return the tokens between braces, by default with the macros expanded that were defined there.
 
         Tokens in branches that are not decided carry a doubt.
         """
@@ -282,7 +282,7 @@ class Unit:
                 read = (t for t in Lexer(part, self.where, line) if t.kind != "directive")
                 tokens += (t._replace(doubt=doubt) for t in read) if n % 2 else read
                 line += part.count("\n")
-            out += expand_macros(tokens, self.macros.at(token.start), self.budget)
+            out += expand_macros(tokens, self.macros.at(token.start), self.budget) if expand else tokens
         return out
 
     def reach(self, names: set[str]) -> tuple[set[str], bool]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from device.test_cpu_kernels import Library, compiler, i32, library, u32  # noqa: F401
 
+from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.runtimes.cpu.compiler import Compiler
 from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
 
@@ -85,6 +86,15 @@ VALID = {
     "noinline": "__device__ __noinline__ int f() { return 1; }\n__global__ void k(int* o) { o[0] = f(); }",
     "shared in a macro": "#define TILE(T, n) __shared__ T n[8]\n"
     "__global__ void k(int* o) { TILE(int, s); s[0] = 1; o[0] = s[0]; }",
+    "attribute of a statement": "__global__ void k(int* o) { int one = 1; [[maybe_unused]] int v = __shfl(one, 0); o[0] = v; }",
+}
+DYNAMIC = {
+    "attribute before the type": "extern __shared__ __align__(16) int s[];",
+    "attribute with brackets": "extern __shared__ __attribute__((aligned(sizeof(double) * (1 + 1)))) int s[];",
+    "attribute behind": "extern __shared__ int s[] __attribute__((aligned(16)));",
+    "extern behind": "__shared__ extern int s[];",
+    "type between": "extern unsigned __shared__ int s[];",
+    "volatile": "extern volatile __shared__ int s[];",
 }
 
 
@@ -94,6 +104,24 @@ def test_valid_sources_run(compiler: Compiler, what: str) -> None:  # noqa: F811
     out = np.zeros(8, i32)
     made.run("k", 1, 1, out)
     assert out[0] == 1
+
+
+@pytest.mark.parametrize("what", DYNAMIC)
+@pytest.mark.parametrize("outside", [False, True])
+def test_dynamic_shared_memory_may_be_declared_in_any_order(compiler: Compiler, what: str, outside: bool) -> None:  # noqa: F811
+    before, inside = (DYNAMIC[what], "") if outside else ("", DYNAMIC[what])
+    source = f"{before}\n__global__ void k(int* o) {{ {inside} s[threadIdx.x] = o[threadIdx.x]; __syncthreads();\n"
+    source += "o[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x]; }"
+    made = Library(compile_kernels(source, ["k"], name="m.hip", compiler=compiler).image)
+    out = np.arange(8, dtype=i32)
+    made.run("k", 1, 8, out, shared_bytes=32)
+    assert out.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_several_arrays_in_one_declaration_of_dynamic_shared_memory_are_refused(compiler: Compiler) -> None:  # noqa: F811
+    source = "__global__ void k(int* o) {\nextern __shared__ int s[], t[]; s[0] = o[0]; }"
+    with pytest.raises(DeclarationError, match=r"m\.hip:2: .* one array from a declaration of dynamic shared memory"):
+        compile_kernels(source, ["k"], name="m.hip", compiler=compiler)
 
 
 def test_a_kernel_may_be_called_like_a_function(compiler: Compiler) -> None:  # noqa: F811

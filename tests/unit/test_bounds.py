@@ -143,6 +143,10 @@ TRAPS = {
         "template <class T> using ptr = T*;\n",
         "int* x, int n", f"{INDEX} ptr<int> p = x; if (i < n) p[i] = 1;", 100,
     ),
+    "member of a template": (
+        "constexpr int N = 1000;\ntemplate <int M> struct S { enum { N = M }; };\n",
+        "int* x, int n", "x[S<3>::N] = 1;", 100,
+    ),
     "half index": ("", "int* x, int n", f"{INDEX} short* p = (short*)x; if (i < 128) p[i + 72] = 1;", 100),
 }  # fmt: skip
 

@@ -119,6 +119,74 @@ def test_alias_of_a_pointer_keeps_its_const() -> None:
     assert found.const
 
 
+NAMESPACES = """
+constexpr int N = 2;
+namespace a { using P = float*; typedef P Q; constexpr int N = 4, M = N; __device__ float v[N];
+__global__ void k(P p, Q q) { __shared__ int s[N + M]; } }
+namespace b { using P = const float*; typedef P Q; constexpr int N = 8; namespace c { __device__ float v[N]; }
+__global__ void k(P p, Q q) { __shared__ int s[N]; }
+__global__ void other(a::P p, ::a::Q q) { __shared__ int s[a::N]; } }
+__device__ float v[N], w[a::N][b::N];
+__global__ void far(b::P p, a::P q) { __shared__ int s[N]; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "const", "nbytes"),
+    [("a::k", [False, False], 32), ("b::k", [True, True], 32), ("b::other", [False, False], 16), ("far", [True, False], 8)],
+)
+def test_names_of_namespaces_mean_what_they_mean_in_cpp(kernel: str, const: list[bool], nbytes: int) -> None:
+    found = Module(NAMESPACES)[kernel]
+    assert found.signature is not None
+    assert [parameter.const for parameter in found.signature.parameters] == const
+    assert found.static_shared_bytes == nbytes
+
+
+@pytest.mark.parametrize(("name", "shape"), [("a::v", (4,)), ("b::c::v", (8,)), ("v", (2,)), ("w", (4, 8))])
+def test_constants_of_namespaces_mean_what_they_mean_in_cpp(name: str, shape: tuple[int, ...]) -> None:
+    assert Module(NAMESPACES).symbol(name).shape == shape
+
+
+def test_name_of_several_namespaces_asks_for_one() -> None:
+    module = Module(
+        "namespace a { using P = float*; } namespace b { using P = const float*; } using namespace a;\n__global__ void k(P p) { }"
+    )
+    with pytest.raises(DeclarationError, match="parameter 'p': 'P' may be 'a::P' or 'b::P'; write it with its namespace"):
+        module["k"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "namespace a { inline namespace v1 { using P = const float*; } } namespace b { using P = const float*; }",
+        "namespace a { namespace b { using P = const float*; } } using a::b::P;",
+    ],
+)
+def test_name_of_a_namespace_is_found_where_using_brings_it(before: str) -> None:
+    signature = Module(f"{before}\n__global__ void k(P p) {{ }}")["k"].signature
+    assert signature is not None
+    assert signature.parameters[0].const
+
+
+@pytest.mark.parametrize("name", ["S::N", "R::N", "unknown::N", "S::T::N"])
+def test_constant_of_a_struct_is_no_constant_of_a_namespace(name: str) -> None:
+    structs = "struct S { static constexpr int N = 8; struct T { enum { N = 9 }; }; }; using R = S;"
+    module = Module(f"constexpr int N = 4; {structs}\n__device__ float v[{name}];")
+    with pytest.raises(DeclarationError, match=f"'{name}' has no known value"):
+        module.symbol("v")
+
+
+def test_template_parameter_hides_names_of_the_source() -> None:
+    source = "using T = const float; using Q = T; constexpr int N = 4;\n"
+    source += "template <class T, int N, class U = const T> __global__ void k(T* p, Q* q, U* u) { __shared__ int s[N]; }"
+    found = Module(source)["k<int, 2>"]
+    assert found.signature is not None
+    assert [parameter.const for parameter in found.signature.parameters] == [False, True, True]
+    assert found.static_shared_bytes == 8
+    assert "k<T, 2>(const T* p, " in repr(Module(source)["k<T, 2>"])
+    assert Module(source)["k<int, unknown>"].static_shared_bytes is None
+
+
 def test_options_define_macros() -> None:
     source = "#ifdef WIDE\nusing real = double;\n#else\nusing real = float;\n#endif"
     assert parameter_of("real x", source, options=["-DWIDE"]).dtype == np.dtype("f8")
@@ -182,6 +250,7 @@ def test_struct_by_value_takes_its_layout() -> None:
         "__global__\nvoid\nscale(\n  float* x, // first\n  float a, /* second,\n more */\n  size_t n)\n{ }",
         "__global__ void sc\\\nale(float* x, float a, size_t n) { }".replace("sc\\\nale", "scale \\\n"),
         "#define KERNEL(name, T) __global__ void name(T* x, T a, size_t n) { }\nKERNEL(scale, float)",
+        '_Pragma("clang diagnostic ignored \\"-Wall\\"")\n' + SCALE,
         "#define K(name) name##ale\n__global__ void K(sc)(float* x, float a, size_t n) { }",
         "int helper(int (*f)(int)) { return f(1); }\n__global__ void scale(float* x, float a, size_t n) { }",
         'const char* text = "__global__ void no(int)"; // __global__ void neither(int);\n' + SCALE,
@@ -328,6 +397,7 @@ def test_plain_kernel_takes_no_template_arguments() -> None:
         ("enum { A, B, COUNT };\n__managed__ long c[COUNT];", "c", "i8", (2,), False),
         ("namespace n { __constant__ const unsigned u[1 << 4] = {}; }", "n::u", "u4", (16,), True),
         ("__device__ float* where;", "where", "u8", (), False),
+        ("__device__ float halo[(4 + 1) * 2];", "halo", "f4", (10,), False),
     ],
 )
 def test_variable_is_read(source: str, name: str, dtype: str, shape: tuple[int, ...], constant: bool) -> None:

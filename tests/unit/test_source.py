@@ -224,6 +224,13 @@ def edge(before: str, write: str, read: str, **options: Any) -> tuple[list[str],
         ("__device__ int v;", "v = a; <% %>", "o<:0:> = v;", "RAW v"),
         ("__device__ int vari\\\nable;", "variable = a;", "o[0] = vari\\\nable;", "RAW variable"),
         ("__device__ int v;\n#define V(x) x ## ariable\n__device__ int variable;", "V(v) = a;", "o[0] = V(v);", "RAW variable"),
+        ("__device__ int v[(4 + 1) * 2];", "v[0] = a;", "o[0] = v[0];", "RAW v"),
+        ("__device__ int v[sizeof(int)];", "v[0] = a;", "o[0] = v[0];", "RAW v"),
+        ("__device__ int v(3);", "v = a;", "o[0] = v;", "RAW v"),
+        ("__device__ int (*v)[4];", "(*v)[0] = a;", "o[0] = (*v)[0];", "RAW v"),
+        ("__device__ int (*v)(int) = nullptr;", "v = nullptr;", "o[0] = v(1);", "RAW v"),
+        ("__device__ decltype(1 + 2) v;", "v = a;", "o[0] = v;", "RAW v"),
+        ("struct S { static inline __device__ int n = 0; };", "S::n = a;", "o[0] = S::n;", "RAW static n"),
     ],
 )
 def test_variable_of_a_module_is_seen(before: str, write: str, read: str, reason: str) -> None:
@@ -233,10 +240,41 @@ def test_variable_of_a_module_is_seen(before: str, write: str, read: str, reason
 
 
 @pytest.mark.parametrize(
+    ("declaration", "keeps"),
+    [
+        ("static int c;", True),
+        ("int static c;", True),
+        ("KEPT c;", True),
+        ("static const int* c = nullptr;", True),
+        ("static int* const c = nullptr;", False),
+        ("static struct { int a; } c;", True),
+        ("static int c[(2 + 3)];", True),
+        ("static int (*c)[4];", True),
+        ("static int c(3);", True),
+        ("[[maybe_unused]] static __attribute__((aligned(16))) int c;", True),
+        ("constexpr static int c = 3;", False),
+        ("const static int c = 3;", False),
+        ("__shared__ static int c;", False),
+        ("struct S { static int c(int a) { return a; } };", False),
+        ('static_assert(1, "c"); int c = static_cast<int>(1); // static int d;', False),
+    ],
+)
+def test_launches_of_a_kernel_that_keeps_a_static_variable_are_ordered(declaration: str, keeps: bool) -> None:
+    kernel = hg.Module(f"#define KEPT static int\n__global__ void k() {{\n{declaration}\n}}")["k"]
+    assert [symbol.name for symbol, _ in kernel.symbols] == ["static c of k"] * keeps
+
+
+def test_kernel_touches_the_variable_that_is_its_template_argument() -> None:
+    module = hg.Module("__device__ int v, w;\ntemplate <int* P, int* Q = &w> __global__ void k() { *P = *Q; }")
+    assert [symbol.name for symbol, _ in module["k<&v>"].symbols] == ["v", "w"]
+
+
+@pytest.mark.parametrize(
     "before",
     [
         "__device__ int f() { static const int table[] = {1, 2}; return table[0]; }",
         "struct S { static constexpr int n = 2; static __device__ int twice(int x) { return 2 * x; } };",
+        "__device__ int (*chosen(int n))(int); struct P { int a; } pair(int b);",
         "__device__ int v; // wr and rd do not use v\n",
         '#include <hip/hip_runtime.h>\n#include <vector>\n#include "hip/hip_fp16.h"',
     ],

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import DeclarationError
-from .tokens import OPEN, closings, read_tokens
+from .tokens import OPEN, Token, closings, read_tokens
 
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
@@ -254,24 +254,45 @@ class _Weaver:
             return
         self.dynamic = True
         self.edit(tokens[n].start, tokens[n].end, "")
-        extern = tokens[words["extern"]]
+        self.dynamic_array(n, start, end, tokens[words["extern"]])
+
+    def dynamic_array(self, n: int, start: int, end: int, extern: Token) -> None:
+        """Declare an array as the block's dynamic shared memory; the declaration is that of the tokens from `start` to `end`."""
+        tokens = self.tokens
+        opening = next((m for m in self.level(start, end) if tokens[m].text == "[" and tokens[m + 1].text != "["), end)
+        behind = self.closing.get(opening, end) + 1
+        while behind < end and tokens[behind].text == "[" and tokens[behind + 1].text != "[":  # more dimensions
+            behind = self.closing[behind] + 1
+        if opening == end or any(tokens[m].text == "," for m in self.level(behind, end)):
+            raise self.refuse(
+                n, "takes one array from a declaration of dynamic shared memory; write extern __shared__ type name[];"
+            )
+        last = tokens[behind - 1].end
         if not any(unit.body[0] < n < unit.body[1] for unit in self.units):
             self.edit(extern.end, extern.end, " __thread")
-            self.edit(tokens[end].start, tokens[end].start, ' __asm__("hgcpu_dynamic")')
+            self.edit(last, last, ' __asm__("hgcpu_dynamic")')
             return
         # In a function it is a pointer, because two functions may give it two types.
-        at = n
-        while tokens[at].text != "[" or tokens[at + 1].text == "[":
-            at = self.closing[at] + 1 if tokens[at].text in OPEN else at + 1
-        name, close = tokens[at - 1], self.closing[at]
-        rest = self.text[tokens[close].end : tokens[end].start]
+        name, close = tokens[opening - 1], tokens[self.closing[opening]]
+        kind = " ".join(self.type_words(start, opening - 1))
+        bounds = self.text[close.end : last]
+        star, shut = ("(*", f"){bounds}") if bounds.strip() else ("*", "")
         self.edit(extern.start, extern.end, "")
-        kind = self.text[tokens[n].end : name.start]
-        kind = re.sub(r"__attribute__\s*\(\(.*?\)\)|alignas\s*\(.*?\)", " ", kind)
-        star, shut = ("(*", f"){rest}") if rest.strip() else ("*", "")
-        self.edit(name.start, tokens[close].end, f"{star}{name.text}{shut} = reinterpret_cast<{kind}{star}{shut}>(hgcpu_dynamic)")
-        if rest.strip():
-            self.edit(tokens[close].end, tokens[end].start, "")
+        self.edit(name.start, close.end, f"{star}{name.text}{shut} = reinterpret_cast<{kind}{star}{shut}>(hgcpu_dynamic)")
+        self.edit(close.end, tokens[end].start, "")
+
+    def type_words(self, i: int, end: int) -> Iterator[str]:
+        """Yield the words of a declaration's type, without attributes and what says where the variable lies."""
+        tokens = self.tokens
+        while i < end:
+            text, following = tokens[i].text, tokens[i + 1].text
+            if text in _ATTRIBUTES - {"decltype"} and following == "(":
+                i = self.closing[i + 1]
+            elif text == following == "[":
+                i = self.closing[i]
+            elif text not in ("extern", "__shared__"):
+                yield text
+            i += 1
 
     def guard(self, start: int) -> None:
         """Declare bytes that nobody may touch in front of a declaration of shared memory."""
@@ -563,8 +584,8 @@ class _Weaver:
         """Read a statement and return what follows it; `alone` where only one statement may stand."""
         tokens = self.tokens
         start = i
-        while i < end and tokens[i].kind == "pragma":
-            i += 1
+        while i < end and (tokens[i].kind == "pragma" or tokens[i].text == tokens[i + 1].text == "["):  # [[attributes]]
+            i = i + 1 if tokens[i].kind == "pragma" else self.closing[i] + 1
         if i >= end:
             return end
         text = tokens[i].text
@@ -572,8 +593,6 @@ class _Weaver:
         if text == "{":
             self.block(i, self.closing[i])
             return self.closing[i] + 1
-        if text == "[" and following == "[":
-            return self.statement(self.closing[i] + 1, end, alone)
         if text in ("case", "default") or (tokens[i].kind == "name" and following == ":"):
             questions = 0
             while tokens[i].text != ":" or questions:
