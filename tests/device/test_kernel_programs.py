@@ -50,10 +50,12 @@ def test_sanitize_reports_nothing_of_generated_kernels(way: Way) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, COUNT + 1000, 100))
-def test_more_generated_kernels_compute_what_they_mean_in_every_mode(first: int) -> None:
+def test_more_generated_kernels_compute_what_they_mean(first: int) -> None:
+    """The first ones in every mode, the others in every second one by turns."""
     kernels = make_kernels(range(first, first + 100))
+    ways = WAYS if first < COUNT else WAYS[first // 100 % 2 :: 2]
     with ThreadPoolExecutor(2) as pool:
-        for way, different in zip(WAYS, pool.map(lambda way: differing(kernels, way), WAYS)):
+        for way, different in zip(ways, pool.map(lambda way: differing(kernels, way), ways)):
             assert not different, f"with {way}:\n" + describe(different[0], way.warp_size)
 
 
