@@ -4,6 +4,10 @@
 
 It needs two NVIDIA GPUs, nvcc with nccl.h, and mpiexec with mpi4py, or torch. It starts the processes itself, one after the
 other, and prints a table of medians and ratios. `--worker` is one of the processes.
+
+With `--one-gpu` both processes use one GPU, and NCCL takes them for two machines and sends over the network's loopback. Without
+MPS they would take turns on it, for milliseconds each, so MPS's control daemon is started for the time. What compares one GPU
+with two is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -91,20 +96,25 @@ def single(options: argparse.Namespace) -> dict[str, float]:
 
 def ranked(options: argparse.Namespace) -> dict[str, float]:
     """Measure one of two processes."""
+    if options.one_gpu:  # what tells ranks of two machines apart
+        rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK") if name in os.environ)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        os.environ |= {"NCCL_HOSTID": f"rank{rank}", "CUDA_VISIBLE_DEVICES": visible + "," * int(rank)}
     ranks = hg.ranks(timeout_s=60, nccl=True)
     runtime, found = hg.open_runtime(options.runtime), {}
     wave = example().build(2, options.steps, options.size, output=False)
     for captured in (False, True):
         name = "captured" if captured else "eager"
         given: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
-        with wave.compile(runtime, **given) as exe:
-            found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
+        if not options.one_gpu:
+            with wave.compile(runtime, **given) as exe:
+                found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
         with exchange(options.bytes).compile(runtime, **given) as exe:
             found[f"exchange_{name}"] = median_us(exe.run, 2000 // options.less)
             found[f"launch_{name}"] = median_us(exe.launch, 200 // options.less)
             exe.synchronize()
         with all_reduce(options.floats).compile(runtime, **given) as exe:
-            found[f"all_reduce_{name}"] = median_us(exe.run, 300 // options.less)
+            found[f"all_reduce_{name}"] = median_us(exe.run, (30 if options.one_gpu else 300) // options.less)
     times: dict[str, list[float]] = {"compile_ranks": [], "compile_part": []}
     for _ in range(5):
         ranks.transport.all_gather(b"", "the next compile", ranks.timeout_s)  # else the wait for the other rank counts
@@ -126,9 +136,8 @@ def by_hand(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     made = folder / "ranks"
     subprocess.run([nvcc, "-O2", "-std=c++17", "-o", str(made), str(HERE / "ranks.cpp"), "-lnccl"], check=True)
-    done = subprocess.run(
-        [made, str(options.bytes), str(options.floats)], text=True, capture_output=True, check=True, timeout=120
-    )
+    given = [str(options.bytes), str(options.floats), *(["one"] if options.one_gpu else [])]
+    done = subprocess.run([made, *given], text=True, capture_output=True, check=True, timeout=120)
     return {f"cpp_{name}": float(value) for name, value in map(str.split, done.stdout.splitlines())}
 
 
@@ -154,6 +163,21 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     return dict(json.loads(out.read_text()))
 
 
+@contextmanager
+def shared_gpu() -> Iterator[None]:
+    """Let processes use one GPU at the same time, by MPS."""
+    control = shutil.which("nvidia-cuda-mps-control", path=os.pathsep.join([os.environ["PATH"], "/usr/local/nvidia/bin"]))
+    if control is None:
+        sys.exit("--one-gpu needs nvidia-cuda-mps-control, which comes with NVIDIA's driver")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder, "NCCL_SOCKET_IFNAME": "lo"}
+        subprocess.run([control, "-d"], check=True, timeout=30)
+        try:
+            yield
+        finally:
+            subprocess.run([control], input="quit\n", text=True, check=False, timeout=30)
+
+
 def main() -> None:
     """Measure everything, or be a worker."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -165,6 +189,7 @@ def main() -> None:
     parser.add_argument("--floats", type=int, default=1 << 24, help="of an all-reduce")
     parser.add_argument("--less", type=int, default=1, help="divide the rounds of small launches")
     parser.add_argument("--without-cpp", action="store_true")
+    parser.add_argument("--one-gpu", action="store_true", help="both processes use one GPU, by MPS")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker is not None:
@@ -172,9 +197,9 @@ def main() -> None:
         if found:
             options.worker.write_text(json.dumps(found))
         return
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, shared_gpu() if options.one_gpu else nullcontext():
         folder = Path(name)
-        found = workers(1, options, folder) | workers(2, options, folder)
+        found = ({} if options.one_gpu else workers(1, options, folder)) | workers(2, options, folder)
         if not options.without_cpp:
             found |= by_hand(folder, options)
     for name, value in found.items():
