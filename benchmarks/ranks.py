@@ -151,7 +151,8 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     if count == 1:
         subprocess.run(command, env=env, check=True, timeout=180)
     elif mpiexec is not None and find_spec("mpi4py") is not None:
-        subprocess.run([mpiexec, "-n", str(count), *command], env=env, check=True, timeout=180)
+        binding = [] if options.bind else ["-bind-to", "none"]
+        subprocess.run([mpiexec, *binding, "-n", str(count), *command], env=env, check=True, timeout=180)
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -190,6 +191,7 @@ def main() -> None:
     parser.add_argument("--less", type=int, default=1, help="divide the rounds of small launches")
     parser.add_argument("--without-cpp", action="store_true")
     parser.add_argument("--one-gpu", action="store_true", help="both processes use one GPU, by MPS")
+    parser.add_argument("--bind", action="store_true", help="leave it to mpiexec to which cores it binds the processes")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker is not None:

@@ -266,11 +266,7 @@ class Executable:
             raise failure from failure.__cause__
         if stale:
             self._own.hosts.forget(stale)
-        if self._own.compiled.waits_slowly and self._lock.acquire(blocking=False):  # else another thread changes it
-            try:
-                self._own.rest()
-            finally:
-                self._lock.release()
+        self._own.rest(self._lock)
 
     def _wait(self, timeout_s: float | None) -> None:
         self._own.wait(timeout_s)

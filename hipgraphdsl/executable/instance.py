@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
@@ -330,11 +331,15 @@ class Instance:
                 raise
             raise error.at(name) from error.__cause__
 
-    def rest(self) -> None:
-        """Let compiled code wait from now on, where the own stream is all that there is to wait for; nothing is being changed."""
-        hosts = self.hosts
-        kept = hosts.names() or hosts.failures or hosts.stale() or self.parameters.keeps_replaced
-        self.compiled.be_calm(not kept and not self.in_flight.any)
+    def rest(self, changing: threading.RLock) -> None:
+        """Let compiled code wait from now on, where the own stream is all that there is to wait for."""
+        if self.compiled.waits_slowly and changing.acquire(blocking=False):  # else another thread changes something
+            try:
+                hosts = self.hosts
+                kept = hosts.names() or hosts.failures or hosts.stale() or self.parameters.keeps_replaced
+                self.compiled.be_calm(not kept and not self.in_flight.any)
+            finally:
+                changing.release()
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "values.h"
+#include <sched.h>
 #include <time.h>
 
 namespace waiting {
@@ -27,7 +28,10 @@ static int ask(query_fn query, int not_ready, void *stream, double seconds) {
   while ((code = query(stream, (uint64_t)(1e6 * kSpinSeconds))) == not_ready) {
     const double waited = now() - start;
     if (waited >= seconds) break;
-    if (waited < kSpinSeconds) continue;
+    if (waited < kSpinSeconds) {
+      sched_yield(); /* a process may be bound to one core (mpiexec does so), where the driver's or NCCL's threads must run too */
+      continue;
+    }
     double sleep = waited / 64;
     if (sleep > kLongestSleep) sleep = kLongestSleep;
     if (sleep > seconds - waited) sleep = seconds - waited;
