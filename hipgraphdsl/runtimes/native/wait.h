@@ -13,7 +13,7 @@ namespace waiting {
 /* hipStreamQuery; or what waits itself for at most so many microseconds. A function that takes fewer words finds its own. */
 typedef int (*query_fn)(void *stream, uint64_t most_us);
 
-static const double kSpinSeconds = 2e-3, kLongestSleep = 1e-3;
+static const double kAloneSeconds = 1e-5, kSpinSeconds = 2e-3, kLongestSleep = 1e-3;
 
 static double now() {
   struct timespec t;
@@ -29,7 +29,8 @@ static int ask(query_fn query, int not_ready, void *stream, double seconds) {
     const double waited = now() - start;
     if (waited >= seconds) break;
     if (waited < kSpinSeconds) {
-      sched_yield(); /* a process may be bound to one core (mpiexec does so), where the driver's or NCCL's threads must run too */
+      /* A process may be bound to one core, as mpiexec does, where threads of the driver and of NCCL have to run too. */
+      if (waited > kAloneSeconds) sched_yield();
       continue;
     }
     double sleep = waited / 64;
