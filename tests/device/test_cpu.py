@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -25,7 +26,19 @@ from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.cpu import compiler as compiler_module
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
-from hipgraphdsl.runtimes.data import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
+from hipgraphdsl.runtimes.data import (
+    CaptureMode,
+    CaptureStatus,
+    ConditionalMode,
+    Copy3D,
+    Fill2D,
+    FunctionInfo,
+    GraphMemAttribute,
+    MemcpyKind,
+    MemOp,
+    NodeType,
+)
+from hipgraphdsl.runtimes.hip_calls import KERNEL_NODE_PARAMS
 
 DEFAULT = MemcpyKind.DEFAULT
 ONE = (1, 1, 1)
@@ -38,7 +51,7 @@ KERNELS = r"""
 #include <time.h>
 typedef struct { uint32_t grid[3], block[3], shared_bytes, cooperative; void* (*worker)(void); } hgcpu_launch;
 typedef int (*hgcpu_entry)(const hgcpu_launch*, void* const*, uint64_t, uint64_t);
-typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes;
+typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params, alignment; const uint32_t (*params)[2];
                  hgcpu_entry direct; } hgcpu_kernel_info;
 typedef struct { const char* name; void* address; uint64_t bytes; } hgcpu_symbol_info;
 typedef struct { uint32_t abi, n_kernels; const hgcpu_kernel_info* kernels;
@@ -73,12 +86,13 @@ static int slow_count(const hgcpu_launch*, void* const* args, uint64_t first, ui
   return 0;
 }
 static uint32_t table[16];
-static const uint32_t pointer[] = {8}, pointer_and_int[] = {8, 4};
+static const uint32_t pointer[][2] = {{0, 8}}, pointer_and_int[][2] = {{0, 8}, {8, 4}};
 static const hgcpu_kernel_info kernels[] = {
-  {"empty", empty, 0, 0}, {"broken", broken, 0, 0}, {"count", count, 1, pointer}, {"note", note, 2, pointer_and_int},
-  {"await_flag", await_flag, 1, pointer}, {"set_flag", set_flag, 2, pointer_and_int}, {"slow_count", slow_count, 1, pointer}};
+  {"empty", empty}, {"broken", broken}, {"count", count, 1, 8, pointer}, {"note", note, 2, 8, pointer_and_int},
+  {"await_flag", await_flag, 1, 8, pointer}, {"set_flag", set_flag, 2, 8, pointer_and_int},
+  {"slow_count", slow_count, 1, 8, pointer}};
 static const hgcpu_symbol_info symbols[] = {{"table", table, sizeof table}};
-static const hgcpu_module_info info = {3, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
+static const hgcpu_module_info info = {4, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
 extern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) { return &info; }
 """
 
@@ -284,6 +298,25 @@ def test_fills_write_every_element_and_nothing_else(bench: Bench, size: int) -> 
     assert bytes(raw) == bytes(expected)
 
 
+def test_rows_of_a_fill_stand_where_its_elements_may(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(8)
+    graph = rt.graph_create()
+    odd, even = Fill2D(at, 2, 0x0304, 3, 4, 7), Fill2D(at, 2, 0x0304, 3, 4, 6)
+    for fill, wanted in ((odd, 1), (even, 0)):
+        assert code_of(lambda f=fill: rt.memset_async(f, bench.stream)) == wanted  # type: ignore[misc]
+        assert code_of(lambda f=fill: rt.graph_add_memset_node(graph, [], f)) == wanted  # type: ignore[misc]
+    rt.stream_synchronize(bench.stream)
+    rt.graph_destroy(graph)
+
+
+def test_a_streams_priority_is_clamped_to_the_range(rt: CpuRuntime) -> None:
+    stream, priority = rt.stream_create(-7), ctypes.c_int(-7)
+    assert rt._ext.hipStreamGetPriority(ctypes.c_void_p(stream), ctypes.byref(priority)) == 0
+    assert priority.value == 0
+    rt.stream_destroy(stream)
+
+
 def test_a_pitched_copy_moves_its_box_only(bench: Bench) -> None:
     src_at, src = bench.words(4 * 5 * 6)
     dst_at, dst = bench.words(8 * 7 * 6)
@@ -342,6 +375,41 @@ def test_impossible_launches_are_refused(bench: Bench, grid: tuple[int, int, int
     assert code_of(lambda: rt.graph_add_kernel_node(graph, [], empty, grid, block, 0, 0)) == 9
     assert rt.graph_get_nodes(graph) == ()
     rt.graph_destroy(graph)
+
+
+PACKED = r"""
+struct Six { float x[6]; };
+struct alignas(64) Wide { double x[4]; };
+struct Odd { char x[3]; };
+extern "C" __global__ void k(int a, Six six, Odd odd, Wide wide, short b, double* out) {
+  out[0] = a;
+  for (int i = 0; i < 6; ++i) out[1 + i] = six.x[i];
+  for (int i = 0; i < 3; ++i) out[7 + i] = odd.x[i];
+  for (int i = 0; i < 4; ++i) out[10 + i] = wide.x[i];
+  out[14] = b;
+  out[15] = (unsigned long long)&wide % 64;
+}
+"""
+
+
+def test_packed_arguments_are_laid_out_like_the_members_of_a_struct(bench: Bench) -> None:
+    rt = bench.rt
+    module = rt.module_load_data(rt.rtc_compile(PACKED, ["k"]).image)
+    kernel = rt.module_get_function(module, "k")
+    layout = struct.Struct("=i 6f 3b 33x 4d 32x h 6x Q")
+    offsets = ((0, 4), (4, 24), (28, 3), (64, 64), (128, 2), (136, 8))
+    assert rt.func_get_info(kernel) == FunctionInfo("k", offsets)
+    at, _ = bench.words(32)
+    packed = layout.pack(*range(1, 15), 15, at)
+    buffer = ctypes.create_string_buffer(b"-" + packed, len(packed) + 1)  # at any address
+    for short, wanted in ((0, 0), (1, 1)):
+        nbytes = ctypes.c_size_t(len(packed) - short)
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer) + 1, 2, ctypes.addressof(nbytes), 3)
+        launch = rt._ext.hipModuleLaunchKernel
+        assert launch(ctypes.c_void_p(kernel), *[1] * 6, 0, ctypes.c_void_p(bench.stream), None, extra) == wanted
+    rt.stream_synchronize(bench.stream)
+    assert list((ctypes.c_double * 16).from_address(at)) == [*range(1, 16), 0]
+    rt.module_unload(module)
 
 
 def test_each_module_has_its_own_variables(bench: Bench, library: Path) -> None:
@@ -985,6 +1053,34 @@ def test_an_allocation_may_be_launched_again_behind_work_that_frees_it(bench: Be
         rt.graph_destroy(each)
 
 
+def test_graph_memory_freed_while_its_launch_is_under_way_is_counted_when_that_is_done(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    before = rt.device_get_graph_mem_attribute(0, GraphMemAttribute.USED)
+    graph = rt.graph_create()
+    _, address = rt.graph_add_mem_alloc_node(graph, [], 256, 0)
+    graph_exec = rt.graph_instantiate(graph)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))  # so that nothing is allocated before it is freed
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.free(address)
+    assert code_of(lambda: rt.free(address)) == 1
+    flag[0] = 1
+    rt.stream_synchronize(bench.stream)
+    assert rt.device_get_graph_mem_attribute(0, GraphMemAttribute.USED) == before
+    flag[0] = 0
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.free(address)
+    rt.graph_launch(graph_exec, bench.stream)  # leaves it allocated, whatever was freed before
+    flag[0] = 1
+    rt.stream_synchronize(bench.stream)
+    assert rt.device_get_graph_mem_attribute(0, GraphMemAttribute.USED) == before + 256
+    rt.free(address)
+    assert rt.device_get_graph_mem_attribute(0, GraphMemAttribute.USED) == before
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
 def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> None:
     rt = bench.rt
     graph = rt.graph_create()
@@ -1020,6 +1116,37 @@ def test_a_cooperative_node_reaches_no_other_devices_memory(bench: Bench) -> Non
         rt.graph_destroy(graph)
         rt.free(far)
     finally:
+        rt.set_device_count(1)
+
+
+def test_a_kernel_node_stays_on_its_device(bench: Bench, library: Path) -> None:
+    rt = bench.rt
+    rt.set_device_count(2)
+    try:
+        rt.set_device(1)
+        module = rt.module_load_data(library.read_bytes())
+        far = rt.module_get_function(module, "empty")
+        rt.set_device(0)
+        graph, elsewhere = rt.graph_create(), rt.graph_create()
+        node = bench.add(graph, [], "empty")
+        rt.set_device(1)
+        rt.graph_add_kernel_node(elsewhere, [], far, ONE, ONE, 0, 0)
+        rt.set_device(0)
+        parent = rt.graph_create()
+        child = rt.graph_add_child_graph_node(parent, [], graph)
+        graph_exec, parent_exec = rt.graph_instantiate(graph), rt.graph_instantiate(parent)
+        assert code_of(lambda: rt.graph_add_kernel_node(graph, [], far, ONE, ONE, 0, 0)) == 101
+        assert code_of(lambda: rt.graph_exec_kernel_node_set_params(graph_exec, node, far, ONE, ONE, 0, 0)) == 101
+        params = KERNEL_NODE_PARAMS.pack(1, 1, 1, 0, far, 1, 1, 1, 0, 0)
+        assert rt._ext.hipGraphKernelNodeSetParams(ctypes.c_void_p(node), params) == 101
+        assert code_of(lambda: rt.graph_exec_child_graph_node_set_params(parent_exec, child, elsewhere)) == 910
+        for each in (graph_exec, parent_exec):
+            rt.graph_exec_destroy(each)
+        for each in (graph, elsewhere, parent):
+            rt.graph_destroy(each)
+        rt.module_unload(module)
+    finally:
+        rt.set_device(0)
         rt.set_device_count(1)
 
 
@@ -1739,7 +1866,7 @@ def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_p
     finally:
         compiler_module.forget_compiler()
     assert refused.value.missing == "compiler"
-    assert "install a C++ compiler, or `pip install ziglang`" in str(refused.value)
+    assert "found no C++ compiler: install one, or `pip install ziglang`" in str(refused.value)
 
 
 def test_a_compiler_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from hipgraphdsl.errors import DeclarationError, RuntimeUnavailable
 from hipgraphdsl.runtimes.cpu import runtime_library
-from hipgraphdsl.runtimes.cpu.compiler import Compiler, find_compiler, forget_compiler
+from hipgraphdsl.runtimes.cpu.compiler import ABI_VERSION, Compiler, find_compiler, forget_compiler
 from hipgraphdsl.runtimes.cpu.rtc import IMAGE_PREFIX, compile_kernels
 
 # -- loading a library -------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch), ctypes.c_void_p, 
 class KernelInfo(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p), ("entry", ENTRY), ("n_params", ctypes.c_uint32),
-        ("param_sizes", ctypes.POINTER(ctypes.c_uint32)), ("direct", ctypes.c_void_p),
+        ("alignment", ctypes.c_uint32), ("params", ctypes.POINTER(ctypes.c_uint32 * 2)), ("direct", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class Library:
         self.handle = ctypes.CDLL(str(self.path))
         self.handle.hgcpu_module.restype = ctypes.POINTER(ModuleInfo)
         info = self.handle.hgcpu_module().contents
-        assert info.abi == 3
+        assert info.abi == ABI_VERSION
         self.kernels = {info.kernels[n].name.decode(): info.kernels[n] for n in range(info.n_kernels)}
         self.symbols = {info.symbols[n].name.decode(): info.symbols[n] for n in range(info.n_symbols)}
 
@@ -90,7 +90,7 @@ class Library:
         kernel = self.kernels[name]
         assert kernel.n_params == len(args)
         packed = [np.array(a.ctypes.data, "u8") if isinstance(a, np.ndarray) and a.ndim else np.array(a) for a in args]
-        assert [a.nbytes for a in packed] == [kernel.param_sizes[n] for n in range(len(args))]
+        assert [a.nbytes for a in packed] == [kernel.params[n][1] for n in range(len(args))]
         table = (ctypes.c_void_p * max(1, len(args)))(*(a.ctypes.data for a in packed))
         extents = ((ctypes.c_uint32 * 3)(*triple(value)) for value in (grid, block))
         launch = Launch(*extents, shared_bytes, 0, worker_function())

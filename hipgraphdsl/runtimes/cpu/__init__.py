@@ -169,15 +169,10 @@ class CpuRuntime(HipAbiRuntime):
         self._call("hgcpuNameArray", pointer, nbytes, None if name is None else name.encode())
 
     def func_get_info(self, function: int) -> FunctionInfo:
-        name, count, sizes = c_char_p(), c_uint(), ctypes.POINTER(c_uint32)()
-        self._call("hgcpuFunctionInfo", function, byref(name), byref(count), byref(sizes))
-        parameters, at = [], 0
-        for size in sizes[: count.value]:
-            align = min(size & -size, 16)  # as the library reads packed arguments
-            at = -(-at // align) * align
-            parameters.append((at, size))
-            at += size
-        return FunctionInfo((name.value or b"").decode(), tuple(parameters))
+        name, count, params = c_char_p(), c_uint(), ctypes.POINTER(c_uint32 * 2)()
+        self._call("hgcpuFunctionInfo", function, byref(name), byref(count), byref(params))
+        parameters = tuple((offset, nbytes) for offset, nbytes in params[: count.value])
+        return FunctionInfo((name.value or b"").decode(), parameters)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def stream_synchronize(self, stream: int) -> None:

@@ -226,6 +226,12 @@ inline Action* action_new(int type) {
   a->type = type;
   return a;
 }
+// Whether a node that does `old` may be given `made`: 0, or the error of the call that asks for it.
+inline int action_replaceable(const Action* old, const Action* made) {
+  if (old->type != made->type) return hipErrorInvalidValue;
+  bool elsewhere = old->type == hipGraphNodeTypeKernel && old->kernel.module->device != made->kernel.module->device;
+  return elsewhere ? hipErrorInvalidDevice : hipSuccess;
+}
 inline Action* action_hold(Action* a) {
   a->refs.add(1);
   return a;
@@ -260,7 +266,7 @@ inline void action_release(Action* a) {
   discard(a);
 }
 
-// Arguments are copied by the sizes that the kernel's library tells.
+// Arguments are copied as the kernel's library says that they are packed.
 inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, unsigned shared, void** params, void** extra) {
   Function* f = find<Function>(function);
   if (!f) return hipErrorInvalidHandle;
@@ -282,30 +288,24 @@ inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, u
     }
   }
   if (info->n_params && !params && !packed) return hipErrorInvalidValue;
-  size_t bytes = info->n_params * sizeof(void*);
-  for (uint32_t i = 0; i < info->n_params; ++i) bytes += (info->param_sizes[i] + 15u) & ~size_t(15);
+  // The array of pointers that the entry takes, and behind it the arguments that they point to.
+  const size_t alignment = info->alignment > 16 ? info->alignment : 16;
+  const size_t table = (info->n_params * sizeof(void*) + alignment - 1) / alignment * alignment;
   void* storage = nullptr;
-  if (bytes && posix_memalign(&storage, 16, (bytes + 31) & ~size_t(15))) return hipErrorOutOfMemory;
+  if (info->n_params) {
+    const hgcpu_param_info& last = info->params[info->n_params - 1];
+    if (posix_memalign(&storage, alignment, table + last.offset + last.bytes)) return hipErrorOutOfMemory;
+  }
   void** args = static_cast<void**>(storage);
-  char* to = static_cast<char*>(storage) + ((info->n_params * sizeof(void*) + 15) & ~size_t(15));
-  size_t at = 0;
   for (uint32_t i = 0; i < info->n_params; ++i) {
-    size_t size = info->param_sizes[i];
-    const void* from = params ? params[i] : nullptr;
-    if (packed) {
-      size_t align = size & (~size + 1);
-      if (align > 16) align = 16;
-      at = (at + align - 1) / align * align;
-      from = packed + at;
-      at += size;
-    }
-    if (!from || (packed && at > packed_bytes)) {
+    const hgcpu_param_info& param = info->params[i];
+    const void* from = packed ? packed + param.offset : params[i];
+    if (!from || (packed && param.offset + param.bytes > packed_bytes)) {
       free(storage);
       return hipErrorInvalidValue;
     }
-    memcpy(to, from, size);
-    args[i] = to;
-    to += (size + 15) & ~size_t(15);
+    args[i] = static_cast<char*>(storage) + table + param.offset;
+    memcpy(args[i], from, param.bytes);
   }
   Action* a = action_new(hipGraphNodeTypeKernel);
   f->module->refs.add(1);
@@ -318,7 +318,7 @@ inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, u
   if (device_count() > 1) {
     for (uint32_t i = 0; i < info->n_params && !a->fault; ++i) {
       void* pointer;
-      if (info->param_sizes[i] != sizeof pointer) continue;
+      if (info->params[i].bytes != sizeof pointer) continue;
       memcpy(&pointer, args[i], sizeof pointer);
       a->fault = !may_touch(f->module->device, pointer);
     }
@@ -365,7 +365,8 @@ inline int action_copy_1d(Action** out, void* dst, const void* src, size_t bytes
 inline int action_fill(Action** out, const hipMemsetParams& p, int device) {
   if (!p.dst || (p.elementSize != 1 && p.elementSize != 2 && p.elementSize != 4)) return hipErrorInvalidValue;
   if (p.height > 1 && p.pitch < p.width * p.elementSize) return hipErrorInvalidValue;
-  if (uintptr_t(p.dst) % p.elementSize) return hipErrorInvalidValue;
+  const size_t rows_apart = p.height > 1 ? p.pitch : 0;
+  if (uintptr_t(p.dst) % p.elementSize || rows_apart % p.elementSize) return hipErrorInvalidValue;
   Action* a = action_new(hipGraphNodeTypeMemset);
   a->fill.given = p;
   a->fault = !may_touch(device, p.dst);
@@ -583,7 +584,7 @@ inline int sanitized_run(Action* a, bool cooperative) {
   l.cooperative = cooperative && k.blocks > 1;
   l.arguments = k.args;
   l.blocks = k.blocks;
-  sanitized_open(&l, k.info->param_sizes, k.args, k.info->n_params);
+  sanitized_open(&l, k.info->params, k.args, k.info->n_params);
   g_sanitized = &l;
   int code = cooperative ? cooperative_run(a) : kernel_blocks(a, 0, k.blocks);
   g_sanitized = nullptr;
@@ -607,7 +608,7 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
       }
       for (uint32_t i = 0; g_sanitized_modules.relaxed() && i < a->kernel.info->n_params; ++i) {
         void* pointer = nullptr;
-        if (a->kernel.info->param_sizes[i] == sizeof pointer) memcpy(&pointer, a->kernel.args[i], sizeof pointer);
+        if (a->kernel.info->params[i].bytes == sizeof pointer) memcpy(&pointer, a->kernel.args[i], sizeof pointer);
         if (pointer) memory_wrote(pointer, 1, true);
       }
       if (cooperative) {

@@ -245,7 +245,7 @@ inline Stream* null_stream() {
   static Mutex once;
   Guard<Mutex> g(once);
   if (!all.null[device]) {
-    Stream* s = stream_new(true, 0);
+    Stream* s = stream_new(true);
     s->is_null = true;
     __atomic_store_n(&all.null[device], s, __ATOMIC_RELEASE);
   }
@@ -277,7 +277,7 @@ inline Stream* thread_stream() {
   auto* mine = static_cast<ThreadStreams*>(pthread_getspecific(key));
   if (!mine) pthread_setspecific(key, mine = create<ThreadStreams>());
   Stream*& s = mine->of[this_device()];
-  if (!s) s = stream_new(true, 0);
+  if (!s) s = stream_new(true);
   return s;
 }
 // 0 and hipStreamLegacy (1) are the null stream, hipStreamPerThread is 2.
@@ -313,6 +313,11 @@ struct DeferredFrees {
 };
 inline DeferredFrees* g_deferred = create<DeferredFrees>();
 inline DeferredFrees& deferred() { return *g_deferred; }
+inline void free_now(Block* b) {
+  if (b->origin != Origin::graph) return memory_give_back(b);
+  if (!b->left.get()) graph_block_set_live(b, false);  // else a launch that came later leaves it allocated
+  graph_block_release(b);
+}
 inline void reap_deferred() {
   DeferredFrees& d = deferred();
   Vec<Deferred*> over;
@@ -331,10 +336,11 @@ inline void reap_deferred() {
   }
   for (Deferred* x : over) {
     for (const auto& u : x->until) stream_release(u.stream);
-    memory_give_back(x->block);
+    free_now(x->block);
     discard(x);
   }
 }
+// Takes over a reference to memory of a graph.
 inline void free_when_idle(Block* b) {
   Vec<Stream*> held;
   streams_hold(held);
@@ -351,7 +357,7 @@ inline void free_when_idle(Block* b) {
     all.list.push(d);
   } else {
     discard(d);
-    memory_give_back(b);
+    free_now(b);
   }
 }
 
@@ -381,11 +387,11 @@ API int hipFree(void* pointer) {
   Block* b = memory_find(pointer);
   if (b && b->origin == Origin::graph) {  // memory that a graph left allocated
     REQUIRE(b->left.swap(0), hipErrorInvalidValue);
-    graph_block_set_live(b, false);
-    return hipSuccess;
+    graph_block_hold(b);
+  } else {
+    b = memory_unlist(pointer, Origin::device, Origin::pool);
+    REQUIRE(b, hipErrorInvalidValue);
   }
-  b = memory_unlist(pointer, Origin::device, Origin::pool);
-  REQUIRE(b, hipErrorInvalidValue);
   free_when_idle(b);
   reap_deferred();
   return hipSuccess;
@@ -457,6 +463,7 @@ API int hipDeviceGetGraphMemAttribute(int device, int attribute, void* value) {
   ENTER();
   REQUIRE(is_device(device), hipErrorInvalidDevice);
   REQUIRE(value && attribute >= 0 && attribute <= 3, hipErrorInvalidValue);
+  reap_deferred();
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
   const auto& of = m.graphs[device];
@@ -677,7 +684,7 @@ API int hipModuleLoadData(Handle* out, const void* image) {
   REQUIRE(library, hipErrorInvalidImage);
   auto entry = reinterpret_cast<const hgcpu_module_info* (*)()>(dlsym(library, "hgcpu_module"));
   const hgcpu_module_info* info = entry ? entry() : nullptr;
-  if (!info || info->abi != kModuleAbi) {
+  if (!info || info->abi != hgcpu_abi) {
     dlclose(library);
     if (file >= 0) close(file);
     return fail(hipErrorInvalidImage);
@@ -729,14 +736,14 @@ API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
   }
   return fail(hipErrorNotFound);
 }
-// What a function is called and how many bytes each of its parameters has, for as long as its module is loaded.
-API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, const uint32_t** sizes) {
+// What a function is called and how its parameters are packed, for as long as its module is loaded.
+API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, const hgcpu_param_info** params) {
   ENTER();
   HELD(Function, f, function);
-  REQUIRE(name && count && sizes, hipErrorInvalidValue);
+  REQUIRE(name && count && params, hipErrorInvalidValue);
   *name = f->info->name;
   *count = f->info->n_params;
-  *sizes = f->info->param_sizes;
+  *params = f->info->params;
   return hipSuccess;
 }
 API int hipModuleGetGlobal(void** out, size_t* bytes, Handle module, const char* name) {

@@ -345,9 +345,9 @@ inline int set_node(Handle node, int (*make)(Action**, Taken...), Given... given
   Action* action = nullptr;
   if (int code = make(&action, given...)) return fail(code);
   Node* n = find<Node>(node);
-  if (!n || n->action->type != action->type) {
+  if (int code = n ? action_replaceable(n->action, action) : int(hipErrorInvalidValue)) {
     action_release(action);
-    return fail(hipErrorInvalidValue);
+    return fail(code);
   }
   action_release(n->action);
   n->action = action;
@@ -457,9 +457,9 @@ inline int set_exec_node(Handle exec, Handle node, int (*make)(Action**, Taken..
   Action* action = nullptr;
   if (int code = make(&action, given...)) return fail(code);
   Exec* x = find<Exec>(exec);
-  if (x && exec_set_action(x, node, action)) return hipSuccess;
-  action_release(action);
-  return fail(hipErrorInvalidValue);
+  int code = x ? exec_set_action(x, node, action) : int(hipErrorInvalidValue);
+  if (code) action_release(action);
+  return fail(code);
 }
 API int hipGraphExecKernelNodeSetParams(Handle exec, Handle node, const hipKernelNodeParams* p) {
   return set_exec_node(exec, node, action_of_kernel, p);
@@ -491,21 +491,15 @@ API int hipGraphExecExternalSemaphoresWaitNodeSetParams(Handle exec, Handle node
 API int hipGraphExecBatchMemOpNodeSetParams(Handle exec, Handle node, const hipBatchMemOpNodeParams* p) {
   return set_exec_node(exec, node, action_of_memory_ops, p);
 }
-inline int update_shape(Exec* x, Graph* mine, Graph* theirs, Handle* node, int* result) {
-  if (int code = shape_compare(mine, theirs, node, result)) return code;
-  Guard<SpinLock> g(x->lock);
-  shape_take_actions(program_to_change(x), mine, theirs);
-  return hipSuccess;
-}
 API int hipGraphExecChildGraphNodeSetParams(Handle exec, Handle node, Handle child) {
   ENTER();
   EXEC(x, exec);
   GRAPH(c, child);
   Node* n = shape_find_child(x->shape, node);
   REQUIRE(n, hipErrorInvalidValue);
-  Handle at = 0;
-  int result = 0;
-  if (update_shape(x, n->child, c, &at, &result)) return fail(hipErrorGraphExecUpdateFailure);
+  REQUIRE(shape_takes(n->child, c), hipErrorGraphExecUpdateFailure);
+  Guard<SpinLock> g(x->lock);
+  shape_take_actions(program_to_change(x), n->child, c);
   return hipSuccess;
 }
 inline bool can_disable(int type) {
@@ -564,4 +558,3 @@ API int hgcpuSetSchedule(uint64_t seed, int mode) {
   return hipSuccess;
 }
 API uint32_t hgcpuWorkers() { return cores(); }
-API uint32_t hgcpuAbiVersion() { return kModuleAbi; }

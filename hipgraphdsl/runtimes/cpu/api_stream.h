@@ -2,12 +2,13 @@
 #pragma once
 #include "api_device.h"
 
-API int hipStreamCreateWithPriority(Handle* out, unsigned flags, int priority) {
+// Streams have one priority, 0; as in HIP, a priority outside the range is clamped to it.
+API int hipStreamCreateWithPriority(Handle* out, unsigned flags, int) {
   ENTER();
   REQUIRE(out && flags <= 1, hipErrorInvalidValue);
   REQUIRE(pool_start(), hipErrorOutOfMemory);
   null_stream();
-  Stream* s = stream_new(!(flags & 1), priority);
+  Stream* s = stream_new(!(flags & 1));
   *out = s->handle = g_handles.add(kStream, s);
   return hipSuccess;
 }
@@ -22,8 +23,8 @@ API int hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
 API int hipStreamGetPriority(Handle stream, int* priority) {
   ENTER();
   REQUIRE(priority, hipErrorInvalidValue);
-  STREAM(s, stream);
-  *priority = s->priority;
+  REQUIRE(stream_of(stream), hipErrorInvalidHandle);
+  *priority = 0;
   return hipSuccess;
 }
 API int hipStreamGetDevice(Handle stream, int* device) {

@@ -32,7 +32,7 @@ from ...errors import lacks
 log = logging.getLogger("hipgraphdsl")
 
 #: Version of what the runtime, the kernel libraries and the Python above them agree on; part of every cache key.
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 #: A build that takes longer than this says so, because the first one may take a minute (zig unpacks its own libc).
 _SLOW_S = 2.0

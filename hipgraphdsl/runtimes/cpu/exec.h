@@ -128,20 +128,20 @@ inline Program* program_to_change(Exec* x) {
   }
   return x->program;
 }
-// Gives a node another action of its type and takes over the reference; false if there is no such node.
-inline bool exec_set_action(Exec* x, Handle node, Action* action) {
+// Gives a node another action and takes over the reference, unless it fails.
+inline int exec_set_action(Exec* x, Handle node, Action* action) {
   const uint64_t* i = x->index_of.find(node);
-  if (!i) return false;
+  if (!i) return hipErrorInvalidValue;
   Action* old = nullptr;
   {
     Guard<SpinLock> g(x->lock);
-    if (x->program->entries[*i].action->type != action->type) return false;
+    if (int code = action_replaceable(x->program->entries[*i].action, action)) return code;
     Entry& e = program_to_change(x)->entries[*i];
     old = e.action;
     e.action = action;
   }
   action_release(old);
-  return true;
+  return hipSuccess;
 }
 
 // ---- making a graph flat --------------------------------------------------------------------------------------------------
@@ -877,42 +877,24 @@ inline void exec_abort(Exec* x) {
 }
 
 // ---- update -----------------------------------------------------------------------------------------------------------------
-// Compares the edges themselves: HIP compares only how many each node has.
-inline int shape_compare(const Graph* mine, const Graph* theirs, Handle* node, int* result) {
-  *result = hipGraphExecUpdateErrorTopologyChanged;
-  if (mine->nodes.count != theirs->nodes.count) return hipErrorGraphExecUpdateFailure;
+// Whether the nodes of one graph may do what those of another do. Compares the edges themselves: HIP compares only how many each
+// node has.
+inline bool shape_takes(const Graph* mine, const Graph* theirs) {
+  if (mine->nodes.count != theirs->nodes.count) return false;
   for (uint32_t i = 0; i < mine->nodes.count; ++i) {
     const Node *m = mine->nodes[i], *t = theirs->nodes[i];
-    *node = t->handle;
-    if (m->action->type != t->action->type) {
-      *result = hipGraphExecUpdateErrorNodeTypeChanged;
-      return hipErrorGraphExecUpdateFailure;
-    }
-    if (m->before.count != t->before.count) return hipErrorGraphExecUpdateFailure;
+    if (m->bodies.count || action_replaceable(m->action, t->action) || m->before.count != t->before.count) return false;
     for (uint32_t k = 0; k < t->before.count; ++k) {
       uint32_t wanted = t->before[k]->index;
       bool same = m->before[k]->index == wanted;  // nearly always: both were built in one order
       for (uint32_t j = 0; j < m->before.count && !same; ++j) same = m->before[j]->index == wanted;
-      if (!same) return hipErrorGraphExecUpdateFailure;
-    }
-    if (m->bodies.count) {
-      *result = hipGraphExecUpdateErrorNotSupported;
-      return hipErrorGraphExecUpdateFailure;
+      if (!same) return false;
     }
     bool memory = m->action->type == hipGraphNodeTypeMemAlloc || m->action->type == hipGraphNodeTypeMemFree;
-    if (memory && m->action->memory.block != t->action->memory.block) {
-      *result = hipGraphExecUpdateErrorNotSupported;
-      return hipErrorGraphExecUpdateFailure;
-    }
-    if (m->child) {
-      int code = shape_compare(m->child, t->child, node, result);
-      if (code) return code;
-      *result = hipGraphExecUpdateErrorTopologyChanged;
-    }
+    if (memory && m->action->memory.block != t->action->memory.block) return false;
+    if (m->child && !shape_takes(m->child, t->child)) return false;
   }
-  *node = 0;
-  *result = hipGraphExecUpdateSuccess;
-  return hipSuccess;
+  return true;
 }
 inline void shape_take_actions(Program* p, const Graph* mine, const Graph* theirs) {
   for (uint32_t i = 0; i < mine->nodes.count; ++i) {

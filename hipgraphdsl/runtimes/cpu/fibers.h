@@ -84,11 +84,19 @@ static inline bool hgcpu_small(const hgcpu_launch* launch) {
 // Runs blocks [first, last) in linear order, x fastest; returns 0 or a hipError_t.
 typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
 
+// Version of what follows; ABI_VERSION of compiler.py is the same.
+enum : uint32_t { hgcpu_abi = 4 };
+
+// Where a parameter stands in a buffer of packed arguments, which is laid out like a struct with the parameters as members.
+struct hgcpu_param_info {
+  uint32_t offset, bytes;
+};
 struct hgcpu_kernel_info {
   const char* name;
   hgcpu_entry entry;
   uint32_t n_params;
-  const uint32_t* param_sizes;
+  uint32_t alignment;  // of that struct
+  const hgcpu_param_info* params;
   // Null where threads may wait. Does the same for a small grid, on the caller's stack, which a failing kernel leaves without
   // returning.
   hgcpu_entry direct;

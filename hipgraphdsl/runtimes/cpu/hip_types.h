@@ -58,16 +58,6 @@ enum hipGraphNodeType : int {
   hgcpuGraphNodeTypeConditional = 0x1000,  // HIP has none
 };
 
-enum hipGraphExecUpdateResult : int {
-  hipGraphExecUpdateSuccess = 0,
-  hipGraphExecUpdateError = 1,
-  hipGraphExecUpdateErrorTopologyChanged = 2,
-  hipGraphExecUpdateErrorNodeTypeChanged = 3,
-  hipGraphExecUpdateErrorFunctionChanged = 4,
-  hipGraphExecUpdateErrorParametersChanged = 5,
-  hipGraphExecUpdateErrorNotSupported = 6,
-};
-
 // Handles are table entries, not addresses: a stale one is recognised instead of followed.
 using Handle = uint64_t;
 
@@ -127,5 +117,3 @@ static_assert(sizeof(hipMemAllocNodeParams) == 120 && offsetof(hipMemAllocNodePa
 static_assert(sizeof(hipPointerAttribute_t) == 32 && offsetof(hipPointerAttribute_t, isManaged) == 24, "layout");
 static_assert(sizeof(hipStreamBatchMemOpParams) == 48 && sizeof(hipBatchMemOpNodeParams) == 32, "layout");
 static_assert(sizeof(hipExternalSemaphoreParams) == 144 && sizeof(hipExternalSemaphoreNodeParams) == 24, "layout");
-
-constexpr uint32_t kModuleAbi = 3;

@@ -39,6 +39,22 @@ constexpr auto hgcpu_pick(void (*kernel)(A...)) {
   return kernel;
 }
 
+// How arguments are packed: like a struct with the parameters as members.
+template <class... A>
+struct hgcpu_packing {
+  hgcpu_param_info params[sizeof...(A) + 1] = {};
+  uint32_t alignment = 1;
+  constexpr hgcpu_packing() {
+    uint32_t n = 0, end = 0;
+    (add(n++, end, sizeof(A), alignof(A)), ...);
+  }
+  constexpr void add(uint32_t n, uint32_t& end, uint32_t bytes, uint32_t align) {
+    if (alignment < align) alignment = align;
+    params[n] = {(end + align - 1) / align * align, bytes};
+    end = params[n].offset + bytes;
+  }
+};
+
 // Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait (weave.py);
 // `split` runs a whole block and does not wait either (split.py). Blocks of these are one loop.
 template <auto kernel, bool calm, auto split = nullptr, class F = decltype(kernel)>
@@ -46,7 +62,7 @@ struct hgcpu_kernel;
 template <auto kernel, bool calm, auto split, class... A>
 struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
   static constexpr uint32_t count = sizeof...(A);
-  static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
+  static constexpr hgcpu_packing<A...> packed = {};
   static constexpr bool quick = calm || split != nullptr;
   template <unsigned N>
   using type = typename hgcpu_nth<N, hgcpu_list<A...>>::type;

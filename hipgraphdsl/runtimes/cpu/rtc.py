@@ -257,14 +257,16 @@ class _Compilation:
             kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {calm}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
-            rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes, {row}direct_entry()}},\n')
+            rows.append(
+                f'{{"{asked}", {row}entry, {row}count, {row}packed.alignment, {row}packed.params, {row}direct_entry()}},\n'
+            )
         parts.append(f"static const hgcpu_kernel_info hgcpu_kernels[] = {{\n{''.join(rows)}{{}}}};\n")
         parts.append("static const hgcpu_symbol_info hgcpu_symbols[] = {\n")
         for symbol in self.symbols:
             bare = symbol.removeprefix("::")
             parts.append(f'# 1 "hgcpu symbol {symbol}" 3\n{{"{symbol}", (void*)&::{bare}, sizeof(::{bare})}},\n')
         parts.append(
-            f"{{}}}};\nstatic const hgcpu_module_info hgcpu_info = {{3, {len(rows)}, hgcpu_kernels, {len(self.symbols)}, "
+            f"{{}}}};\nstatic const hgcpu_module_info hgcpu_info = {{hgcpu_abi, {len(rows)}, hgcpu_kernels, {len(self.symbols)}, "
             'hgcpu_symbols};\nextern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) '
             "{ return &hgcpu_info; }\n"
         )

@@ -805,7 +805,7 @@ inline void watch_warp_passed(BlockWorker* w, uint64_t group) {
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------------
-inline void sanitized_open(SanitizedLaunch* l, const uint32_t* sizes, void* const* args, uint32_t count) {
+inline void sanitized_open(SanitizedLaunch* l, const hgcpu_param_info* params, void* const* args, uint32_t count) {
   Sanitizer& all = sanitizer();
   if (all.stamp > kLastStamp / 2) {
     all.stamp = 1;
@@ -852,13 +852,13 @@ inline void sanitized_open(SanitizedLaunch* l, const uint32_t* sizes, void* cons
   if (l->extents.count) qsort(l->extents.items, l->extents.count, sizeof(Extent), by_start);
   for (uint32_t i = 0; i < count; ++i) {
     const char* at = static_cast<const char*>(args[i]);
-    for (uint32_t k = 0; k + sizeof(uintptr_t) <= sizes[i]; k += sizeof(uintptr_t)) {
+    for (uint32_t k = 0; k + sizeof(uintptr_t) <= params[i].bytes; k += sizeof(uintptr_t)) {
       uintptr_t word;
       memcpy(&word, at + k, sizeof word);
       int64_t n = extent_before(l->extents, word);
       if (n >= 0 && word < l->extents[uint32_t(n)].end) l->extents[uint32_t(n)].reached = true;
     }
-    l->arguments_end = at + sizes[i];
+    l->arguments_end = at + params[i].bytes;
   }
 }
 inline void sanitized_close(SanitizedLaunch* l) {

@@ -20,7 +20,7 @@ struct Stream {
   Op *head = nullptr, *tail = nullptr;
   bool active = false;
   bool blocking = false, is_null = false;  // HIP's default streams wait for each other, through the null stream
-  int priority = 0, device = 0;
+  int device = 0;
   Atomic<uint64_t> submitted, completed;
   Failure* failure = nullptr;
   Atomic<int> sleepers;
@@ -43,11 +43,10 @@ inline Progress launch_start(Launch* launch, const Task& done, bool skip);
 inline Failure* launch_failure(Launch* launch);
 inline void launch_discard(Launch* launch);
 
-inline Stream* stream_new(bool blocking, int priority) {
+inline Stream* stream_new(bool blocking) {
   Stream* s = create<Stream>();
   s->refs.set_relaxed(1);
   s->blocking = blocking;
-  s->priority = priority;
   s->device = this_device();
   Streams& all = streams();
   Guard<Mutex> g(all.lock);
