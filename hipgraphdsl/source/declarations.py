@@ -458,7 +458,10 @@ class Declarations:
             return {d.name for d in self.scope.declarators(tokens) if d.name}
         except ValueError:
             # The name alone; the type is explained when the symbol is asked for.
-            ends = ("[", "=", "{", ",", ";")
+            ends = {"[", "=", "{", ",", ";"}
+            inside = next((n + 1 for n, t in enumerate(tokens[:-1]) if t.text == "(" and tokens[n + 1].text in ("*", "&")), 0)
+            if inside:  # int (*pointer)(int)
+                tokens, ends = tokens[inside:], ends | {")"}
             last = len(tokens) - 1
             found = (t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == last or tokens[n + 1].text in ends))
             return {name for name in (next(found, ""),) if name}
