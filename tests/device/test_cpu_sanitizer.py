@@ -332,6 +332,23 @@ def test_sanitize_orders_the_blocks_of_a_cooperative_launch(fence: str) -> None:
     assert re.match(said, caught.value.text), caught.value.text
 
 
+def test_sanitize_holds_for_clones_and_for_what_update_builds_afresh() -> None:
+    kernel = hg.Module("__global__ void k(int* x, int n) { x[n] = 1; }")["k"]
+
+    def declared(*names: str) -> hg.Graph:
+        g = hg.Graph("again")
+        x, n = g.device_array("x", np.zeros(4, np.int32)), g.param("n", "int32", 0)
+        for name in names:
+            g.kernel(kernel, 1, 1, (x, n), name=name)
+        return g
+
+    with declared("k").compile("cpu", sanitize=True) as exe, exe.clone() as clone:
+        exe.update(declared("k", "more"), rebuild=True)
+        for each in (clone, exe):
+            with pytest.raises(hg.HipError, match="out of bounds"):
+                each.run(n=4)
+
+
 def test_sanitize_takes_the_cpu() -> None:
     g = hg.Graph("elsewhere")
     g.device_array("x", np.zeros(1, np.int32))
