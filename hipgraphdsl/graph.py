@@ -238,7 +238,7 @@ class Graph(DeclaringCollectives):
         """
         from .checks import require_sound
 
-        build, rank = _builder(ranks, capture_collectives, device, lanes, check)
+        build, rank = _builder(ranks, capture_collectives, device, lanes)
         workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # each rank checks what it does
             require_sound(workflow, opened.target, device, backend)
@@ -247,7 +247,7 @@ class Graph(DeclaringCollectives):
             chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
             return build(
                 workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,
-                sanitize=sanitize, batch=batch, programmatic=programmatic, any_order=any_order, report=advance,
+                sanitize=sanitize, check=check, batch=batch, programmatic=programmatic, any_order=any_order, report=advance,
             )  # fmt: skip
 
     def simulate(
@@ -477,9 +477,7 @@ def _lanes(
     return fastest_lanes(workflow, runtime, backend, join=join, batch=batch, device=device)
 
 
-def _builder(
-    ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes, check: bool
-) -> tuple[Callable[..., Executable], int]:
+def _builder(ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes) -> tuple[Callable[..., Executable], int]:
     """Return what builds an Executable of one process or of one of `ranks`, and the number of that."""
     if ranks is None and not capture_collectives:
         from .executable import Executable
@@ -489,4 +487,4 @@ def _builder(
     from .world import require_ranks
 
     found = require_ranks(ranks, device, lanes)
-    return partial(RankExecutable.compile, found, bool(capture_collectives), check), found.rank
+    return partial(RankExecutable.compile, found, bool(capture_collectives)), found.rank

@@ -60,7 +60,7 @@ class RankExecutable(Executable):
 
     @staticmethod
     def compile(
-        ranks: Ranks, captures: bool, check: bool, whole: Workflow, runtime: Runtime, backend: str, **options: Any
+        ranks: Ranks, captures: bool, whole: Workflow, runtime: Runtime, backend: str, *, check: bool, **options: Any
     ) -> RankExecutable:
         """Compare the workflow with those of the other ranks, take this rank's part of it, check that, and build.
 
@@ -83,7 +83,7 @@ class RankExecutable(Executable):
             with link.watched(f"graph {whole.name!r}") if link is not None else nullcontext():
                 if link is not None:
                     connect(link, ranks, part.messages, runtime, device, captured=captures)
-                made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "device": device})
+                made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "check": check, "device": device})
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise

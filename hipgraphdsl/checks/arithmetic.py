@@ -40,11 +40,20 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The type of a pointer into `base`, to elements of `size` bytes (0: not known) or to arrays of them with `extents`."""
+    """The type of a pointer into `base`, to elements of some type or to arrays of them with `extents`.
+
+    Where it points at a member of a struct or vector, `whole` is the size of that in bytes, else 0.
+    """
 
     base: Base
-    size: int
+    element: CType
     extents: tuple[int, ...] = ()
+    whole: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element; 0 where that is not known."""
+        return self.element.size
 
     @property
     def stride(self) -> int:
@@ -73,7 +82,7 @@ def as_pointer(value: Lanes | None) -> Lanes | None:
 def type_of(kind: CType) -> Integer | Pointer | None:
     """Return the type of a C++ type; None for what is neither an integer nor a pointer to objects of known size."""
     if kind.pointers == 1:
-        return Pointer(Base("none", ""), kind.size)
+        return Pointer(Base("none", ""), replace(kind, pointers=0))
     if kind.pointers or kind.dtype is None or kind.lanes > 1 or kind.dtype.kind not in "biu":
         return None
     return Integer(1 if kind.dtype.kind == "b" else 8 * kind.size, kind.dtype.kind != "i")
@@ -179,6 +188,30 @@ def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None
     by, at = _near(index.number, FAR // stride), _near(pointer.number, FAR)
     known = pointer.known & index.known & (by == index.number) & (at == pointer.number)
     return pointer._replace(number=at + sign * by * stride, known=known)
+
+
+def member_of(pointer: Lanes | None, name: str) -> Lanes | None:
+    """Return the address of a member of the struct or vector that a pointer points at; None where its place is not known."""
+    if pointer is None or not isinstance(pointer.type, Pointer) or pointer.type.extents:
+        return None
+    of = pointer.type
+    dtype = of.element.dtype
+    extents: tuple[int, ...] = ()
+    if dtype is None:
+        return None
+    if dtype.fields is not None:
+        if name not in dtype.fields:
+            return None
+        kind, offset = dtype.fields[name][:2]
+        kind, extents = kind.subdtype or (kind, ())
+    else:
+        parts = 2 if dtype.kind == "c" else of.element.lanes
+        if parts == 1 or name not in list("xyzw"[:parts]):
+            return None
+        kind = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+        offset = "xyzw".index(name) * kind.itemsize
+    member = Pointer(of.base, CType("", kind, size=kind.itemsize), extents, of.whole or of.size)
+    return Lanes(pointer.number + offset, pointer.known, member)
 
 
 def _near(number: Any, limit: int) -> Any:

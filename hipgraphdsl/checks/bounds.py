@@ -85,7 +85,7 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
         if nbytes < 0:
             continue
         for witness in (last, first):
-            if offset + witness.start >= nbytes or offset + witness.stop <= 0:
+            if offset + witness.stop > nbytes or offset + witness.start < 0:
                 yield base, witness, root, offset
                 break
 
@@ -121,12 +121,12 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
 
 
 def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int) -> None:
-    name, size = base.name, witness.stop - witness.start
+    name = base.name
     verb = "writes" if witness.writes else "reads"
     if base.kind == "argument":
-        what = f"{name}[{witness.start // size}]"
-        start = offset + witness.start
-        where = f"bytes {start}..{start + size} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
+        what = f"{name}[{witness.start // witness.size}]"
+        start, stop = offset + witness.start, offset + witness.stop
+        where = f"bytes {start}..{stop} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
     elif base.kind == "dynamic":
         what = "dynamic shared memory"
         where = f"bytes {witness.start}..{witness.stop} of {node.shared_bytes}"

@@ -21,7 +21,7 @@ class Scope(Level):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.uses = 1  # how many child nodes hold this same workflow in the same way; it is checked once
+        self.holders: list[Scope] = []  # whose child nodes hold this same workflow in the same way; it is checked once
         self.others: list[Scope] = []  # the same workflow in other child nodes of the parent, or of parents that are checked
         self.diagnostics: list[Diagnostic] = [] if self.parent is None else self.parent.diagnostics
         self.ignored: list[tuple[Diagnostic, str]] = [] if self.parent is None else self.parent.ignored
@@ -64,6 +64,11 @@ class Scope(Level):
         if not odd:
             return False  # what shares an address space was known to share it when edges were inferred
         return any(a[1] > b[0] for intervals in spans.values() for a, b in pairwise(sorted(intervals)))
+
+    @cached_property
+    def uses(self) -> int:
+        """How many child nodes hold this workflow, at all places where their own workflows are used."""
+        return sum(holder.uses for holder in self.holders) or 1
 
     def value(self, axis: Any) -> int | None:
         """Return an extent of a grid or block; None where only a launch decides."""
@@ -120,14 +125,12 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
         for node in scope.workflow.nodes:
             for child in () if node.derives else scope.inner(node):
                 signature = _signature(child)
-                known = found.get(signature)
-                if known is not None:
-                    known.uses += scope.uses
-                    known.others.append(child)
-                else:
-                    child.uses = scope.uses
-                    found[signature] = child
+                known = found.setdefault(signature, child)
+                known.holders.append(scope)
+                if known is child:
                     waiting.append(child)
+                else:
+                    known.others.append(child)
     return waiting
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -40,6 +40,7 @@ from .arithmetic import (
     common,
     fit,
     fits,
+    member_of,
     moved,
     operate,
     promoted,
@@ -73,6 +74,7 @@ class Witness:
 
     start: int  # bytes from the pointer's value, or from the array's first byte
     stop: int
+    size: int  # of the element, or of the whole whose member this is
     line: int  # of the source
     writes: bool
     block: Axes
@@ -145,7 +147,8 @@ class _Run:
             if parameter.pointer:
                 size = dtype.itemsize * parameter.lanes if dtype is not None else 0
                 if n in program.plain and not escaped:
-                    self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name, number=n), size))
+                    element = CType("", dtype, parameter.lanes, size)
+                    self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name, number=n), element))
             elif kind := type_of(CType("", dtype, parameter.lanes, parameter.size)):
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
         with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # what has been noted by then holds
@@ -298,7 +301,7 @@ class _Run:
                 return None
         dynamic = node.space == "dynamic"
         base = Base(node.space, "" if dynamic else node.name, -1 if dynamic else kind.size * math.prod(extents))
-        return Lanes(0, True, Pointer(base, kind.size, tuple(extents[1:])))
+        return Lanes(0, True, Pointer(base, kind, tuple(extents[1:])))
 
     # -- variables -----------------------------------------------------------------------------------------------------
 
@@ -336,9 +339,9 @@ class _Run:
                 return fit(node.number, True, Integer(node.bits, node.unsigned))
             case syntax.Name():
                 return self.values.get(node.slot) if node.slot >= 0 else self.outside(node.text)
-            case syntax.Member():
-                return self.member(node, mask)
-            case syntax.Index():
+            case syntax.Member(syntax.Name(text, -1), "x" | "y" | "z" as axis, False) if text in _COORDINATES:
+                return Lanes(self.axes[_COORDINATES[text]]["xyz".index(axis)], True, _COORDINATE)
+            case syntax.Member() | syntax.Index():
                 return self.load(self.place(node, mask), mask, node.line)
             case syntax.Binary():
                 return self.binary(node, mask)
@@ -354,7 +357,7 @@ class _Run:
             case syntax.Call():
                 return self.call(node, mask)
             case syntax.AddressOf():
-                return self.address(node.operand, mask)
+                return self.place(node.operand, mask)
             case syntax.Opaque():
                 for part in node.parts:
                     self.evaluate(part, mask)
@@ -371,42 +374,29 @@ class _Run:
             return _symbol(self.kernel.module, name) if variables == [name] and constant is None else None
         return None if constant is None else fit(constant.number, True, Integer(constant.bits, constant.unsigned))
 
-    def member(self, node: syntax.Member, mask: Mask) -> Lanes | None:
+    def place(self, node: Any, mask: Mask) -> Lanes | None:
+        """Return the address of what an lvalue names, which is not accessed; None where it is not known."""
         match node:
-            case syntax.Member(syntax.Name(text, -1), "x" | "y" | "z" as axis, False) if text in _COORDINATES:
-                return Lanes(self.axes[_COORDINATES[text]]["xyz".index(axis)], True, _COORDINATE)
-        base = self.evaluate(node.base, mask)
-        if node.arrow:
-            self.touch(base, mask, node.line, writes=False)
+            case syntax.Index():
+                base = self.evaluate(node.base, mask)
+                return moved(base, self.evaluate(node.index, mask), 1)
+            case syntax.Member():
+                return member_of(self.evaluate(node.base, mask) if node.arrow else self.place(node.base, mask), node.name)
+            case syntax.Choice():
+                yes, no, _ = self.decide(node.condition, mask)
+                self.place(node.then, yes)
+                self.place(node.otherwise, no)
+            case syntax.Name():
+                pass
+            case _:
+                self.evaluate(node, mask)
         return None
-
-    def place(self, node: syntax.Index, mask: Mask) -> Lanes | None:
-        """Return the address of the element that ``p[i]`` is."""
-        base = self.evaluate(node.base, mask)
-        return moved(base, self.evaluate(node.index, mask), 1)
 
     def load(self, pointer: Lanes | None, mask: Mask, line: int) -> Lanes | None:
         """Return the value of an element, which is unknown; an array inside an array is its address."""
         if pointer is not None and pointer.type.extents:
-            return cast(pointer, Pointer(pointer.type.base, pointer.type.size, pointer.type.extents[1:]))
+            return pointer._replace(type=replace(pointer.type, extents=pointer.type.extents[1:]))
         self.touch(pointer, mask, line, writes=False)
-        return None
-
-    def address(self, operand: Any, mask: Mask) -> Lanes | None:
-        """Return the address of an object, which is not accessed."""
-        if isinstance(operand, syntax.Index):
-            return self.place(operand, mask)
-        if isinstance(operand, syntax.Member):
-            if operand.arrow:
-                self.evaluate(operand.base, mask)
-            else:
-                self.address(operand.base, mask)
-        elif isinstance(operand, syntax.Choice):
-            yes, no, _ = self.decide(operand.condition, mask)
-            self.address(operand.then, yes)
-            self.address(operand.otherwise, no)
-        elif not isinstance(operand, syntax.Name):
-            self.evaluate(operand, mask)
         return None
 
     def touch(self, pointer: Lanes | None, mask: Mask, line: int, *, writes: bool) -> None:
@@ -418,16 +408,15 @@ class _Run:
         if not live.size:
             return
         starts = np.broadcast_to(pointer.number, self.lanes)[live]
-        for furthest, beyond, at in (
-            (self.reach.lowest, int.__lt__, starts.argmin()),
-            (self.reach.highest, int.__gt__, starts.argmax()),
-        ):
-            start = int(starts[at])
-            known = furthest.get(base)
-            if known is None or beyond(start, known.start) or (writes and start == known.start):
-                lane = int(live[at])
-                thread, block = (self.index(axes, lane) for axes in self.axes[:2])
-                furthest[base] = Witness(start, start + size, line, writes, block, thread)
+        for furthest, at in ((self.reach.lowest, starts.argmin()), (self.reach.highest, starts.argmax())):
+            start, known = int(starts[at]), furthest.get(base)
+            if known is None:
+                further = 1
+            else:
+                further = known.start - start if furthest is self.reach.lowest else start + size - known.stop
+            if further > 0 or (further == 0 and writes):
+                thread, block = (self.index(axes, int(live[at])) for axes in self.axes[:2])
+                furthest[base] = Witness(start, start + size, pointer.type.whole or size, line, writes, block, thread)
 
     def index(self, axes: Sequence[Any], lane: int) -> Axes:
         x, y, z = (axis if isinstance(axis, int) else int(axis[lane]) for axis in axes)
@@ -475,14 +464,11 @@ class _Run:
                 if slot >= 0:
                     self.store(slot, value, mask)
                 return old if node.before else value
-            case syntax.Index() as element:
-                self.touch(self.place(element, mask), mask, element.line, writes=True)
-            case syntax.Member(base, _, True, line):
-                self.touch(self.evaluate(base, mask), mask, line, writes=True)
-            case syntax.Member(syntax.Index() as element, _, False, line):
-                self.touch(self.place(element, mask), mask, line, writes=True)
             case target:
-                self.evaluate(target, mask)
+                if isinstance(target, syntax.Index | syntax.Member):
+                    self.touch(self.place(target, mask), mask, target.line, writes=True)
+                else:
+                    self.evaluate(target, mask)
                 self.forget(syntax.variables(target), mask)
         return None
 
@@ -520,4 +506,5 @@ def _symbol(module: Module, name: str) -> Lanes | None:
         return None
     if not symbol.shape or symbol.hidden:
         return None
-    return Lanes(0, True, Pointer(Base("symbol", symbol.name, symbol.nbytes), symbol.dtype.itemsize, symbol.shape[1:]))
+    element = CType("", symbol.dtype, size=symbol.dtype.itemsize)
+    return Lanes(0, True, Pointer(Base("symbol", symbol.name, symbol.nbytes), element, symbol.shape[1:]))

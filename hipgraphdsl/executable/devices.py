@@ -21,6 +21,11 @@ class Home:
     def __init__(self, runtime: Runtime, device: int, *, sanitize: bool = False) -> None:
         self.runtime = runtime
         self.device = device
+        if sanitize and not runtime.sanitizes:
+            raise DeclarationError(
+                "sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
+                f" (got {runtime.name!r})"
+            )
         self.sanitize = sanitize
         """Whether kernels are judged, so that the runtime must know where arrays lie."""
         self.several = runtime.get_device_count() > 1

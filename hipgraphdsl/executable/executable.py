@@ -107,6 +107,7 @@ class Executable:
         note: str = "",
         watch: bool = False,
         sanitize: bool = False,
+        check: bool = False,
         batch: Batch = "auto",
         programmatic: bool = True,
         any_order: bool = False,
@@ -115,18 +116,14 @@ class Executable:
     ) -> Self:
         """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is returned.
 
-        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`.
-        With `sanitize` the runtime judges kernels: arrays have guards, and none share memory. `report` is told each stage's name.
+        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`,
+        and `report` is told each stage's name. With `sanitize` the runtime judges kernels: arrays have guards, and none share
+        memory. With `check` the Executable's `update` checks what it builds afresh.
         """
         backend_named(backend)
         require_batch(batch)
         refuse_inside("compile", workflow.name)
         if sanitize:
-            if not runtime.sanitizes:
-                raise DeclarationError(
-                    "sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
-                    f" (got {runtime.name!r})"
-                )
             pack, batch, guard = False, False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
@@ -136,6 +133,7 @@ class Executable:
         )  # fmt: skip
         after_plan = time.perf_counter()
         executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
+        executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -422,6 +420,8 @@ class Executable:
         ------
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
+        CheckError
+            If what it would build afresh has faults, unless it was compiled with ``check=False``; nothing has changed then.
         """
         with self._changing("update"):
             if not callable(getattr(graph, "workflow", None)):
@@ -437,6 +437,7 @@ class Executable:
 
     def _become(self, workflow: Workflow) -> None:
         """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
+        self._own.require_sound(workflow, self.backend)
         self.synchronize()  # raise a callback's error before anything is changed
         other = self._twin(workflow)
         try:
@@ -466,7 +467,7 @@ class Executable:
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.state.options)
+        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.options)
         try:
             if self._own.parameters.own:
                 self.synchronize()

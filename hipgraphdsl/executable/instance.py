@@ -15,6 +15,7 @@ from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
+from ..checks import require_sound
 from ..errors import HipError
 from ..nodes import same_value
 from ..plan import Plan
@@ -64,6 +65,8 @@ class Instance:
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
+        self.kept: Mapping[str, Any] = {}
+        """What `Executable.build` was given besides the plan's options; see `options`."""
         self.program: Program | None = None
         """None until the first launch has given what is missing, and after the end."""
         self.torn = False
@@ -75,6 +78,16 @@ class Instance:
         self._since = 0
         """Updates since it was instantiated."""
         self._leaks = "update_leaks" in runtime.target.quirks
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `Executable.build` is given for a clone, and for a graph that is built afresh."""
+        return {**self.state.options, **self.kept}
+
+    def require_sound(self, workflow: Workflow, backend: str) -> None:
+        """Raise CheckError if a workflow that is to be built afresh has faults, where `compile` checks."""
+        if self.kept.get("check"):
+            require_sound(workflow, self._runtime.target, self.home.device, backend)
 
     def open(self, report: Callable[[str], None]) -> None:
         """Make streams, load, allocate, lower and instantiate, on the current device; `report` is called with each stage."""

@@ -245,7 +245,7 @@ def _is_function(head: Sequence[Token]) -> bool:
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
             inside = plain[i + 1 : closing_index(plain, i)]
             if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
-                return any(t.text == "(" for t in inside)
+                return _is_function(inside)
             return not (inside and (inside[0].kind in ("number", "string", "char") or inside[0].text in _VALUES))
         i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
     return False

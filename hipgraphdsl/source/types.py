@@ -426,7 +426,7 @@ class Scope:
                 end = closing_index(tokens, i)
                 inside = tokens[i + 1 : end]
                 if name or (end + 1 < len(tokens) and tokens[end + 1].text == "("):
-                    raise ValueError("functions and pointers to functions cannot be kernel parameters")
+                    raise ValueError("functions and pointers to functions can be neither kernel parameters nor symbols")
                 nested = self._declarator(replace(kind, pointers=0), list(inside))
                 name = nested.name
                 pointers += nested.type.pointers

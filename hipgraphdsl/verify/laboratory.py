@@ -30,7 +30,7 @@ Tolerance = None | float | Mapping[str, float]
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
 POISONS = (0xA5, 0x3C)  # what fresh graph memory is filled with
 _GUARD_BYTES = 4096  # on each side of an array; what is written there was meant for nobody
-MOST_FINDINGS = 20  # of one kind
+_MOST_FINDINGS = 20  # of one kind
 
 
 class Found:
@@ -58,8 +58,12 @@ class Found:
         hint: str = "",
     ) -> None:
         """Keep a finding, unless there are many of its kind."""
-        if sum(known.kind == kind for known in self.findings) < MOST_FINDINGS:
+        if not self.has_many(kind):
             self.findings.append(Finding(kind, message, nodes, arrays, backend, seed, hint))
+
+    def has_many(self, kind: Kind) -> bool:
+        """Whether no more findings of a kind are kept."""
+        return sum(known.kind == kind for known in self.findings) >= _MOST_FINDINGS
 
     def differing(self, cells: Mapping[str, Cell], ours: State, reference: State) -> list[str]:
         """Return the names of the arrays that differ by more than the tolerance, and not because a step is unstable."""

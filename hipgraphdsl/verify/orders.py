@@ -10,7 +10,7 @@ from contextlib import suppress
 from ..errors import HipGraphError
 from ..order import successors
 from ..printed import counted
-from .laboratory import MOST_FINDINGS, POISONS, Found, Laboratory, State, describe
+from .laboratory import POISONS, Found, Laboratory, State, describe
 
 
 def try_fresh_memory(laboratory: Laboratory, found: Found) -> None:
@@ -100,7 +100,7 @@ def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> N
             if outcome is None:
                 break
             pair = _blame(laboratory, order, found)
-            if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= MOST_FINDINGS:
+            if pair is None or pair[0] in deps[pair[1]] or found.has_many("order"):
                 found.add("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k)
                 return
             first, second = (laboratory.steps[i].name for i in pair)

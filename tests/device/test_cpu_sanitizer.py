@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
+import sys
 
 import numpy as np
 import planted
@@ -190,20 +192,89 @@ def test_sanitize_finds_loads_of_shared_memory_that_nothing_writes(name: str, va
     assert f"reads 4 bytes at offset 0 of shared '{variable}', which no thread of the block has written" in caught.value.text
 
 
-# Loops that clang makes vector code of, of which its instrumentation sees nothing.
-LOOPS = r"""
+# What compilers tell of in different ways: loops that clang makes vector code of, of which its instrumentation sees nothing, and
+# accesses of local variables, of which no compiler tells where nobody else has their address.
+COMPILED = r"""
 __global__ void down(int* x, int n) { for (int k = 64; k >= n; --k) x[k] = 1; }
 __global__ void nested(int* x, int n) { for (int a = 0; a < 40; ++a) for (int b = 0; b < 40; ++b) x[a * 8 + b] = 1; }
+__global__ void barrier(int* x, int n) {
+  __shared__ int t[64];
+  t[threadIdx.x] = x[threadIdx.x];
+  x[threadIdx.x] = t[threadIdx.x / 2];
+}
+__global__ void unwritten(int* x, int n) {
+  __shared__ int t[64];
+  if (threadIdx.x > 3) t[threadIdx.x] = 1;
+  x[threadIdx.x] = t[threadIdx.x];
+}
+__global__ void divided(int* x, int n) { x[threadIdx.x] = 64 / ((int)threadIdx.x - 5); }
+__global__ void overrun(int* x, int n) {
+  int l[8];
+  for (int k = 0; k <= 20 + n; ++k) l[k] = k;
+  x[0] = l[x[1]];
+}
+__global__ void by_pointer(int* x, int n) {
+  int l[8], *p = l;
+  for (int k = 0; k <= 20 + n; ++k) p[k] = k;
+  x[0] = l[x[1]];
+}
+__device__ int table[4][8];
+__global__ void right(int* x, int n) {
+  __shared__ int t[4][8];
+  int l[3][4], *end = &l[3][0];
+  for (int i = 0; i < 32 + n; ++i) t[0][i] = table[0][i] = i;
+  for (int* p = &l[0][0]; p < end; ++p) *p = 2;
+  for (int i = 0; i < 12 + n; ++i) l[0][i] += i;
+  x[0] = t[3][7] + table[2][7] + l[2][3];
+}
 """
 
 
-@pytest.mark.parametrize("name", ["down", "nested"])
-def test_sanitize_judges_each_access_of_a_loop(name: str) -> None:
-    g = hg.Graph("loops")
-    g.kernel(hg.Module(LOOPS)[name], 1, 1, (g.device_array("x", np.zeros(64, np.int32)), 0))
-    with g.compile("cpu", sanitize=True, check=False) as exe, pytest.raises(hg.HipError) as caught:
+@functools.cache
+def compiled(compiler: str) -> hg.Module:
+    """Return the module of these kernels, which each compiler compiles once."""
+    return compile_whole(hg.Module(COMPILED, name=f"{compiler}.cu"), fast=False, sanitize=True)
+
+
+@pytest.fixture(params=["chosen", "ziglang"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> hg.Module:
+    """Return the kernels for the compiler of all tests, and for ziglang's clang."""
+    if request.param == "ziglang":
+        pytest.importorskip("ziglang")
+        hg.open_runtime("cpu")  # its own library may be of the other compiler
+        monkeypatch.setenv("HIPGRAPHDSL_CXX", f"{shlex.quote(sys.executable)} -m ziglang c++")
+    return compiled(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("down", "4 bytes at offset 256 of array 'x', which has 256 bytes"),
+        ("nested", "4 bytes at offset 256 of array 'x', which has 256 bytes"),
+        ("barrier", "reads 4 bytes at offset 0 of shared 't', which thread (0, 0, 0) writes at"),
+        ("unwritten", "reads 4 bytes at offset 0 of shared 't', which no thread of the block has written"),
+        ("divided", "thread (5, 0, 0) of block (0, 0, 0) divides an integer by zero"),
+        ("overrun", ".cu:17: thread (0, 0, 0) of block (0, 0, 0) uses index 8 of a local variable of type 'int"),
+        ("by_pointer", "thread (0, 0, 0) of block (0, 0, 0) has written behind a local variable"),
+    ],
+)
+def test_sanitize_finds_the_same_with_each_compiler(kernels: hg.Module, name: str, said: str) -> None:
+    g = hg.Graph("compiled")
+    block = 64 if name in ("barrier", "unwritten", "divided") else 1
+    g.kernel(kernels[name], 1, block, (g.device_array("x", np.zeros(64, np.int32)), 0))
+    with g.compile("cpu", sanitize=True, check=False) as exe:
+        for _ in range(2):
+            with pytest.raises(hg.HipError) as caught:
+                exe.run()
+            assert said in caught.value.text
+
+
+def test_sanitize_judges_memory_and_not_the_extents_of_arrays_in_arrays(kernels: hg.Module) -> None:
+    g = hg.Graph("compiled")
+    g.kernel(kernels["right"], 1, 1, (g.device_array("x", np.zeros(64, np.int32)), 0))
+    with g.compile("cpu", sanitize=True, check=False) as exe:
         exe.run()
-    assert "4 bytes at offset 256 of array 'x', which has 256 bytes" in caught.value.text
+        assert exe.read("x")[0] == 31 + 23 + 13
 
 
 @pytest.mark.parametrize("offset", [64, -1])
@@ -261,6 +332,23 @@ def test_sanitize_orders_the_blocks_of_a_cooperative_launch(fence: str) -> None:
     assert re.match(said, caught.value.text), caught.value.text
 
 
+def test_sanitize_holds_for_clones_and_for_what_update_builds_afresh() -> None:
+    kernel = hg.Module("__global__ void k(int* x, int n) { x[n] = 1; }")["k"]
+
+    def declared(*names: str) -> hg.Graph:
+        g = hg.Graph("again")
+        x, n = g.device_array("x", np.zeros(4, np.int32)), g.param("n", "int32", 0)
+        for name in names:
+            g.kernel(kernel, 1, 1, (x, n), name=name)
+        return g
+
+    with declared("k").compile("cpu", sanitize=True) as exe, exe.clone() as clone:
+        exe.update(declared("k", "more"), rebuild=True)
+        for each in (clone, exe):
+            with pytest.raises(hg.HipError, match="out of bounds"):
+                each.run(n=4)
+
+
 def test_sanitize_takes_the_cpu() -> None:
     g = hg.Graph("elsewhere")
     g.device_array("x", np.zeros(1, np.int32))
@@ -302,6 +390,16 @@ def test_verify_ends_the_sanitized_run_at_twenty_findings() -> None:
     report = hg.verify(g, "cpu")
     assert len(report.findings) == 20
     assert "under the sanitizer: 'n20', 'n21', 'n22', 'n23', 'n24' behind a finding" in report.left_out
+
+
+def test_verify_names_nodes_without_an_order_behind_many_findings_of_the_sanitizer() -> None:
+    g, module = hg.Graph("most", infer=False), hg.Module(MANY, name="many.cu")
+    for n in range(20):
+        g.kernel(module["raced"], 1, 8, (g.device_array(f"x{n}", np.zeros(8, np.int32)),), name=f"n{n}")
+    x = g.device_array("x", np.zeros(8, np.int32))
+    g.memset(x, 1, name="first")
+    g.memset(x, 2, name="second")
+    assert [f.nodes for f in hg.verify(g, "cpu", orders=1).findings if f.kind == "order"] == [("first", "second")]
 
 
 ATOMICS = r"""

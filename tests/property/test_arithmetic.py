@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import example, given, settings
 
 from hipgraphdsl.checks.arithmetic import FAR, Base, Integer, Lanes, Pointer, cast, moved, operate
+from hipgraphdsl.source import CType
 
 INTEGERS = st.sampled_from([Integer(bits, unsigned) for bits in (8, 16, 32, 64) for unsigned in (False, True)])
 COMPUTED: dict[str, Callable[[int, int], int]] = {
@@ -87,7 +88,7 @@ def test_what_checks_know_of_a_result_is_what_cpp_computes(sign: str, left: Lane
 @settings(max_examples=100)
 @given(index=values(), at=st.integers(-FAR * 2, FAR * 2), sign=st.sampled_from([1, -1]), size=st.sampled_from([1, 4, 24]))
 def test_a_pointer_far_away_is_not_known(index: Lanes, at: int, sign: int, size: int) -> None:
-    pointer = Lanes(np.full(LANES, at), True, Pointer(Base("none", ""), size))
+    pointer = Lanes(np.full(LANES, at), True, Pointer(Base("none", ""), CType("", size=size)))
     for one in (pointer, pointer._replace(number=at)):
         result = moved(one, index, sign)
         assert result is not None

@@ -20,7 +20,7 @@ def found(source: str, *args: Any, grid: Any = 1, block: Any = 128, **options: A
     g = hg.Graph("demo")
     x, y = (g.device_array(name, np.ones(N, "int32")) for name in "xy")
     given = {"x": x, "y": y}
-    module = hg.Module(source, options=options.pop("compiler", ()))
+    module = hg.Module(source, options=options.pop("compiler", ()), structs=options.pop("structs", None))
     kernel = module[options.pop("name", "k")]
     g.kernel(kernel, grid, block, [given.get(a, a) if isinstance(a, str) else a for a in args], **options)
     return [d for d in g.check().diagnostics if d.code == "HG409"]
@@ -61,6 +61,9 @@ RIGHT = {
     "assertion": ("int* x, int n", f"{INDEX} assert(i < n); x[i] = 1;", ("x", N), {}),
     "shadowed": ("int* x, int n", f"{INDEX} {{ int n = 1000; if (n > 999) i = 0; }} if (i < n) x[i] = 1;", ("x", N), {}),
     "own vector part": ("int* x", "int2* p = (int2*)(x + 99); p->x = 1;", ("x",), {}),
+    "part of an element": ("int* x, int n", "int2* p = (int2*)(x + 99); p[0].x = n + p[0].x; atomicAdd(&p->x, n);", ("x", 1), {}),
+    "method": ("int* x", "Odd* p = (Odd*)(x + 96); p[0].size(); p->two[1] = 1; p->in.y = 1;", ("x",), {}),
+    "address behind": ("int* x", "int4* p = (int4*)(x + 98); int* q = &p[0].x; q[1] = 1;", ("x",), {}),
 }
 
 # What C++ can do behind the back of a reader: the source before the kernel, its parameters, its body, its second argument.
@@ -185,16 +188,44 @@ WRONG: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+STRUCTS = "struct In { char x; int y; };\nstruct Odd { int two[2]; In in; int last; };\n"
+IN = np.dtype([("x", "i1"), ("y", "i4")], align=True)
+LAYOUTS = {"In": IN, "Odd": np.dtype([("two", "i4", 2), ("in", IN), ("last", "i4")])}
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_kernels_are_not_blamed(name: str) -> None:
     parameters, body, args, launch = RIGHT[name]
     assert not found(kernel(parameters, body), *args, **launch)
+    assert not found(STRUCTS + kernel(parameters, body), *args, **launch, structs=LAYOUTS)
 
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_traps_of_the_language_raise_no_false_alarm(name: str) -> None:
     before, parameters, body, n = TRAPS[name]
     assert not found(before + kernel(parameters, body), "x", n)
+
+
+# Accesses that leave `x`, 400 bytes, in part.
+PARTLY = {
+    "read": ("int4 a = ((const int4*)(x + 97))[threadIdx.x];", "reads x[24] (kernel 'k', line 4): bytes 388..404 of"),
+    "written": ("*(double*)(x + 99) = 1.0;", "bytes 396..404 of"),
+    "written at the begin": ("*(double*)(x - 1) = 1.0;", "bytes -4..4 of"),
+    "wider than the last": ("x[99] = 1; *(int4*)(x + 98) = make_int4(0, 0, 0, 0);", "bytes 392..408 of"),
+    "member": ("((int2*)(x + 99))->y = 1;", "bytes 400..404 of"),
+    "member of an element": ("int a = ((int4*)(x + 2))[24].w; x[a] = 1;", "reads x[25] (kernel 'k', line 4): bytes 404..408 of"),
+    "complex": ("float a = ((hipFloatComplex*)x)[50].y;", "bytes 404..408 of"),
+    "struct": ("Odd* p = (Odd*)x; p[20].two[1] = 2;", "bytes 404..408 of"),
+    "nested": ("Odd* p = (Odd*)(x + 96); p->in.y = 2; p->last = 0;", "bytes 400..404 of"),
+    "address of a member": ("int* q = &((int4*)(x + 97))->z; q[1] = 1;", "bytes 400..404 of"),
+}
+
+
+@pytest.mark.parametrize("name", PARTLY)
+def test_accesses_that_leave_an_array_in_part_are_named(name: str) -> None:
+    body, said = PARTLY[name]
+    (finding,) = found(STRUCTS + kernel("int* x", body), "x", block=1, structs=LAYOUTS)
+    assert said in finding.message
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -206,6 +206,26 @@ def test_race_inside_a_child_is_reported_once_for_all_its_uses() -> None:
     assert "the same in 2 more child nodes" in error.message
 
 
+def test_uses_of_a_child_count_at_all_depths() -> None:
+    leaf = hg.Graph("leaf", infer=False)
+    v = leaf.device_array("v", shape=64, dtype="float32")
+    leaf.memset(v, 0, name="a")
+    leaf.memset(v, 1, name="b")
+    middle = hg.Graph("middle")
+    for name in ("one", "two"):
+        middle.child(leaf, name=name)
+    outer = hg.Graph("outer")
+    held = middle.workflow()
+    outer.child(held, name="inside")
+    g = hg.Graph("demo")
+    g.child(held, name="direct")  # which is looked at before what `outer` holds is known
+    for name in ("first", "second"):
+        g.child(outer, name=name)
+    (error,) = g.check().errors
+    assert error.nodes == ("direct/one/a", "direct/one/b")
+    assert "the same in 5 more child nodes" in error.message
+
+
 def test_arrays_of_a_child_bound_to_one_array_race() -> None:
     child = hg.Graph("child")
     v, w = child.device_array("v", shape=64, dtype="float32"), child.device_array("w", shape=64, dtype="float32")

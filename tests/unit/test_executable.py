@@ -1144,6 +1144,22 @@ def test_update_that_builds_again_keeps_values_parameters_and_what_is_disabled(c
         assert exe.read("y").tolist() == [7] * 8
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_update_checks_what_it_builds_afresh_where_compile_does(cpu: CpuRuntime, check: bool) -> None:
+    racing = hg.Graph("copies", infer=False)
+    x, y = racing.host_array("x", np.arange(4, dtype="i4")), racing.device_array("y", shape=4, dtype="i4")
+    racing.memcpy(y, x, name="copy")
+    racing.memset(y, 7, name="clear")
+    with copies().compile(runtime=cpu, check=check) as exe:
+        if check:
+            with pytest.raises(hg.CheckError, match="'copy' and 'clear' both write 'y'"):
+                exe.update(racing, rebuild=True)
+            assert exe.workflow.nodes[-1].name != "clear"
+        else:
+            exe.update(racing, rebuild=True)
+        exe.run()
+
+
 def test_an_array_that_is_new_asks_for_building_afresh(cpu: CpuRuntime) -> None:
     new = copies()
     other = hg.Graph("copies")

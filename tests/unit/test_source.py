@@ -425,6 +425,14 @@ def test_source_beyond_the_limits_is_refused_at_once(source: str, said: str) -> 
     assert time.process_time() - begun < 10  # 1 s on an idle machine
 
 
+@pytest.mark.parametrize("declared", ["(*volatile v)(int) = f", "(*v)(int) = &f", "(*v[2])(int) = {f}", "(*(*v)(int))(int) = 0"])
+def test_pointer_to_a_function_is_a_variable_by_its_own_name(declared: str) -> None:
+    module = hg.Module(f"__device__ int f(int i) {{ return i; }}\n__device__ int {declared};\n{KERNEL}")
+    assert module.symbols == ("v",)
+    with pytest.raises(DeclarationError, match=r"variable 'v' .* pointers to functions can be neither"):
+        module.symbol("v")
+
+
 def test_large_source_is_read_in_bounded_time_and_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun = time.process_time()

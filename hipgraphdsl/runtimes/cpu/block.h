@@ -145,6 +145,8 @@ inline void watch_access(hgcpu_worker* worker, const void* pointer, uint64_t byt
 inline void watch_copy(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns);
 inline void watch_fence(hgcpu_worker* worker);
 inline void watch_divided(hgcpu_worker* worker, const void* returns);
+inline void watch_index(hgcpu_worker* worker, const char* type, int64_t index, const void* returns);
+inline void watch_overrun(hgcpu_worker* worker, const void* returns);
 inline void watch_barrier(hgcpu_worker* worker, uint32_t line);
 
 inline pthread_key_t g_block_key;
@@ -450,7 +452,8 @@ inline void block_failed(const char* text, const char* file, int line, const uin
 inline void block_flush() { fflush(stdout); }
 
 inline const hgcpu_calls kBlockCalls = {block_run, block_wait, block_wait_warp, block_stop, block_grow, block_failed, block_flush,
-                                        watch_access, watch_copy, watch_fence, watch_divided, watch_barrier};
+                                        watch_access, watch_copy, watch_fence, watch_divided, watch_index, watch_overrun,
+                                        watch_barrier};
 
 // The calling thread's worker, made on first use; null if there is no memory.
 inline hgcpu_worker* block_worker() {

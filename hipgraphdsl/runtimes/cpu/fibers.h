@@ -53,6 +53,8 @@ struct hgcpu_calls {
   void (*copy)(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns);
   void (*fence)(hgcpu_worker* worker);
   void (*divided)(hgcpu_worker* worker, const void* returns);  // by zero
+  void (*index)(hgcpu_worker* worker, const char* type, int64_t index, const void* returns);  // beyond an array of this type
+  void (*overrun)(hgcpu_worker* worker, const void* returns);  // the memory behind local variables was written
   void (*barrier)(hgcpu_worker* worker, uint32_t line);
 };
 // How a library tells of most loads and stores, where the blocks of a launch run one by one.

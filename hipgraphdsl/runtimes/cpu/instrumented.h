@@ -182,4 +182,33 @@ HGCPU_UNWATCHED void hgcpu_division(void*, uintptr_t, uintptr_t) HGCPU_HOOK("__u
 HGCPU_UNWATCHED void hgcpu_division(void*, uintptr_t, uintptr_t) { hgcpu_divided(HGCPU_HERE); }
 HGCPU_UNWATCHED void hgcpu_last_division(void*, uintptr_t, uintptr_t) HGCPU_HOOK("__ubsan_handle_divrem_overflow_abort");
 HGCPU_UNWATCHED void hgcpu_last_division(void*, uintptr_t, uintptr_t) { hgcpu_divided(HGCPU_HERE); }
+
+// With -fsanitize=bounds: what the compiler tells of the array and of its index.
+struct hgcpu_described {
+  uint16_t kind, info;  // of an integer: whether it is signed, and from bit 1 on log2 of its bits
+  char name[];
+};
+struct hgcpu_indexed {
+  const char* file;
+  uint32_t line, column;
+  const hgcpu_described *array, *index;
+};
+static HGCPU_UNWATCHED void hgcpu_beyond(const hgcpu_indexed* what, uintptr_t index, const void* returns) {
+  hgcpu_worker* w = hgcpu_mine;
+  if (!w || !w->self) return;
+  const uint32_t unused = 64 - (1u << (what->index->info >> 1 & 7));
+  const bool narrow = what->index->info & 1 && unused < 64;
+  w->calls->index(w, what->array->name, narrow ? int64_t(uint64_t(index) << unused) >> unused : int64_t(index), returns);
+}
+HGCPU_UNWATCHED void hgcpu_index(const hgcpu_indexed* what, uintptr_t index) HGCPU_HOOK("__ubsan_handle_out_of_bounds");
+HGCPU_UNWATCHED void hgcpu_index(const hgcpu_indexed* what, uintptr_t index) { hgcpu_beyond(what, index, HGCPU_HERE); }
+HGCPU_UNWATCHED void hgcpu_last_index(const hgcpu_indexed* what, uintptr_t index) HGCPU_HOOK("__ubsan_handle_out_of_bounds_abort");
+HGCPU_UNWATCHED void hgcpu_last_index(const hgcpu_indexed* what, uintptr_t index) { hgcpu_beyond(what, index, HGCPU_HERE); }
+
+// With -fstack-protector-strong. Hidden, so that it is not the C library's, which ends the process.
+__attribute__((visibility("hidden"))) HGCPU_UNWATCHED void __stack_chk_fail(void) {
+  hgcpu_worker* w = hgcpu_mine;
+  if (w && w->self) w->calls->overrun(w, HGCPU_HERE);
+  __builtin_trap();
+}
 }  // extern "C"

@@ -42,17 +42,20 @@ _WITHOUT_WRAP_CHECKS: Final = tuple(
     for word in ("-mllvm", f"-{pass_name}-scev-check-threshold=0")
 )
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi", "-Wno-dangling-else")
-#: A call in front of each load and store, and of each division by zero (instrumented.h); line numbers by DWARF 4, in which
-#: files are counted alike by all compilers. What the options would link is left out. Vectors of more than 16 bytes get no call.
+#: A call in front of each load and store, of each division by zero and of each index beyond an array of known length, and at the
+#: end of a function that has written behind its local variables (instrumented.h); line numbers by DWARF 4, in which files are
+#: counted alike by all compilers. What the options would link is left out. Vectors of more than 16 bytes get no call.
 _SANITIZED: Final = ("-O1", "-gdwarf-4")
 _SANITIZED_CLANG: Final = (
     *_SANITIZED, "-gline-tables-only", "-fno-vectorize", "-fno-slp-vectorize",
-    "-Xclang", "-fsanitize=thread,integer-divide-by-zero",
+    "-Xclang", "-stack-protector", "-Xclang", "2",  # zig knows the driver's own option for it only with libc
+    "-Xclang", "-fsanitize=thread,integer-divide-by-zero,array-bounds", "-Xclang", "-fsanitize-recover=array-bounds",
     "-mllvm", "-tsan-instrument-read-before-write=1", "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 _SANITIZED_GCC: Final = (
-    *_SANITIZED, "-g1", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero", "--param=tsan-distinguish-volatile=1",
+    *_SANITIZED, "-g1", "-fstack-protector-strong", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero,bounds",
+    "--param=tsan-distinguish-volatile=1",
     "-nodefaultlibs", "-Wl,--no-as-needed,--wrap=memcpy,--wrap=memmove,--wrap=memset", "-lstdc++", "-lm", "-lgcc_s", "-lc",
 )  # fmt: skip
 #: Options for a GPU's compiler that mean nothing here.

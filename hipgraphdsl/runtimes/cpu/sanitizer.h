@@ -103,7 +103,7 @@ inline Instrumented* instrumented_open(void* library) {
       if (!s.st_shndx || !s.st_size || (type != STT_TLS && type != STT_OBJECT)) continue;
       const bool guard = strstr(name, "hgcpu_guard_");
       bool own = !strcmp(name, "_ZL9threadIdx") || !strcmp(name, "_ZL8blockIdx") || !strcmp(name, "_ZL8blockDim") ||
-                 !strcmp(name, "_ZL7gridDim") || (strstr(name, "hgcpu_") && (type == STT_OBJECT || !strncmp(name, "_ZL", 3)) && !guard);
+                 !strcmp(name, "_ZL7gridDim") || !strncmp(name, "completed.", 10) || (strstr(name, "hgcpu_") && (type == STT_OBJECT || !strncmp(name, "_ZL", 3)) && !guard);
       if (type == STT_TLS && !strcmp(name, "_ZL10hgcpu_mine")) m->tls_anchor = s.st_value;
       (type == STT_TLS ? m->shared : m->globals).push({s.st_value, s.st_size, name, guard, own});
     }
@@ -177,6 +177,11 @@ struct Watch : hgcpu_watch {  // of one worker
   SanitizedLaunch* launch;
   uint64_t block;
   uint32_t stamp, begin, barrier;  // stamps: now, of the block's begin, of the last barrier
+  struct {
+    const char* type;  // null: none
+    int64_t index;
+    uint32_t pc, thread;
+  } beyond;                        // the block's first index beyond an array
   bool acquired;                   // an atomic operation was done by this block
   char* tls;
   Map shared;  // pages of shared memory
@@ -314,6 +319,10 @@ inline bool leads_to(const SanitizedLaunch* l, const Extent& target) {
   const SanitizedLaunch* l = s->launch;
   Text t = watch_text(w, "out of bounds", pc, thread);
   t.add("%s %llu bytes ", doing(how), (unsigned long long)bytes);
+  if (address - reinterpret_cast<uintptr_t>(w->stacks) < w->stride * kFibers) {
+    t.add("where local variables of another thread are");
+    watch_stop(w, hipErrorIllegalAddress);
+  }
   const uintptr_t tls = reinterpret_cast<uintptr_t>(s->tls);
   uint64_t nearest = ~0ull;
   Where best{};
@@ -346,8 +355,6 @@ inline bool leads_to(const SanitizedLaunch* l, const Extent& target) {
     t.add(": that is in ");
     name_of(&t, {other, nullptr, 0, 0});
     t.add(", which no argument leads to");
-  } else if (address - reinterpret_cast<uintptr_t>(w->stacks) < w->stride * kFibers) {
-    t.add(": that is a local variable of another thread");
   }
   watch_stop(w, hipErrorIllegalAddress);
 }
@@ -391,7 +398,7 @@ inline ShadowPage* page_of(Watch* s, Map& pages, uintptr_t key, uint32_t shift) 
     for (uint32_t i = 0; i < kShadowBytes >> shift; ++i) p->cells[i] = old->cells[i >> (old->shift - shift)];
     for (uint32_t i = 0; i < kShadowBytes / kLineBytes; ++i) {
       Line& n = line_of(s, key * (kShadowBytes / kLineBytes) + i);
-      if (n.key == key * (kShadowBytes / kLineBytes) + i) n.key = 0;
+      if (n.key == key * (kShadowBytes / kLineBytes) + i) n = {};
     }
     page_drop(old, true);
   }
@@ -749,9 +756,36 @@ inline void watch_divided(hgcpu_worker* worker, const void* returns) {
   t.add("divides an integer by zero");
   watch_stop(w, hipErrorLaunchFailure);
 }
+// An index beyond an array may still lead into a larger one, as in t[0][k]. Other memory is judged by the address of the access;
+// local variables, whose accesses compilers do not tell of, when the function returns: then this says where it was.
+inline void watch_index(hgcpu_worker* worker, const char* type, int64_t index, const void* returns) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s || (s->beyond.type && s->beyond.thread == w->self->thread)) return;
+  s->beyond = {type, index, pc_of(s, returns), w->self->thread};
+}
+inline bool beyond_text(BlockWorker* w) {
+  const Watch* s = w->watch;
+  if (!s->beyond.type || s->beyond.thread != w->self->thread) return false;
+  Text t = watch_text(w, "out of bounds", s->beyond.pc, s->beyond.thread);
+  t.add("uses index %lld of a local variable of type %s", (long long)s->beyond.index, s->beyond.type);
+  return true;
+}
+inline void watch_overrun(hgcpu_worker* worker, const void* returns) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s) return;
+  watch_enter(w);
+  if (!beyond_text(w)) {
+    Text t = watch_text(w, "out of bounds", pc_of(s, returns), w->self->thread);
+    t.add("has written behind a local variable");
+  }
+  watch_stop(w, hipErrorIllegalAddress);
+}
 // A signal: `fault` says what it means.
 inline void watch_fault(BlockWorker* w, uintptr_t pc) {
   const Watch* s = w->watch;
+  if (beyond_text(w)) return;
   Text t = watch_text(w, w->fault, uint32_t(pc - s->launch->library->base), w->self->thread);
   t.add("did it");
 }
@@ -902,6 +936,7 @@ inline int sanitized_blocks(SanitizedLaunch* l, hgcpu_entry entry, void* const* 
     s->begin = s->barrier = next_stamp(s);
     if (l->times) l->times[block].begin = s->begin;
     s->acquired = false;
+    s->beyond.type = nullptr;
     s->pending.bytes = 0;
     memset(s->line, 0, sizeof s->line);
     code = entry(l->how, args, block, block + 1);
