@@ -18,6 +18,7 @@ from .coercion import (
     as_shape,
     converted,
     naming,
+    own_copy,
 )
 from .parameters import Parameter
 from .regions import Region
