@@ -51,6 +51,7 @@ __all__ = [
     "converted",
     "naming",
     "no_array",
+    "own_copy",
     "reads",
     "updates",
     "writes",

@@ -165,7 +165,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a contiguous copy of values, with zeros in the padding of structs.
 
-    A copy by NumPy leaves there whatever the memory held before: the same values would differ in files and in comparisons of bytes.
+    A copy by NumPy leaves there whatever the memory held before, so that the same values would differ in files and comparisons.
     """
     if values.dtype.kind != "V":
         return np.array(values, order="C")

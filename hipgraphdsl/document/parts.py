@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, as_rank, converted, own_copy
+from ..arrays import (
+    Array,
+    DeviceArray,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    UnboundValues,
+    as_dtype,
+    as_rank,
+    converted,
+    own_copy,
+)
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module
 from ..kernels.layouts import dtype_data

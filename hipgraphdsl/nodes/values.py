@@ -245,7 +245,11 @@ class Names:
                 )
             if value.dtype.hasobject or value.dtype.kind not in "biufcV":
                 raise Unstorable(f"an array of dtype {value.dtype}")
-            return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": base64_text(own_copy(value).tobytes())}
+            return {
+                "ndarray": dtype_data(value.dtype),
+                "shape": list(value.shape),
+                "base64": base64_text(own_copy(value).tobytes()),
+            }
         if isinstance(value, Viewable):
             return self.view_data(value.as_view())
         raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
