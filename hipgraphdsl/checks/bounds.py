@@ -75,6 +75,8 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
         nbytes, offset = base.nbytes, 0
         if base.number >= 0:
             arg = node.args[base.number]
+            if arg is None:  # a null pointer, which kernels test for
+                continue
             placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
             if placed is None:
                 continue
