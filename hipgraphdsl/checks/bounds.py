@@ -134,11 +134,9 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
     if base.kind == "argument":
         what = f"{name}[{witness.start // size}]"
         start = offset + witness.start
-        where = (
-            f"{name!r} is None, a null pointer"
-            if root is None
-            else f"bytes {start}..{start + size} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
-        )
+        where = f"{name!r} is None, a null pointer"
+        if root is not None:
+            where = f"bytes {start}..{start + size} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
     elif base.kind == "dynamic":
         what = "dynamic shared memory"
         where = f"bytes {witness.start}..{witness.stop} of {node.shared_bytes}"
