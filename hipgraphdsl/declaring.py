@@ -231,7 +231,7 @@ class Declaring:
         args : sequence
             One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
             `hg.reads`, `hg.writes` or `hg.updates`. So wrapped, a view may have gaps (a tile of a matrix): the kernel gets the
-            address of its first element, and edges follow from the exact bytes of its elements.
+            address of its first element, and edges follow from the exact bytes of its elements. None is a null pointer.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
         cooperative : bool

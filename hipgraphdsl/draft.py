@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming
+from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
 from .errors import DeclarationError, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -109,7 +109,7 @@ class Draft:
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
             )
         if copy and default is not None:
-            default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
+            default = own_copy(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
             default.flags.writeable = False
         elif default is not None and not shape:
             element_value(default, dtype, f"parameter {name!r}: default")
@@ -368,10 +368,10 @@ def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Descri
     wanted_dtype = None if dtype is None else as_dtype(dtype)
     try:
         given = np.asarray(initial)
-        values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
+        values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(f"the initial values cannot be taken: {error}") from None
-    values = values.astype(as_dtype(values.dtype), copy=False)
+    values = own_copy(values.astype(as_dtype(values.dtype), copy=False))
     wanted = as_shape(values.shape if shape is None else shape)
     if wanted != values.shape:
         raise DeclarationError(

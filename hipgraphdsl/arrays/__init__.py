@@ -18,6 +18,7 @@ from .coercion import (
     as_shape,
     converted,
     naming,
+    own_copy,
 )
 from .parameters import Parameter
 from .regions import Region
@@ -50,6 +51,7 @@ __all__ = [
     "converted",
     "naming",
     "no_array",
+    "own_copy",
     "reads",
     "updates",
     "writes",

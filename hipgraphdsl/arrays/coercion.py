@@ -162,10 +162,23 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return result
 
 
+def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a contiguous copy of values, with zeros in the padding of structs.
+
+    A copy by NumPy leaves there whatever the memory held before, so that the same values would differ in files and comparisons.
+    """
+    if values.dtype.kind != "V":
+        return np.array(values, order="C")
+    copy = np.zeros(values.shape, values.dtype)
+    copy[...] = values  # field by field
+    return copy
+
+
 def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
     """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`."""
     try:
-        return np.ascontiguousarray(np.broadcast_to(converted(values, dtype), shape))
+        found = np.broadcast_to(converted(values, dtype), shape)
+        return own_copy(found) if dtype.names else np.ascontiguousarray(found)
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(
             f"{what} takes values of shape {shape} and dtype {dtype} (got {getattr(values, 'shape', type(values).__name__)}):"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from ..arrays import Access, ArrayView, ExternalArray, Parameter
 from ..nodes import KernelNode
@@ -18,6 +18,11 @@ _MOST_THREADS = 1024  # of a block
 
 Reached = tuple[tuple[Base, Witness, Witness], ...]
 """What a launch reaches: into what, the first access and the last."""
+
+_INDEX_HINT: Final = (
+    "let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads"
+)
+_NULL_HINT: Final = "give the node an array, or let the kernel test the pointer, as in if (x)"
 
 
 class Launches:
@@ -75,6 +80,9 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
         nbytes, offset = base.nbytes, 0
         if base.number >= 0:
             arg = node.args[base.number]
+            if arg is None:  # a null pointer, and no condition decides on this access
+                yield base, first, None, 0
+                break
             placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
             if placed is None:
                 continue
@@ -126,7 +134,9 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
     if base.kind == "argument":
         what = f"{name}[{witness.start // witness.size}]"
         start, stop = offset + witness.start, offset + witness.stop
-        where = f"bytes {start}..{stop} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
+        where = f"{name!r} is None, a null pointer"
+        if root is not None:
+            where = f"bytes {start}..{stop} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
     elif base.kind == "dynamic":
         what = "dynamic shared memory"
         where = f"bytes {witness.start}..{witness.stop} of {node.shared_bytes}"
@@ -140,7 +150,7 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
         f" {node.kernel.name!r}, line {witness.line}): {where}",
         node,
         arrays=arrays,
-        hint="let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads",
+        hint=_NULL_HINT if base.kind == "argument" and root is None else _INDEX_HINT,
         several=False,
     )
 

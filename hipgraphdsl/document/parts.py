@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, as_rank, converted
+from ..arrays import (
+    Array,
+    DeviceArray,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    UnboundValues,
+    as_dtype,
+    as_rank,
+    converted,
+    own_copy,
+)
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module
 from ..kernels.layouts import dtype_data
@@ -224,7 +235,7 @@ def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype
         data = bytes_of(fields.take("base64", str))
         if len(data) != size * dtype.itemsize:
             raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
-        found = np.frombuffer(data, dtype).reshape(shape).copy()
+        found = own_copy(np.frombuffer(data, dtype).reshape(shape))
     found.flags.writeable = False
     return found
 
@@ -242,7 +253,7 @@ def _require_same(
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
         # A list has no dtype of its own.
-        found = np.array(value if isinstance(value, np.ndarray) else converted(value, dtype), order="C")
+        found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
     _require_same(name, found.shape, found.dtype, shape, dtype)

@@ -183,7 +183,7 @@ class Memory:
                     start = _pages(pages.ctypes.data)
                     block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
                 self._stats.host_bytes += nbytes
-                memory_view(start, nbytes, values.shape, values.dtype)[...] = values
+                _bytes_at(start, nbytes)[...] = values
             case ExternalArray():
                 block = hold(array, bind_external(array, prefix), self._home)
             case _:
@@ -201,7 +201,7 @@ class Memory:
         """Return a copy of an array's values; nothing may be in flight."""
         array = block.array
         if array.on_host:
-            return memory_view(block.pointer, array.nbytes, array.shape, array.dtype).copy()
+            return _bytes_at(block.pointer, array.nbytes).copy().view(array.dtype).reshape(array.shape)
         values = np.empty(array.shape, array.dtype)
         with self._home.there(block.device):
             self._runtime.memcpy(values.ctypes.data, block.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
@@ -211,7 +211,7 @@ class Memory:
         """Set an array's values to what `values_for` has returned; nothing may be in flight."""
         array = block.array
         if array.on_host:
-            memory_view(block.pointer, array.nbytes, array.shape, array.dtype)[...] = values
+            _bytes_at(block.pointer, array.nbytes)[...] = _as_bytes(values)
         else:
             with self._home.there(block.device):
                 self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
@@ -331,8 +331,17 @@ def _initial(name: str, array: DeviceArray | HostArray) -> np.ndarray[Any, Any]:
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
-    """Return values with so many bytes of zeros before them and behind them."""
+    """Return the bytes of values, with so many zeros before them and behind them."""
     if not guard:
-        return values
+        return _as_bytes(values)
     zeros = np.zeros(guard, np.uint8)
-    return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
+    return np.concatenate([zeros, _as_bytes(values), zeros])
+
+
+def _as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return values as bytes: NumPy copies arrays of structs field by field, without the padding between them."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def _bytes_at(address: int, nbytes: int) -> np.ndarray[Any, Any]:
+    return memory_view(address, nbytes, (nbytes,), np.dtype(np.uint8))

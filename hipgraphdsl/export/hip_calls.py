@@ -403,7 +403,7 @@ class WritingRuntime(RecorderRuntime):
     def _argument(self, parameter: KernelParameter, value: Any) -> list[Piece]:
         """Return an argument, of which `value` is what was packed."""
         if parameter.pointer:
-            return self.places.pointer(value)
+            return self.places.pointer(value) if value else ["nullptr"]
         dtype = parameter.dtype
         assert dtype is not None
         if parameter.lanes == 1 and is_plain(dtype):

@@ -629,8 +629,8 @@ void set_list(T* array, size_t count, std::initializer_list<T> list) {
 // Reads an array from a .npy file of NumPy: versions 1 to 3, C order, of the array's own type and shape.
 void read_npy(const Array& array, const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (!file) fail("%s, for array '%s', cannot be opened: %s; name the file by --in %s=FILE", path.c_str(), array.name,
-                  std::strerror(errno), array.name);
+  if (!file) fail("%s, for array '%s', cannot be opened: %s; name the file by --in %s=FILE, or its folder by --data-dir DIR",
+                  path.c_str(), array.name, std::strerror(errno), array.name);
   unsigned char head[12] = {};
   size_t length = 0;
   bool good = std::fread(head, 1, 8, file) == 8 && !std::memcmp(head, "\x93NUMPY", 6) && head[6] >= 1 && head[6] <= 3;

@@ -283,8 +283,9 @@ class _Builder:
             return None
         found = []
         for parameter, data in zip(kernel.signature.parameters, arguments):
+            null = parameter.pointer and not any(data)
             value = self._address(data, parameter.dtype) if parameter.pointer else _decoded(parameter, data)
-            if value is None:
+            if value is None and not null:
                 return None
             found.append(value)
         return tuple(found)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import DeclarationError
 from ..source import (
+    UNNAMED,
     Constant,
     CType,
     Declarations,
@@ -153,6 +154,8 @@ def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[
         kind = found.type
         if kind.pointers:
             kind = CType(kind.spelling, np.dtype("u8"), 1, 8, 8)
+        if kind.spelling == UNNAMED:
+            raise ValueError(f"it is of {UNNAMED}, whose layout cannot be given; give the struct a name in the source")
         if kind.dtype is None:
             raise ValueError(
                 f"the layout of {kind.opaque} {kind.spelling!r} is not known; give it with "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Viewable
+from ..arrays import Viewable, own_copy
 from ..errors import DeclarationError, shown
 from ..source import is_bfloat16
 from .signature import KernelParameter, Signature
@@ -149,7 +149,7 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
     value = struct_fields(dtype, value, f"{where}: parameter '{param}'")
     if isinstance(value, tuple) and len(value) == len(dtype.names or ()):
         try:
-            return np.array(value, dtype).tobytes()
+            return own_copy(np.array(value, dtype)).tobytes()
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"{where}: parameter '{param}': {error}", array=param.name) from None
     fields = ", ".join(dtype.names or ())

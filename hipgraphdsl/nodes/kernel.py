@@ -90,9 +90,9 @@ class KernelNode(Node):
     block : tuple of 3 int or Parameter
         Threads of a block along x, y, z; at most 1024 in all.
     args : tuple
-        One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), a
-        value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the address of its first
-        element and keeps to the view's elements.
+        One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), None
+        for a null pointer, a value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the
+        address of its first element and keeps to the view's elements.
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     cooperative : bool
@@ -302,7 +302,7 @@ def _dim_text(dim: Dim3, between: str = ", ") -> str:
 
 
 def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
-    """Return one argument in its normal form: ArrayView, Access, Parameter or a checked value."""
+    """Return one argument in its normal form: ArrayView, Access, Parameter, None for a null pointer, or a checked value."""
     if (
         type(arg) is int
         and (bounds := _BOUNDS.get(parameter.dtype)) is not None
@@ -317,8 +317,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
             view = given.as_view()
             fault, array = _pointer_fault(parameter, view, given), view.root.name
-        else:
-            fault = f" is {parameter.ctype}: give an array or a view of one; {no_array(arg)}"
+        elif arg is not None:
+            fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
         array = arg.name
         if arg.shape or parameter.dtype != arg.dtype:

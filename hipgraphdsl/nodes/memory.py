@@ -179,6 +179,8 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Return a parameter's value as an element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct."""
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
+    if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would put it into every field
+        raise _no_struct(value, dtype, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
     found = element[()]
@@ -215,12 +217,16 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
-            wanted = f"a struct ({', '.join(dtype.names)})"
-            raise DeclarationError(
-                f"{where} is {wanted}: give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
-            ) from None
+            raise _no_struct(value, dtype, where) from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element
+
+
+def _no_struct(value: Any, dtype: np.dtype[Any], where: str) -> DeclarationError:
+    fields = ", ".join(dtype.names or ())
+    return DeclarationError(
+        f"{where} is a struct ({fields}): give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
+    )
 
 
 def _unfillable(dst: ArrayView) -> str:

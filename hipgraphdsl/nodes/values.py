@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape
+from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, own_copy
 from ..errors import shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
@@ -245,7 +245,11 @@ class Names:
                 )
             if value.dtype.hasobject or value.dtype.kind not in "biufcV":
                 raise Unstorable(f"an array of dtype {value.dtype}")
-            return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": base64_text(value.tobytes())}
+            return {
+                "ndarray": dtype_data(value.dtype),
+                "shape": list(value.shape),
+                "base64": base64_text(own_copy(value).tobytes()),
+            }
         if isinstance(value, Viewable):
             return self.view_data(value.as_view())
         raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
@@ -413,7 +417,7 @@ def _tagged_ndarray(names: Names, members: Members) -> Any:
         raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
-    return np.frombuffer(data, dtype).reshape(shape).copy()
+    return own_copy(np.frombuffer(data, dtype).reshape(shape))
 
 
 def _tagged_dict(names: Names, members: Members) -> dict[str, Any]:

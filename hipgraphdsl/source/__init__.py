@@ -6,7 +6,7 @@ C++ types, and ``declarations`` has what a translation unit declares: `Declarati
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """
 
-from .declarations import Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
+from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
 from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
@@ -19,6 +19,7 @@ __all__ = [
     "IGNORED_WORDS",
     "OPENING",
     "PLATFORM_MACROS",
+    "UNNAMED",
     "Budget",
     "CType",
     "Constant",

@@ -54,6 +54,7 @@ class SymbolDeclaration:
 
 
 VARIABLE_SPACES: Final = frozenset({"__constant__", "__device__", "__managed__"})
+UNNAMED: Final = "an unnamed struct"
 
 
 @dataclass(slots=True)
@@ -344,7 +345,7 @@ class Declarations:
                 name = self._record(item.head, item.body or [], item.record, doubt)
                 if item.trailing and words & VARIABLE_SPACES:
                     words_of_space = [t for t in item.head if t.text in VARIABLE_SPACES]
-                    kind = item.head[-1]._replace(kind="name", text=name or "an unnamed struct")
+                    kind = item.head[-1]._replace(kind="name", text=name or UNNAMED)
                     own = self._symbols([*words_of_space, kind._replace(text=item.record), kind, *item.trailing], item.space)
             case "variable":
                 whole = tokens[:-1] if tokens[-1].text == ";" else tokens

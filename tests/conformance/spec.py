@@ -51,6 +51,10 @@ extern "C" __global__ void typed(double* y, bool flag, signed char a, unsigned s
   y[threadIdx.x] = 2 * y[threadIdx.x] + (flag ? 1 : 0) + a + b + (double)c + d + e;
 }
 extern "C" __global__ void structured(float* y, Params p) { y[threadIdx.x] = y[threadIdx.x] * p.b + p.a + (float)p.c; }
+extern "C" __global__ void optional(int* y, const int* x, int* copy) {
+  if (x) y[threadIdx.x] += x[threadIdx.x];
+  if (copy != nullptr) copy[threadIdx.x] = y[threadIdx.x];
+}
 extern "C" __global__ void looked_up(int* y) { y[threadIdx.x] = 5 * y[threadIdx.x] + table[threadIdx.x % 4]; }
 extern "C" __global__ void add_total(const int* x) {
   if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x];
@@ -363,6 +367,27 @@ def kernel_struct(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = v["y"] * np.float32(0.5) + np.float32(3) + np.float32(-7)
 
     return Case(g, {"structured": structured})
+
+
+@row("kernel_null_pointers")
+def kernel_null_pointers(g: hg.Graph, _: Any) -> Case:
+    x, y, copied = (g.device_array(name, numbers(seed)) for seed, name in enumerate(("x", "y", "copied")))
+    optional = module()["optional"]
+    g.kernel(optional, 1, N, (y, None, hg.writes(copied)), name="copy")
+    g.kernel(optional, 1, N, (y, x, None), name="add")
+    g.kernel(optional, 1, N, (y, None, None), name="nothing")
+
+    def copy(v: Values, _: Mapping[str, Any]) -> None:
+        v["copied"][...] = v["y"]
+
+    def add(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] += v["x"]
+
+    def nothing(_: Values, __: Mapping[str, Any]) -> None:
+        pass
+
+    ops: dict[str, Op] = {"copy": copy, "add": add, "nothing": nothing}
+    return Case(g, ops, sets=[("add", {"args": (y, None, None)}, nothing), ("nothing", {"args": (y, x, None)}, add)])
 
 
 @row("kernel_shared_memory")

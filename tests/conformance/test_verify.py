@@ -669,3 +669,19 @@ def test_examples_are_not_blamed(path: Path) -> None:
     report = example.build().check()
     assert not report.errors, str(report)
     assert not report.warnings, str(report)
+
+
+def test_padding_of_structs_in_host_memory_is_no_difference(runtime: Runtime) -> None:
+    dtype = np.dtype([("tag", "i1"), ("value", "f8")], align=True)
+    module = hg.Module(
+        "struct Item { char tag; double value; };\n"
+        'extern "C" __global__ void grow(Item* items) { items[threadIdx.x].value += 1; }\n',
+        structs={"Item": dtype},
+    )
+    g = hg.Graph("padded")
+    host, out = g.host_array("host", np.zeros(20, dtype)), g.host_array("out", shape=20, dtype=dtype)
+    items = g.device_array("items", shape=20, dtype=dtype)
+    g.memcpy(items, host)
+    g.kernel(module["grow"], 1, 20, (items,))
+    g.memcpy(out, items)
+    assert verify(g, runtime).findings == ()

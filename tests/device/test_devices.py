@@ -1041,7 +1041,7 @@ def test_cpu_kernel_without_access_fails_as_on_a_gpu(cpu: CpuRuntime) -> None:
     assert g.check().codes == ("HG406",)
     with pytest.raises(hg.CheckError):
         g.compile(runtime=cpu)
-    with g.compile(runtime=cpu, check=False) as exe, pytest.raises(hg.HipError, match=r"hipErrorIllegalAddress \(700\)"):
+    with g.compile(runtime=cpu, check=False) as exe, pytest.raises(hg.HipError, match=r"\(700\), .* device without peer access"):
         exe.run()
     cpu.set_device(2)
     x = cpu.malloc(N)

@@ -79,7 +79,7 @@ def test_extents_may_be_integer_scalars_only(g: hg.Graph) -> None:
         (("x", 1.0), "got 2"),
         (("x", 1.0, 4, 5), "got 4"),
         ((3, 1.0, 4), "argument 'x' of kernel 'scale' is float*"),
-        ((None, 1.0, 4), "got NoneType None"),
+        (((), 1.0, 4), "or None for a null pointer"),
         (("i", 1.0, 4), "has dtype int32"),
         (("page", 1.0, 4), "pageable host memory"),
         (("x", 1.0, "i"), "a value; got the array 'i'"),
@@ -278,6 +278,8 @@ def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
     p = g.param("p", P)
     with pytest.raises(hg.DeclarationError, match=r"'q': default is a struct \(a, b\): give a tuple .* \(got \{'a': 1\}\)"):
         g.param("q", P, default={"a": 1})
+    with pytest.raises(hg.DeclarationError, match=r"'r': default is a struct \(a, b\): give a tuple .* \(got 3\)"):
+        g.param("r", P, default=3)
     other = g.param("other", [("c", "f4")])
     one = hg.Module("struct P { int a; float b; }; __global__ void one(P k) {}", structs={"P": P})["one"]
     with pytest.raises(hg.DeclarationError, match=r"declare it with dtype=module\.structs\['P'\]"):

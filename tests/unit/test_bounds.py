@@ -358,3 +358,22 @@ def test_bodies_of_files_are_read_in_little_time() -> None:
 def test_deep_expressions_are_passed_over() -> None:
     long = "x[0] = 0" + " + 1" * 2000 + "; x[500] = 1;"
     assert len(found(kernel("int* x", long), "x")) <= 1
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("y[i] = x[i];", True),
+        ("y[i] = x ? x[i] : 0;", False),
+        ("if (x == nullptr) { return; } y[i] = x[i];", False),
+        ("bool given = x; if (given) y[i] = x[i];", False),
+        ("const float* p = x + i; if (x) y[i] = *p;", False),
+    ],
+)
+def test_a_null_pointer_has_no_element_unless_a_condition_guards_the_access(body: str, found: bool) -> None:
+    module = hg.Module(f"__global__ void k(const float* x, float* y) {{ int i = threadIdx.x; {body} }}")
+    g = hg.Graph("null")
+    g.kernel(module["k"], 1, 64, (None, g.device_array("y", np.zeros(64, "float32"))), name="k")
+    errors = g.check().errors
+    assert [error.code for error in errors] == ["HG409"] * found
+    assert not found or "thread 0 of block 0 reads x[0] (kernel 'k', line 1): 'x' is None" in errors[0].message

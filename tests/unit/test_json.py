@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specimens import chain, everything, inner, module, pipeline, report
 
+from hipgraphdsl.arrays import HostArray
 from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
@@ -644,3 +645,24 @@ def test_schema_knows_every_kind_with_its_fields() -> None:
 def test_large_graph_round_trips() -> None:
     text = text_of(chain(3000))
     assert text_of(Graph.from_json(text)) == text
+
+
+def test_padding_of_structs_is_zeros_in_files() -> None:
+    dtype = np.dtype([("tag", "i1"), ("value", "f8")], align=True)
+    values = np.frombuffer(b"\xee" * dtype.itemsize * 20, dtype)
+
+    def text() -> str:
+        g = Graph("padded")
+        g.host_array("x", values)
+        g.device_array("y", [(1, 2.0)] * 20, dtype=dtype)
+        p = g.param("p", dtype, [(1, 2.0)] * 20, shape=20, copy=True)
+        g.host(report, (p, values))
+        return g.to_json()
+
+    texts = {text() for _ in range(50)}  # the padding of NumPy's copies is what the memory held before
+    texts |= {Graph.from_json(written).to_json() for written in texts for _ in range(50)}
+    assert len(texts) == 1
+    x = Graph.from_json(texts.pop()).arrays["x"]
+    assert isinstance(x, HostArray)
+    assert isinstance(x.initial, np.ndarray)
+    assert {x.initial.tobytes()} == {(b"\xee" + bytes(7) + b"\xee" * 8) * 20}

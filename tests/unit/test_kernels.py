@@ -421,6 +421,8 @@ def test_variable_without_layout_says_how_to_give_it() -> None:
         Module(source).symbol("points")
     dtype = np.dtype([("x", "f4")])
     assert Module(source, structs={"P": dtype}).symbol("points").nbytes == 16
+    with pytest.raises(DeclarationError, match=r"line 1: it is of an unnamed struct, .* give the struct a name in the source"):
+        Module("__constant__ struct { int a; } points;").symbol("points")
 
 
 # -- layout and packing ------------------------------------------------------------------------------------------------

@@ -596,6 +596,8 @@ inline int sanitized_run(Action* a, bool cooperative) {
 // is cooperative if its node or its own launch on a stream says so.
 inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error, bool cooperative = false) {
   if (a->fault) {
+    Guard<Mutex> g(g_fault.lock);
+    snprintf(g_fault.text, sizeof g_fault.text, "memory of a device without peer access is reached");
     *error = hipErrorIllegalAddress;
     return kDone;
   }
