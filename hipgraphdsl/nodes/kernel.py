@@ -365,7 +365,8 @@ def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> s
     root, wanted = view.root, parameter.dtype
     if not root.on_device:
         return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
-    is_complex = parameter.lanes == 2 and wanted == _PARTS.get(view.dtype)  # a float2 is a complex64, a double2 a complex128
+    # A float2 is a complex64, a double2 a complex128. NumPy takes None for float64, so it is not compared.
+    is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
     if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):

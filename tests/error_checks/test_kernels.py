@@ -146,6 +146,9 @@ def test_pairs_of_floats_are_complex_numbers_too() -> None:
         assert np.array_equal(exe.read("y"), values.imag + 1j * values.real)
     with pytest.raises(hg.DeclarationError, match="takes dtype float32; 'y' has dtype complex128"):
         g.kernel(m["pairs"], 1, 8, (y, y))
+    ints = g.device_array("ints", shape=8, dtype="int32")
+    with pytest.raises(hg.DeclarationError, match="takes dtype float64; 'ints' has dtype int32"):
+        g.kernel(m["pairs"], 1, 4, (x, ints))
     with pytest.raises(hg.DeclarationError, match="takes dtype float32; 'x' has dtype complex64"):
         g.kernel(m["quads"], 1, 8, (x,))
 
