@@ -14,7 +14,10 @@ from .workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
 
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
 
-ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
+DIRECTIONS: Final = ("H2D", "D2H", "D2D", "H2H")
+"""Directions of copies, which durations may be given by."""
+
+ENGINES = (*DIRECTIONS, "copy", "kernel", "memset", "host")
 """Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
 
 LOOK: Final = "condition"
@@ -70,13 +73,14 @@ class Times:
 
     def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
         """Refuse keys that stand for nothing in what was simulated; nodes in bodies which do not run may have durations too."""
-        known = {*ENGINES, *KINDS, LOOK, *self._found}
+        known = {*DIRECTIONS, *KINDS, LOOK, *self._found}
         left = [key for key in self._durations if key not in known] if isinstance(self._durations, Mapping) else []
         idle = {name for workflow in workflows for name, _ in _named(Level(workflow)) if conditions.hold(name)} if left else set()
         for key in left:
             if key not in idle:
                 raise DeclarationError(
-                    f"simulate: durations has {key!r}, which is neither a node of graph {graph!r} nor a kind or direction",
+                    f"simulate: durations has {key!r}, which is neither a node of graph {graph!r} nor a kind or direction;"
+                    f" directions are {', '.join(map(repr, DIRECTIONS))}, kinds {', '.join(map(repr, KINDS))}",
                     node=str(key),
                 )
 

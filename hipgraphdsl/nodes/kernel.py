@@ -356,12 +356,18 @@ def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
     return Signature.of_values(kernel, dtypes)
 
 
+_PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
+"""The dtype of the two parts of a complex number."""
+
+
 def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a pointer cannot be given a view, as it goes on behind the argument's name; empty where it can."""
     root, wanted = view.root, parameter.dtype
     if not root.on_device:
         return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
-    if wanted is not None and wanted != view.dtype:
+    # A float2 is a complex64, a double2 a complex128. NumPy takes None for float64, so it is not compared.
+    is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
+    if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):
         return (
@@ -369,7 +375,7 @@ def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> s
             f" and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
             " hg.updates"
         )
-    if parameter.lanes > 1:
+    if parameter.lanes > 1 and not is_complex:
         elements = view.region.run // view.dtype.itemsize
         if elements % parameter.lanes:
             held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"

@@ -81,7 +81,11 @@ def _make_types() -> dict[str, CType]:
 
 
 _TYPES: Final = _make_types()
-_BFLOAT16: Final = frozenset({"hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "__bf16"})
+_BFLOAT16: Final = {
+    **dict.fromkeys(("hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "__bf16"), 1),
+    **dict.fromkeys(("__hip_bfloat162", "__nv_bfloat162"), 2),
+}
+"""Lanes of the types that are made of bfloat16, whose dtype an optional package has."""
 BUILTIN_WORDS: Final = frozenset(
     {"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "__int64", "_Bool"}
 )
@@ -309,7 +313,8 @@ class Scope:
             dtype_or_none = bfloat16_dtype()
             if dtype_or_none is None:
                 raise ValueError(f"type {spelling!r} needs the package ml_dtypes: pip install ml_dtypes")
-            return CType(spelling, dtype_or_none, 1, 2, 2)
+            lanes = _BFLOAT16[simple]
+            return CType(spelling, dtype_or_none, lanes, 2 * lanes, 2 * lanes)
         for name in (short, simple):
             if name in _TYPES:
                 return replace(_TYPES[name], spelling=spelling)

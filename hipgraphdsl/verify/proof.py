@@ -52,6 +52,7 @@ class Proof:
         self.device = device
         self.require_runs(self.runtime, device)
         self.params = {**_copied(self.workflow), **(params or {})}
+        _require_values(self.workflow, self.params)
         _require_tolerance(tolerance, self.workflow)
         self.found = Found(tolerance)
 
@@ -166,6 +167,18 @@ def _copied(workflow: Workflow) -> dict[str, Any]:
     """Return the defaults of parameters that copy values: each launch begins with them, whatever nodes have written there."""
     parameters = (found for level in workflow.levels() for found in level.own_parameters())
     return {name: parameter.default for name, parameter in parameters if parameter.copy and parameter.default is not None}
+
+
+def _require_values(workflow: Workflow, params: Mapping[str, Any]) -> None:
+    """Refuse parameters without a default and without a value, which no launch could do without."""
+    parameters = (found for level in workflow.levels() for found in level.own_parameters())
+    missing = [name for name, parameter in parameters if parameter.default is None and name not in params]
+    if missing:
+        names, values = ", ".join(map(repr, missing)), ", ".join(f"{name!r}: ..." for name in missing)
+        raise DeclarationError(
+            f"verify: graph {workflow.name!r} has parameters without a default, {names}; give params={{{values}}}",
+            array=missing[0],
+        )
 
 
 @contextmanager

@@ -117,7 +117,8 @@ def test_parameters_without_default_are_given(runtime: Runtime, kernels: hg.Modu
     g.kernel(kernels["scale"], 1, N, (x, a))
     g.kernel(kernels["scale"], 1, N, (x, 3.0))
     assert verify(g, runtime, params={"a": 2.0}).ok
-    with pytest.raises(hg.DeclarationError, match="'a'"):
+    wanted = r"graph 'demo' has parameters without a default, 'a'; give params=\{'a': \.\.\.\}"
+    with pytest.raises(hg.DeclarationError, match=wanted):
         verify(g, runtime)
 
 

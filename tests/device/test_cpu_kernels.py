@@ -1492,6 +1492,64 @@ def test_bfloat16_rounds_to_nearest_even(types: Library) -> None:
     assert np.array_equal(x, ((wide + 0x7FFF + (wide >> 16 & 1)) >> 16).astype("u2"))
 
 
+PAIRS = r"""
+#include <hip/hip_runtime.h>
+#include <hip/hip_fp16.h>
+#include <hip/hip_bf16.h>
+template <class P> __device__ void all(const P* x, const P* y, P* out, bool* both) {
+  int i = threadIdx.x;
+  P a = x[i], b = y[i], c = a;
+  c += b; c *= a; c -= b; c /= b;
+  P results[] = {
+    a + b, a - b, a * b, a / b, -a, c, __hadd2(a, b), __hsub2(a, b), __hmul2(a, b), __h2div(a, b), __hneg2(a), __habs2(a),
+    __hmax2(a, b), __hmin2(a, b), __heq2(a, b), __hne2(a, b), __hlt2(a, b), __hle2(a, b), __hgt2(a, b), __hge2(a, b),
+    h2sqrt(__habs2(a)), h2rsqrt(__habs2(a)), h2rcp(a), h2exp(a), h2log(__habs2(a)), h2sin(a), h2cos(a), __hfma2(a, b, a),
+    __lowhigh2highlow(a),
+  };
+  bool holds[] = {__hbeq2(a, b), __hbne2(a, b), __hblt2(a, b), __hble2(a, b), __hbgt2(a, b), __hbge2(a, b)};
+  for (int k = 0; k < 29; ++k) out[k * blockDim.x + i] = results[k];
+  for (int k = 0; k < 6; ++k) both[k * blockDim.x + i] = holds[k];
+}
+__global__ void halves(const half2* x, const half2* y, half2* out, bool* both) { all(x, y, out, both); }
+typedef __hip_bfloat162 bfloat2;
+__global__ void bfloats(const bfloat2* x, const bfloat2* y, bfloat2* out, bool* both) { all(x, y, out, both); }
+__global__ void parts(half2* x, __hip_bfloat162* y) {
+  half2 a = x[0], b = x[1];
+  x[2] = __half2half2(__high2half(a)); x[3] = __low2half2(b); x[4] = __high2half2(b); x[5] = __lows2half2(a, b);
+  x[6] = __highs2half2(a, b); x[7] = __float22half2_rn(make_float2(__low2float(a), __high2float(b)));
+  __hip_bfloat162 c = y[0];
+  y[1] = __halves2bfloat162(__high2bfloat16(c), __low2bfloat16(c)); y[2] = __bfloat162bfloat162(c.y);
+  y[3] = __float2bfloat162_rn(__high2float(c)); y[4] = __float22bfloat162_rn(__bfloat1622float2(c));
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["halves", "bfloats"])
+def test_pairs_are_computed_part_by_part(compiler: Compiler, name: str) -> None:
+    n, dtype = 32, np.dtype("f2") if name == "halves" else np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    x, y = numbers(2 * n).astype(dtype), numbers(2 * n, 1).astype(dtype)
+    y[::3] = x[::3]
+    out, both = np.zeros((29, 2 * n), dtype), np.zeros((6, n), bool)
+    library(compiler, PAIRS, "halves; bfloats; parts").run(name, 1, n, x, y, out, both)
+    a, b = x.astype("f4"), y.astype("f4")
+    compared = [a == b, a != b, a < b, a <= b, a > b, a >= b]
+    arithmetic = [a + b, a - b, a * b, a / b]
+    steps = (((x + y) * x - y) / y).astype("f4")
+    functions = [np.sqrt(abs(a)), 1 / np.sqrt(abs(a)), 1 / a, np.exp(a), np.log(abs(a)), np.sin(a), np.cos(a), a * b + a]
+    wanted = [*arithmetic, -a, steps, *arithmetic, -a, abs(a), np.maximum(a, b), np.minimum(a, b), *compared, *functions]
+    assert np.allclose(out[:-1].astype("f4"), wanted, rtol=0.01, atol=1e-3)
+    assert np.array_equal(out[-1], x.reshape(n, 2)[:, ::-1].ravel())
+    assert np.array_equal(both, [holds.reshape(n, 2).all(1) for holds in compared])
+
+
+def test_pairs_are_made_of_parts(compiler: Compiler) -> None:
+    x, y = np.arange(16, dtype="f2"), np.zeros(10, pytest.importorskip("ml_dtypes").bfloat16)
+    y[:2] = 5, 6
+    library(compiler, PAIRS, "halves; bfloats; parts").run("parts", 1, 1, x, y)
+    assert x.tolist() == [0, 1, 2, 3, 1, 1, 2, 2, 3, 3, 0, 2, 1, 3, 0, 3]
+    assert y.astype("f4").tolist() == [5, 6, 6, 5, 6, 6, 6, 6, 5, 6]
+
+
 def test_complex_numbers_multiply(types: Library) -> None:
     x = (numbers(32) + 1j * numbers(32, 1)).astype("c8")
     y = (numbers(32) + 1j * numbers(32, 1)).astype("c16")
@@ -1541,6 +1599,10 @@ def test_warnings_are_kept_with_the_users_lines(compiler: Compiler) -> None:
         ("__global__ void k(int* x) { x[0] = __builtin_amdgcn_workitem_id_x(); }", "builtins of one GPU"),
         ("__global__ void j() {}\n__global__ void k(int* x) { j<<<1, 1>>>(); }", "m.hip:2: runtime 'cpu' does not support"),
         ("__global__ void k(float* x) { x[0] = tex1Dfetch<float>(0, 0); }", "textures"),
+        (
+            "__global__ void k(int* x) {}\nint main() { int* x; hipMalloc(&x, 4); }",
+            "(hipMalloc); put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)",
+        ),
         ('#include "absent.h"\n__global__ void k(int* x) {}', '#include "absent.h" is found in none'),
         ("__global__ void k(int* x);", "has no kernel 'k'; its kernels are none"),
         ("__global__ void other(int* x) {}", "has no kernel 'k'; its kernels are 'other'"),
@@ -1550,6 +1612,29 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(source: str, said: str) -> None
     with pytest.raises(DeclarationError) as caught:
         compile_kernels(source, ["k"], name="m.hip", compiler=compiler_of("clang"))
     assert said in str(caught.value)
+
+
+def test_code_of_the_host_stands_behind_a_macro(compiler: Compiler) -> None:
+    source = r"""
+    #if !defined(__HIPCC_RTC__)
+    #include <hip/hip_runtime.h>
+    #include <iostream>
+    #include <vector>
+    #endif
+    __global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+    #if !defined(__HIPCC_RTC__)
+    int main() {
+        std::vector<float> values(64, 1.0f);
+        float* x;
+        hipMalloc(&x, 256);
+        twice<<<1, 64>>>(x);
+        std::cout << values[0];
+    }
+    #endif
+    """
+    x = np.arange(64, dtype="f4")
+    library(compiler, source, "twice").run("twice", 1, 64, x)
+    assert np.array_equal(x, 2 * np.arange(64))
 
 
 def test_unknown_symbol_is_refused() -> None:

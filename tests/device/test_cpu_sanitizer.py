@@ -53,6 +53,22 @@ def test_sanitize_finds_a_planted_fault(fault: planted.Fault) -> None:
     assert fault.said in rest
 
 
+@pytest.mark.parametrize("ranges", [((0, 20), (10, 40)), ((10, 40), (0, 20)), ((0, 40), (10, 20)), ((0, 20), (30, 50), (15, 35))])
+def test_external_arrays_may_overlap(ranges: tuple[tuple[int, int], ...]) -> None:
+    increase = hg.Module("__global__ void increase(int* x, int n) { if (threadIdx.x < n) ++x[threadIdx.x]; }")["increase"]
+    base = np.zeros(64, np.int32)
+    g = hg.Graph("overlapping")
+    for number, (first, end) in enumerate(ranges):
+        part = g.external_array(f"part{number}", base[first:end])
+        g.kernel(increase, 1, 64, (part, end - first), name=f"node{number}")
+    with g.compile("cpu", sanitize=True) as exe:
+        exe.run()
+    wanted = np.zeros(64, np.int32)
+    for first, end in ranges:
+        wanted[first:end] += 1
+    assert np.array_equal(base, wanted)
+
+
 RIGHT = r"""
 struct Pair { char tag; int value; };
 __global__ void reduce(const int* x, int* y, int n) {

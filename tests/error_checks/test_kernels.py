@@ -15,6 +15,7 @@ extern "C" __global__ void scale(float* x, float a, int n) { if (threadIdx.x < n
 extern "C" __global__ void typed(const float* x, bool b, signed char c, unsigned char d, short e, unsigned int f, long long g,
                                  unsigned long long h, double i, float4 j, P k, void* any) {}
 extern "C" __global__ void quads(float4* x) {}
+extern "C" __global__ void pairs(const float2* x, double2* y) { y[threadIdx.x] = {x[threadIdx.x].y, x[threadIdx.x].x}; }
 __launch_bounds__(64) __global__ void small(float* x) { x[threadIdx.x] = 0; }
 extern "C" __global__ void big(float* x) { __shared__ float s[4096]; s[threadIdx.x] = x[threadIdx.x]; x[0] = s[1]; }
 """
@@ -132,6 +133,24 @@ def test_vectors_have_whole_and_aligned_arrays(g: hg.Graph) -> None:
     y = g2.device_array("y", shape=64, dtype="float32")
     with pytest.raises(hg.DeclarationError, match="begins at byte 4, not at a multiple of"):
         g2.kernel(m["quads"], 1, 8, (y[1:5],))
+
+
+def test_pairs_of_floats_are_complex_numbers_too() -> None:
+    g = hg.Graph("complex")
+    values = (np.arange(8) * (1 + 2j)).astype("complex64")
+    x, y = g.device_array("x", values), g.device_array("y", shape=8, dtype="complex128")
+    g.kernel(m["pairs"], 1, 8, (x, hg.writes(y)), name="swap")
+    assert not g.check().diagnostics
+    with g.compile("cpu") as exe:
+        exe.run()
+        assert np.array_equal(exe.read("y"), values.imag + 1j * values.real)
+    with pytest.raises(hg.DeclarationError, match="takes dtype float32; 'y' has dtype complex128"):
+        g.kernel(m["pairs"], 1, 8, (y, y))
+    ints = g.device_array("ints", shape=8, dtype="int32")
+    with pytest.raises(hg.DeclarationError, match="takes dtype float64; 'ints' has dtype int32"):
+        g.kernel(m["pairs"], 1, 4, (x, ints))
+    with pytest.raises(hg.DeclarationError, match="takes dtype float32; 'x' has dtype complex64"):
+        g.kernel(m["quads"], 1, 8, (x,))
 
 
 def test_a_const_argument_is_not_written(g: hg.Graph) -> None:

@@ -89,6 +89,8 @@ def test_a_conditional_node_has_a_duration_or_a_condition(g: hg.Graph) -> None:
         ({"condition": "2"}, r"durations\['condition'\] is a time, a finite number from 0 \(got '2'\)"),
         ({"loop/0/fil": 1}, "durations has 'loop/0/fil', which is neither a node of graph 'outer' nor a kind or direction"),
         ({"maybe/0/fill": 1}, "durations has 'maybe/0/fill', which is neither"),  # that node is one span
+        ({"P2P": 1}, "'P2P', .*; directions are 'H2D', 'D2H', 'D2D', 'H2H', kinds .*'memcpy'"),
+        ({"copy": 1}, "durations has 'copy', which is neither"),  # that is an engine
     ],
 )
 def test_durations_inside_bodies_stand_for_something(g: hg.Graph, durations: Any, said: str) -> None:

@@ -196,6 +196,9 @@ def test_options_define_macros() -> None:
 def test_bfloat16_needs_ml_dtypes() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     assert parameter_of("__hip_bfloat16* x").dtype == np.dtype(ml_dtypes.bfloat16)
+    pair = parameter_of("__hip_bfloat162 x")
+    assert (pair.dtype, pair.lanes, pair.size, pair.align) == (np.dtype(ml_dtypes.bfloat16), 2, 4, 4)
+    assert check_argument(pair, (1.5, -2), "node 'k'") == np.array([1.5, -2], ml_dtypes.bfloat16).tobytes()
 
 
 @pytest.mark.parametrize(

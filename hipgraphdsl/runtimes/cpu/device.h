@@ -816,24 +816,80 @@ struct alignas(4) __half2 {
   __half x, y;
 };
 typedef __half2 half2;
+struct alignas(4) __hip_bfloat162 {
+  __hip_bfloat16 x, y;
+};
+typedef __hip_bfloat162 __nv_bfloat162;
+#define HGCPU_PAIR_BINARY(pair, symbol, name)                                                         \
+  HGCPU_INLINE pair operator symbol(pair a, pair b) { return pair{a.x symbol b.x, a.y symbol b.y}; }  \
+  HGCPU_INLINE pair& operator symbol##=(pair& a, pair b) { return a = a symbol b; }                   \
+  HGCPU_INLINE pair name(pair a, pair b) { return a symbol b; }
+#define HGCPU_PAIR_BOTH(pair, name, each) \
+  HGCPU_INLINE pair name(pair a, pair b) { return pair{each(a.x, b.x), each(a.y, b.y)}; }
+#define HGCPU_PAIR_EACH(pair, name, each) \
+  HGCPU_INLINE pair name(pair a) { return pair{each(a.x), each(a.y)}; }
+// A comparison gives 1 and 0, and one whose name has a "b" whether it holds for both.
+#define HGCPU_PAIR_COMPARE(pair, part, relation)                                                                  \
+  HGCPU_INLINE pair __h##relation##2(pair a, pair b) {                                                            \
+    return pair{part((float)__h##relation(a.x, b.x)), part((float)__h##relation(a.y, b.y))};                      \
+  }                                                                                                               \
+  HGCPU_INLINE bool __hb##relation##2(pair a, pair b) { return __h##relation(a.x, b.x) && __h##relation(a.y, b.y); }
+#define HGCPU_PAIR(pair, part)                                                                                    \
+  HGCPU_PAIR_BINARY(pair, +, __hadd2)                                                                             \
+  HGCPU_PAIR_BINARY(pair, -, __hsub2)                                                                             \
+  HGCPU_PAIR_BINARY(pair, *, __hmul2)                                                                             \
+  HGCPU_PAIR_BINARY(pair, /, __h2div)                                                                             \
+  HGCPU_PAIR_BOTH(pair, __hmax2, __hmax)                                                                          \
+  HGCPU_PAIR_BOTH(pair, __hmin2, __hmin)                                                                          \
+  HGCPU_PAIR_EACH(pair, operator-, __hneg)                                                                        \
+  HGCPU_PAIR_EACH(pair, __hneg2, __hneg)                                                                          \
+  HGCPU_PAIR_EACH(pair, __habs2, __habs)                                                                          \
+  HGCPU_PAIR_EACH(pair, h2sqrt, hsqrt)                                                                            \
+  HGCPU_PAIR_EACH(pair, h2rsqrt, hrsqrt)                                                                          \
+  HGCPU_PAIR_EACH(pair, h2rcp, hrcp)                                                                              \
+  HGCPU_PAIR_EACH(pair, h2exp, hexp)                                                                              \
+  HGCPU_PAIR_EACH(pair, h2log, hlog)                                                                              \
+  HGCPU_PAIR_EACH(pair, h2sin, hsin)                                                                              \
+  HGCPU_PAIR_EACH(pair, h2cos, hcos)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, eq)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, ne)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, lt)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, le)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, gt)                                                                              \
+  HGCPU_PAIR_COMPARE(pair, part, ge)                                                                              \
+  HGCPU_INLINE pair __hfma2(pair a, pair b, pair c) { return pair{__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; } \
+  HGCPU_INLINE float __low2float(pair a) { return a.x; }                                                          \
+  HGCPU_INLINE float __high2float(pair a) { return a.y; }                                                         \
+  HGCPU_INLINE pair __lowhigh2highlow(pair a) { return pair{a.y, a.x}; }
+HGCPU_PAIR(__half2, __half)
+HGCPU_PAIR(__hip_bfloat162, __hip_bfloat16)
+#undef HGCPU_PAIR
+#undef HGCPU_PAIR_COMPARE
+#undef HGCPU_PAIR_EACH
+#undef HGCPU_PAIR_BOTH
+#undef HGCPU_PAIR_BINARY
 HGCPU_INLINE __half2 __halves2half2(__half a, __half b) { return __half2{a, b}; }
 HGCPU_INLINE __half2 make_half2(__half a, __half b) { return __half2{a, b}; }
+HGCPU_INLINE __half2 __half2half2(__half a) { return __half2{a, a}; }
 HGCPU_INLINE __half2 __float2half2_rn(float a) { return __half2{__half(a), __half(a)}; }
 HGCPU_INLINE __half2 __floats2half2_rn(float a, float b) { return __half2{__half(a), __half(b)}; }
+HGCPU_INLINE __half2 __float22half2_rn(float2 a) { return __half2{__half(a.x), __half(a.y)}; }
 HGCPU_INLINE __half __low2half(__half2 a) { return a.x; }
 HGCPU_INLINE __half __high2half(__half2 a) { return a.y; }
-HGCPU_INLINE float __low2float(__half2 a) { return a.x; }
-HGCPU_INLINE float __high2float(__half2 a) { return a.y; }
+HGCPU_INLINE __half2 __low2half2(__half2 a) { return __half2{a.x, a.x}; }
+HGCPU_INLINE __half2 __high2half2(__half2 a) { return __half2{a.y, a.y}; }
+HGCPU_INLINE __half2 __lows2half2(__half2 a, __half2 b) { return __half2{a.x, b.x}; }
+HGCPU_INLINE __half2 __highs2half2(__half2 a, __half2 b) { return __half2{a.y, b.y}; }
 HGCPU_INLINE float2 __half22float2(__half2 a) { return float2((float)a.x, (float)a.y); }
-HGCPU_INLINE __half2 operator+(__half2 a, __half2 b) { return __half2{a.x + b.x, a.y + b.y}; }
-HGCPU_INLINE __half2 operator-(__half2 a, __half2 b) { return __half2{a.x - b.x, a.y - b.y}; }
-HGCPU_INLINE __half2 operator*(__half2 a, __half2 b) { return __half2{a.x * b.x, a.y * b.y}; }
-HGCPU_INLINE __half2 __hadd2(__half2 a, __half2 b) { return a + b; }
-HGCPU_INLINE __half2 __hsub2(__half2 a, __half2 b) { return a - b; }
-HGCPU_INLINE __half2 __hmul2(__half2 a, __half2 b) { return a * b; }
-HGCPU_INLINE __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
-  return __half2{__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
+HGCPU_INLINE __hip_bfloat162 __halves2bfloat162(__hip_bfloat16 a, __hip_bfloat16 b) { return __hip_bfloat162{a, b}; }
+HGCPU_INLINE __hip_bfloat162 __bfloat162bfloat162(__hip_bfloat16 a) { return __hip_bfloat162{a, a}; }
+HGCPU_INLINE __hip_bfloat162 __float2bfloat162_rn(float a) { return __bfloat162bfloat162(__hip_bfloat16(a)); }
+HGCPU_INLINE __hip_bfloat162 __float22bfloat162_rn(float2 a) {
+  return __hip_bfloat162{__hip_bfloat16(a.x), __hip_bfloat16(a.y)};
 }
+HGCPU_INLINE __hip_bfloat16 __low2bfloat16(__hip_bfloat162 a) { return a.x; }
+HGCPU_INLINE __hip_bfloat16 __high2bfloat16(__hip_bfloat162 a) { return a.y; }
+HGCPU_INLINE float2 __bfloat1622float2(__hip_bfloat162 a) { return float2((float)a.x, (float)a.y); }
 
 typedef float2 hipFloatComplex;
 typedef float2 hipComplex;

@@ -76,18 +76,19 @@ _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
+_HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"
 #: Dynamic shared memory of a block at most; of `Target` "cpu".
 _DYNAMIC_BYTES: Final = 65536
 _REFUSED: Final = (
-    (re.compile(r"asm|__asm__|__asm"), "inline assembly of a GPU"),
-    (re.compile(r"cooperative_groups"), "cooperative groups; use __syncthreads() and the warp intrinsics"),
-    (re.compile(r"texture|(tex[123]D|surf[123]D|tex[123]DLod|texCubemap)\w*"), "textures and surfaces; read an array instead"),
-    (re.compile(r"__nanosleep"), "sleeping inside a kernel"),
-    (re.compile(r"hipLaunchKernelGGL|<<<"), "kernels launched by kernels"),
-    (re.compile(r"__match_all(_sync)?"), "__match_all; use __match_any"),
-    (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU; put them behind #if !defined(HGCPU_CPU)"),
-    (re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph)\w*"), "HIP's host calls inside kernel source"),
-    (re.compile(r"__(w?mma|nvvm)_\w+"), "matrix instructions"),
+    (re.compile(r"asm|__asm__|__asm"), "inline assembly of a GPU", "put it behind #if !defined(HGCPU_CPU)"),
+    (re.compile(r"cooperative_groups"), "cooperative groups", "use __syncthreads() and the warp intrinsics"),
+    (re.compile(r"texture|(tex[123]D|surf[123]D|tex[123]DLod|texCubemap)\w*"), "textures and surfaces", "read an array instead"),
+    (re.compile(r"__nanosleep"), "sleeping inside a kernel", "leave it out"),
+    (re.compile(r"hipLaunchKernelGGL|<<<"), "kernels launched by kernels", _HOST_CODE),
+    (re.compile(r"__match_all(_sync)?"), "__match_all", "use __match_any"),
+    (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU", "put them behind #if !defined(HGCPU_CPU)"),
+    (re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph)\w*"), "HIP's host calls in kernel source", _HOST_CODE),
+    (re.compile(r"__(w?mma|nvvm)_\w+"), "matrix instructions", "put them behind #if !defined(HGCPU_CPU)"),
 )
 
 
@@ -321,9 +322,9 @@ class _Compilation:
         tokens = read_tokens(self.preprocessed)
         for n, token in enumerate(tokens):
             spelled = "<<<" if [t.text for t in tokens[n : n + 3]] == ["<"] * 3 else token.text
-            for pattern, why in _REFUSED:
+            for pattern, what, instead in _REFUSED:
                 if pattern.fullmatch(spelled) and token.kind != "string":
-                    return DeclarationError(f"{token.place}: runtime 'cpu' does not support {why} ({spelled})")
+                    return DeclarationError(f"{token.place}: runtime 'cpu' does not support {what} ({spelled}); {instead}")
         lines = self.source.splitlines()
         out: list[str] = []
         for line in _clean(failed.log).splitlines():
