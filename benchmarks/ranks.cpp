@@ -2,6 +2,8 @@
 //
 //   nvcc -O2 -o ranks ranks.cpp -lnccl && ./ranks 65536 16777216
 //
+// With a third argument both processes use one GPU, and NCCL takes them for two machines.
+//
 // Prints lines "name median_us": an exchange of so many bytes in both directions, and an all-reduce of so many floats, until done;
 // issued on a stream, and as a graph that was captured.
 
@@ -50,12 +52,14 @@ static void measure(const char* name, int rank, cudaStream_t stream, const std::
 
 int main(int argc, char** argv) {
   const size_t bytes = argc > 1 ? atoll(argv[1]) : 65536, count = argc > 2 ? atoll(argv[2]) : 1 << 24;
+  const bool one_gpu = argc > 3;
   int ends[2];
   if (pipe(ends)) return 1;
   const pid_t child = fork();  // before anything of CUDA
   const int rank = child ? 0 : 1;
   ncclUniqueId id;
-  CUDA(cudaSetDevice(rank));
+  if (one_gpu) setenv("NCCL_HOSTID", rank ? "rank1" : "rank0", 1);
+  CUDA(cudaSetDevice(one_gpu ? 0 : rank));
   if (rank == 0) {
     NCCL(ncclGetUniqueId(&id));
     if (write(ends[1], &id, sizeof id) != sizeof id) return 1;
@@ -78,7 +82,8 @@ int main(int argc, char** argv) {
     NCCL(ncclRecv(to, bytes, ncclInt8, 1 - rank, comm, stream));
     NCCL(ncclGroupEnd());
   }, 2000);
-  measure("all_reduce", rank, stream, [&] { NCCL(ncclAllReduce(values, values, count, ncclFloat, ncclSum, comm, stream)); }, 300);
+  const auto reduce = [&] { NCCL(ncclAllReduce(values, values, count, ncclFloat, ncclSum, comm, stream)); };
+  measure("all_reduce", rank, stream, reduce, one_gpu ? 30 : 300);
   NCCL(ncclCommDestroy(comm));
   int status = 0;
   if (child && waitpid(child, &status, 0) < 0) return 1;

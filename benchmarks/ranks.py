@@ -2,6 +2,10 @@
 
 It needs two NVIDIA GPUs; mpiexec with mpi4py, or torch; and for the comparison with C++ nvcc and nccl.h. It starts the
 processes itself, and prints a table of medians and ratios.
+
+With `--one-gpu` both processes use one GPU, and NCCL takes them for two machines and sends over the network's loopback. Without
+MPS they would take turns on the GPU, for milliseconds each, so MPS's control daemon runs during the benchmark. Comparisons of
+one GPU with two are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -99,20 +104,25 @@ def single(options: argparse.Namespace) -> dict[str, float]:
 
 def ranked(options: argparse.Namespace) -> dict[str, float]:
     """Measure one of two processes."""
+    if options.one_gpu:  # what tells ranks of two machines apart
+        rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK") if name in os.environ)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        os.environ |= {"NCCL_HOSTID": f"rank{rank}", "CUDA_VISIBLE_DEVICES": visible + "," * int(rank)}
     ranks = hg.ranks(timeout_s=60, nccl=True)
     runtime, found = hg.open_runtime(options.runtime), {}
     wave = example().build(2, options.steps, options.size, output=False)
     for captured in (False, True):
         name = "captured" if captured else "eager"
         given: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
-        with wave.compile(runtime, **given) as exe:
-            found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
+        if not options.one_gpu:
+            with wave.compile(runtime, **given) as exe:
+                found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
         with exchange(options.bytes).compile(runtime, **given) as exe:
             found[f"exchange_{name}"] = median_us(exe.run, 2000 // options.less)
             found[f"launch_{name}"] = median_us(exe.launch, 200 // options.less)
             exe.synchronize()
         with all_reduce(options.floats).compile(runtime, **given) as exe:
-            found[f"all_reduce_{name}"] = median_us(exe.run, 300 // options.less)
+            found[f"all_reduce_{name}"] = median_us(exe.run, (30 if options.one_gpu else 300) // options.less)
     times: dict[str, list[float]] = {"compile_ranks": [], "compile_part": []}
     for _ in range(5):
         ranks.transport.all_gather(b"", "the next compile", ranks.timeout_s)  # else the wait for the other rank counts
@@ -134,9 +144,8 @@ def by_hand(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     made = folder / "ranks"
     subprocess.run([nvcc, "-O2", "-std=c++17", "-o", str(made), str(HERE / "ranks.cpp"), "-lnccl"], check=True)
-    done = subprocess.run(
-        [made, str(options.bytes), str(options.floats)], text=True, capture_output=True, check=True, timeout=120
-    )
+    given = [str(options.bytes), str(options.floats), *(["one"] if options.one_gpu else [])]
+    done = subprocess.run([made, *given], text=True, capture_output=True, check=True, timeout=120)
     return {f"cpp_{name}": float(value) for name, value in map(str.split, done.stdout.splitlines())}
 
 
@@ -144,6 +153,8 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     """Start a worker in each of so many processes, and return what the first one has measured."""
     out = folder / f"found{count}.json"
     given = [f"--{name}={getattr(options, name)}" for name in ("runtime", *OPTIONS)]
+    if options.one_gpu:
+        given.append("--one-gpu")
     command = [sys.executable, __file__, "--worker", str(out), *given]
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "WORKERS": str(count)}
@@ -151,7 +162,8 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     if count == 1:
         subprocess.run(command, env=env, check=True, timeout=180)
     elif mpiexec is not None and find_spec("mpi4py") is not None:
-        subprocess.run([mpiexec, "-n", str(count), *command], env=env, check=True, timeout=180)
+        binding = [] if options.bind else ["-bind-to", "none"]
+        subprocess.run([mpiexec, *binding, "-n", str(count), *command], env=env, check=True, timeout=180)
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -163,12 +175,29 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     return dict(json.loads(out.read_text()))
 
 
+@contextmanager
+def shared_gpu() -> Iterator[None]:
+    """Let processes use one GPU at the same time, by MPS."""
+    control = shutil.which("nvidia-cuda-mps-control", path=os.pathsep.join([os.environ["PATH"], "/usr/local/nvidia/bin"]))
+    if control is None:
+        sys.exit("--one-gpu needs nvidia-cuda-mps-control, which comes with NVIDIA's driver")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder, "NCCL_SOCKET_IFNAME": "lo"}
+        subprocess.run([control, "-d"], check=True, timeout=30)
+        try:
+            yield
+        finally:
+            subprocess.run([control], input="quit\n", text=True, check=False, timeout=30)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--runtime", default="nvidia", help="amd, nvidia or cpu (default: nvidia)")
     for name, (default, meaning) in OPTIONS.items():
         parser.add_argument(f"--{name}", type=positive, default=default, metavar="N", help=f"{meaning} (default: {default})")
     parser.add_argument("--without-cpp", action="store_true", help="leave C++ out")
+    parser.add_argument("--one-gpu", action="store_true", help="let both processes use one GPU, by MPS")
+    parser.add_argument("--bind", action="store_true", help="let mpiexec bind the processes to cores as it does by default")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)  # this process is one of those that are measured
 
 
@@ -179,11 +208,11 @@ def main(options: argparse.Namespace) -> None:
         if found:
             options.worker.write_text(json.dumps(found))
         return
-    if hg.open_runtime(options.runtime).get_device_count() < 2:
-        raise lacks(options.runtime, "device", "has one device, and this benchmark needs two")
-    with tempfile.TemporaryDirectory() as name:
+    if not options.one_gpu and hg.open_runtime(options.runtime).get_device_count() < 2:
+        raise lacks(options.runtime, "device", "has one device, and this benchmark needs two or --one-gpu")
+    with tempfile.TemporaryDirectory() as name, shared_gpu() if options.one_gpu else nullcontext():
         folder = Path(name)
-        found = workers(1, options, folder) | workers(2, options, folder)
+        found = ({} if options.one_gpu else workers(1, options, folder)) | workers(2, options, folder)
         if not options.without_cpp:
             found |= by_hand(folder, options)
     for name, value in found.items():

@@ -555,7 +555,7 @@ def test_every_listed_benchmark_has_its_own_help(run: Any, name: str) -> None:
 def test_bench_of_ranks_says_that_it_needs_two_devices(run: Any) -> None:
     done = run("bench", "ranks", "--runtime", "cpu")
     assert done.status == 3
-    assert "runtime 'cpu' has one device, and this benchmark needs two" in done.err
+    assert "runtime 'cpu' has one device, and this benchmark needs two or --one-gpu" in done.err
 
 
 def test_bench_scaling_prints_what_it_simulates_and_measures(run: Any) -> None:
