@@ -6,7 +6,7 @@
 #   make test-gpu   all tests on this machine's GPU, with PYTHON as it is: no .venv, no network (tests/README.md)
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
-#   make bench      benchmarks of the CPU runtime and of declaring, planning and lowering
+#   make bench      all benchmarks that this machine can run
 #   make docs       run the code of README.md and docs/, build the site build/site from them, and check its links
 #   make clean      remove what the above made
 #

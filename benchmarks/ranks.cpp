@@ -1,4 +1,4 @@
-// What benchmarks/ranks.py compares with: NCCL called by hand from two processes, one GPU each.
+// What `hipgraphdsl bench ranks` compares with: NCCL called by hand from two processes, one GPU each.
 //
 //   nvcc -O2 -o ranks ranks.cpp -lnccl && ./ranks 65536 16777216
 //

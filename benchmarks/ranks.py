@@ -1,13 +1,11 @@
-"""What several processes with a GPU each cost against one process, and against NCCL called from C++.
+"""``hipgraphdsl bench ranks``: two processes with a GPU each, against one process and against NCCL called from C++.
 
-    python benchmarks/ranks.py [--size 8192] [--steps 50]
-
-It needs two NVIDIA GPUs, nvcc with nccl.h, and mpiexec with mpi4py, or torch. It starts the processes itself, one after the
-other, and prints a table of medians and ratios. `--worker` is one of the processes.
+It needs two NVIDIA GPUs; mpiexec with mpi4py, or torch; and for the comparison with C++ nvcc and nccl.h. It starts the
+processes itself, and prints a table of medians and ratios.
 
 With `--one-gpu` both processes use one GPU, and NCCL takes them for two machines and sends over the network's loopback. Without
-MPS they would take turns on it, for milliseconds each, so MPS's control daemon is started for the time. What compares one GPU
-with two is left out.
+MPS they would take turns on the GPU, for milliseconds each, so MPS's control daemon runs during the benchmark. Comparisons of
+one GPU with two are left out.
 """
 
 from __future__ import annotations
@@ -31,6 +29,8 @@ from typing import Any
 import numpy as np
 
 import hipgraphdsl as hg
+from hipgraphdsl.bench.arguments import positive
+from hipgraphdsl.errors import lacks
 
 HERE = Path(__file__).parent
 ROWS = (  # name, what is measured, against what, aim
@@ -44,6 +44,14 @@ ROWS = (  # name, what is measured, against what, aim
     ("all-reduce of 64 MB, captured, against C++ on a stream", "all_reduce_captured", "cpp_all_reduce_eager", 1.03),
     ("compile on ranks against the rank's part", "compile_ranks", "compile_part", 1.3),
 )
+OPTIONS = {  # name -> default, meaning
+    "size": (8192, "cells along each side of the wave"),
+    "steps": (50, "steps of the wave in one launch"),
+    "rounds": (9, "launches of the wave that are measured"),
+    "bytes": (65536, "bytes of an exchange"),
+    "floats": (1 << 24, "floats of an all-reduce"),
+    "less": (1, "divide the number of exchanges and all-reduces by this"),
+}
 
 
 def example() -> Any:
@@ -144,7 +152,10 @@ def by_hand(folder: Path, options: argparse.Namespace) -> dict[str, float]:
 def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Start a worker in each of so many processes, and return what the first one has measured."""
     out = folder / f"found{count}.json"
-    command = [sys.executable, __file__, "--worker", str(out), *sys.argv[1:]]
+    given = [f"--{name}={getattr(options, name)}" for name in ("runtime", *OPTIONS)]
+    if options.one_gpu:
+        given.append("--one-gpu")
+    command = [sys.executable, __file__, "--worker", str(out), *given]
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "WORKERS": str(count)}
     mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
@@ -179,26 +190,26 @@ def shared_gpu() -> Iterator[None]:
             subprocess.run([control], input="quit\n", text=True, check=False, timeout=30)
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--runtime", default="nvidia", help="amd, nvidia or cpu (default: nvidia)")
+    for name, (default, meaning) in OPTIONS.items():
+        parser.add_argument(f"--{name}", type=positive, default=default, metavar="N", help=f"{meaning} (default: {default})")
+    parser.add_argument("--without-cpp", action="store_true", help="leave C++ out")
+    parser.add_argument("--one-gpu", action="store_true", help="let both processes use one GPU, by MPS")
+    parser.add_argument("--bind", action="store_true", help="let mpiexec bind the processes to cores as it does by default")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)  # this process is one of those that are measured
+
+
+def main(options: argparse.Namespace) -> None:
     """Measure everything, or be a worker."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runtime", default="nvidia")
-    parser.add_argument("--size", type=int, default=8192, help="cells along each side of the wave")
-    parser.add_argument("--steps", type=int, default=50, help="in one launch")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--bytes", type=int, default=65536, help="of an exchange")
-    parser.add_argument("--floats", type=int, default=1 << 24, help="of an all-reduce")
-    parser.add_argument("--less", type=int, default=1, help="divide the rounds of small launches")
-    parser.add_argument("--without-cpp", action="store_true")
-    parser.add_argument("--one-gpu", action="store_true", help="both processes use one GPU, by MPS")
-    parser.add_argument("--bind", action="store_true", help="leave it to mpiexec to which cores it binds the processes")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
     if options.worker is not None:
         found = single(options) if os.environ["WORKERS"] == "1" else ranked(options)
         if found:
             options.worker.write_text(json.dumps(found))
         return
+    if not options.one_gpu and hg.open_runtime(options.runtime).get_device_count() < 2:
+        raise lacks(options.runtime, "device", "has one device, and this benchmark needs two or --one-gpu")
     with tempfile.TemporaryDirectory() as name, shared_gpu() if options.one_gpu else nullcontext():
         folder = Path(name)
         found = ({} if options.one_gpu else workers(1, options, folder)) | workers(2, options, folder)
@@ -214,4 +225,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    worker = argparse.ArgumentParser()
+    add_arguments(worker)
+    main(worker.parse_args())

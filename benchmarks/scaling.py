@@ -1,6 +1,4 @@
-"""How a graph would scale to thousands of devices, and what declaring and compiling it would cost each rank; no GPU is needed.
-
-    python -m benchmarks.scaling [--devices 1 8 64 512 4096] [--steps 4] [--cost-devices 64 256 1024]
+"""``hipgraphdsl bench scaling``: how graphs would scale to thousands of devices, and what that costs each rank; no GPU is needed.
 
 The first two tables are simulations, `Graph.simulate(ranks=...)`, of example 06 and of a training step whose gradients are
 all-reduced layer by layer while the next layer is computed. Weak scaling keeps the work of each device, strong scaling that of
@@ -18,6 +16,7 @@ from typing import Any
 
 import hipgraphdsl as hg
 from benchmarks.ranks import example
+from hipgraphdsl.bench.arguments import positive
 from hipgraphdsl.checks import require_sound
 from hipgraphdsl.partition import partition
 from hipgraphdsl.planning import make_plan
@@ -102,21 +101,41 @@ def cost_ms(devices: int, steps: int) -> dict[str, float]:
     return found | {"nodes": float(len(workflow.nodes)), "own": float(len(part.nodes))}
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    add_devices(parser, "--devices", [1, 8, 64, 512, 4096], "how many devices are simulated")
+    add_devices(parser, "--cost-devices", [16, 64, 256, 1024], "for how many devices the cost of one rank is measured")
+    parser.add_argument("--steps", type=positive, default=4, metavar="N", help="steps of the wave in one launch (default: 4)")
+    parser.add_argument("--latency-us", type=float, default=5.0, metavar="X", help="latency of a link (default: %(default)s)")
+    parser.add_argument("--gb-s", type=float, default=50.0, metavar="X", help="bandwidth of a link (default: %(default)s)")
+
+
+def add_devices(parser: argparse.ArgumentParser, option: str, default: list[int], meaning: str) -> None:
+    """Add an option that takes numbers of devices; without a number its table is left out."""
+    meaning += f"; without a number, leave this out (default: {' '.join(map(str, default))})"
+    parser.add_argument(option, type=positive, nargs="*", default=default, metavar="N", help=meaning)
+
+
+def main(options: argparse.Namespace) -> None:
     """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--devices", type=int, nargs="*", default=[1, 8, 64, 512, 4096])
-    parser.add_argument("--steps", type=int, default=4, help="of the wave in one launch")
-    parser.add_argument("--latency-us", type=float, default=5.0, help="of the link (default: %(default)s)")
-    parser.add_argument("--gb-s", type=float, default=50.0, help="of the link (default: %(default)s, 400 Gbit/s)")
-    parser.add_argument("--cost-devices", type=int, nargs="*", default=[16, 64, 256, 1024])
-    options = parser.parse_args()
-    link = hg.Link(options.latency_us, options.gb_s)
-    gc.disable()  # it would go through all nodes time and again
+    gc.disable()  # each collection visits every node
+    try:
+        print_simulated(options, hg.Link(options.latency_us, options.gb_s))
+        print_costs(options)
+    finally:
+        gc.enable()
+
+
+def print_simulated(options: argparse.Namespace, link: hg.Link) -> None:
+    """Print how the examples scale."""
     print(f"simulated, {link}: parts of perfect scaling")
     print(f"{'':36}{'':8}" + "".join(f"{d:>8}" for d in options.devices))
     for what, how, parts in scaling(options.devices, options.steps, link) if options.devices else ():
         print(f"{what:36}{how:8}" + "".join(f"{part:8.1%}" for part in parts), flush=True)
+
+
+def print_costs(options: argparse.Namespace) -> None:
+    """Print what one rank spends, with Python's garbage collector and without."""
     print("\nwhat one rank spends before it launches, ms of CPU time, measured")
     print(f"{'collector':10}{'devices':>8}" + "".join(f"{name:>9}" for name in FOUND))
     for word, choose in (("on", gc.enable), ("off", gc.disable)):
@@ -125,7 +144,3 @@ def main() -> None:
             choose()
             cost = cost_ms(devices, options.steps)
             print(f"{word:10}{devices:8}" + "".join(f"{cost[name]:9.1f}" for name in FOUND), flush=True)
-
-
-if __name__ == "__main__":
-    main()

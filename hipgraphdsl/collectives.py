@@ -57,7 +57,7 @@ extern "C" __global__ void fold_{op}({element}* out, const {element}* parts, uns
 
 
 class CollectiveNode(ChildGraphNode):
-    """What several arrays do together, by copies between their devices and kernels on each.
+    """A collective operation over several arrays, by copies between their devices and kernels on each.
 
     Attributes
     ----------

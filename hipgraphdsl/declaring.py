@@ -171,7 +171,7 @@ class Declaring:
         return self._draft.add_array(DeviceArray(name, shape, dtype, values, **_where(name, device, access)))
 
     def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
-        """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
+        """Use memory of another library, or of your own, in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
         `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
@@ -190,7 +190,7 @@ class Declaring:
         default : optional
             Value of the first launch; without one that launch must give it.
         shape : optional
-            Makes it stand where an array may; it is then bound to an array of that shape and dtype, which is used in place.
+            Makes it an array parameter: it is bound to an array of that shape and dtype, which is used in place.
         copy : bool
             With a shape: launches give values, which are copied into page-locked memory of the Executable's own, and so is
             `default`. A launch that gives them waits for those before it, which may still read the values of theirs.
@@ -364,7 +364,7 @@ class Declaring:
         after: After = (),
         ignore: Ignore = None,
     ) -> CapturedNode:
-        """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
+        """Add the work that ``fn(stream, *args)`` issues on a stream, as one node."""
         return self._call(CapturedNode, name, after, ignore, fn, args=args, reads=reads, writes=writes, device=device)
 
     def eager(
@@ -461,7 +461,7 @@ class Declaring:
         after: After = (),
         ignore: Ignore = None,
     ) -> ConditionalNode:
-        """Add workflows that run as a 32-bit integer says, which is read when the node is reached.
+        """Add workflows of which a 32-bit integer decides which one runs; it is read when the node is reached.
 
         Parameters
         ----------

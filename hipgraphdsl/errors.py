@@ -46,7 +46,7 @@ __all__ = [
 
 
 class HipGraphError(Exception):
-    """Base class of everything that hipgraphdsl raises on purpose."""
+    """Base class of the package's exceptions."""
 
 
 class DeclarationError(HipGraphError, ValueError):
@@ -264,7 +264,7 @@ def _copy_fields(original: BaseException, other: BaseException) -> None:
 
 
 class RankError(HipGraphError):
-    """Another of the processes that share a graph does not come in time, has failed or has died.
+    """Another of the processes that share a graph did not arrive in time, has failed or has died.
 
     The processes have come apart: nothing is sent any more, and each of them raises this error. What this one has stays usable.
 

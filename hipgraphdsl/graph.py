@@ -40,7 +40,7 @@ Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
 class Graph(DeclaringCollectives):
-    """A workflow while it is being described.
+    """A workflow under construction.
 
     Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are
     inferred from what each node reads and writes, byte for byte, in order of declaration.
@@ -105,7 +105,7 @@ class Graph(DeclaringCollectives):
         return Workflow.of(self._draft)
 
     def repeat(self, count: int, *, name: str | None = None) -> Graph:
-        """Return a graph of which one launch does what `count` launches of this one do, one behind the other.
+        """Return a graph whose one launch does the work of `count` launches of this one, one after another.
 
         All passes share arrays and parameters. Node ``x`` becomes ``x.0``, ``x.1``, ... and waits for what its accesses tell,
         in the passes before too, so passes may overlap. Host, captured and eager nodes, events, semaphores and memory
@@ -151,7 +151,7 @@ class Graph(DeclaringCollectives):
         pack: bool = True,
         batch: Batch = "auto",
     ) -> Plan:
-        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie.
+        """Return the plan that `compile` would build: reduced edges, order, lanes, and where temporaries lie.
 
         Parameters
         ----------
@@ -196,28 +196,28 @@ class Graph(DeclaringCollectives):
             ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
         lanes : "auto", int, None or "measure"
-            Most sequences of nodes; None keeps the declared shape, ``"measure"`` the fastest, tried without host callbacks.
+            The most lanes; None keeps the declared shape, ``"measure"`` tries several, without host callbacks.
         join : bool
             False keeps one runtime node for each declared node.
         device : int
-            The device of all that names none.
+            The device of all arrays and nodes that name none.
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
-            Let arrays of alloc nodes share memory that the Executable holds, where the plan's order keeps their uses apart. With
-            False, and backend ``"streams"``, whose launches may run beside each other, their own nodes make and return each.
+            Let arrays of alloc nodes whose uses never overlap share memory that the Executable holds. With False, and with
+            backend ``"streams"``, whose launches may overlap, each alloc node allocates and each free node frees.
         watch : bool
-            Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
-            names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
-            stand in their place; `stats.nodes` counts these kernels.
+            Mark each node as finished in page-locked memory, so that a timeout, Ctrl-C or a device's fault names the unfinished
+            nodes on every runtime. A kernel of one thread after each node does that, and child graphs are inlined;
+            `stats.nodes` counts these kernels.
         sanitize : bool
-            On runtime ``"cpu"``: stop a kernel before it accesses memory out of an array's bounds, uses shared memory or an alloc
-            node's that nothing has written, races, meets a divergent barrier or divides an integer by zero. The HipError names
+            On runtime ``"cpu"``: stop a kernel before it accesses memory out of bounds, loads shared memory or memory of an alloc
+            node that nothing has written, races, waits at a divergent barrier or divides an integer by zero. The HipError names
             node, kernel, line, block, thread and array. Kernels run one at a time, many times slower; arrays share no memory.
         batch : bool or "auto"
             Let launches of one kernel that wait for the same nodes, and those of one block that follow each other, become one.
             Each node is still set and disabled by itself. For backends that build graphs, with ``lanes="auto"``. ``"auto"`` does
-            it where 10 000 launches gain more than compiling costs, 100 ms on NVIDIA; never on AMD and the CPU (unmeasured).
+            it where 100 000 launches gain more than compiling costs, 100 ms on NVIDIA; never on AMD and the CPU (unmeasured).
         programmatic : bool
             On NVIDIA from sm_90 on: let kernels be launched while those before them end (programmatic dependent launch). Each is
             compiled with a wait as its first statement, so that nothing of it runs too early. For backends that build graphs.
@@ -228,7 +228,7 @@ class Graph(DeclaringCollectives):
             The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each makes the same graph and calls.
             Devices are numbered through the ranks; copies between ranks become messages. The result is a `RankExecutable`.
         capture_collectives : bool
-            With `ranks`: make what goes by NCCL (from 2.28 on) or RCCL nodes of the graph; else it goes between graphs.
+            With `ranks`: make calls of NCCL (from 2.28 on) or RCCL nodes of the graph; else they are made between graphs.
         progress : bool, optional
             Show a bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` tells times too.
 
@@ -275,10 +275,10 @@ class Graph(DeclaringCollectives):
             As for `compile`. A batch takes as long as its longest node, a chain as long as all of its nodes; where that is not
             so, give the time of the launch, by its span's name.
         ranks : int, sequence of int or Ranks, optional
-            Share the devices out among several processes, which need not be there: how many, with a device each, or how many
-            devices each has. What crosses between them takes what `link` says; durations are microseconds then.
+            Share the devices among several processes, which need not be there: how many, with a device each, or how many
+            devices each has. Messages between them take the time that `link` gives; durations are microseconds then.
         link : Link, optional
-            What joins each two ranks; needed where something crosses.
+            The link between each two ranks; needed if there are messages.
         conditions : mapping, optional
             What conditional nodes run, by full name: ``{"loop": 3, "choose": 1, "maybe": True}`` runs the body of a loop three
             times, the body of that number of a switch, one beyond the last standing for none, and the first body of an if. Each
@@ -288,7 +288,7 @@ class Graph(DeclaringCollectives):
         Returns
         -------
         Timeline
-            `Timeline.ranks` says how each rank spends the launch, `Timeline.links` what crosses between which.
+            `Timeline.ranks` says how each rank spends the launch, `Timeline.links` has the messages between each two.
         """
         from .links import Link
         from .sharing import Between, Sharing, as_layout

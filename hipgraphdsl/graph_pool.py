@@ -7,7 +7,7 @@ from .runtimes.data import GraphMemAttribute
 
 
 class GraphMemory:
-    """What all graphs of one device use and hold; a launch takes from it, and what it frees stays for the next launch.
+    """The memory that all graphs of one device use and reserve; what a launch frees stays reserved for the next launch.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class GraphMemory:
 
     @property
     def used(self) -> int:
-        """Bytes that alloc nodes have made and nothing has freed yet; CUDA adds what executables keep between launches."""
+        """Bytes that alloc nodes have allocated and that are not freed yet; CUDA adds what executables keep between launches."""
         return self._ask(GraphMemAttribute.USED)
 
     @property
@@ -32,7 +32,7 @@ class GraphMemory:
 
     @property
     def reserved(self) -> int:
-        """Bytes that are held for graphs, used or not."""
+        """Bytes that are reserved for graphs, used or not."""
         return self._ask(GraphMemAttribute.RESERVED)
 
     @property
@@ -41,13 +41,13 @@ class GraphMemory:
         return max(self.reserved, self._ask(GraphMemAttribute.RESERVED_HIGH))
 
     def reset_high(self) -> None:
-        """Let `used_high` and `reserved_high` begin again from what is used and reserved now."""
+        """Reset `used_high` and `reserved_high` to what is used and reserved now."""
         with self._runtime.using_device(self.device):
             for attribute in (GraphMemAttribute.USED_HIGH, GraphMemAttribute.RESERVED_HIGH):
                 self._runtime.device_set_graph_mem_attribute(self.device, attribute)
 
     def trim(self) -> None:
-        """Give back what is held and not used; the next launch of a graph that allocates takes it anew."""
+        """Release memory that is reserved and not used; the next launch of a graph that allocates reserves it again."""
         with self._runtime.using_device(self.device):
             self._runtime.device_graph_mem_trim(self.device)
 

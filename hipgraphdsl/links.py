@@ -12,7 +12,7 @@ from .errors import DeclarationError, shown
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins each two ranks, in each direction: a message takes ``latency_us + bytes / gb_s``.
+    """The link between each two ranks, in each direction: a message takes ``latency_us + bytes / gb_s``.
 
     Messages of one rank to one other follow each other; those of other pairs, and those the other way, do not slow them down.
 

@@ -176,7 +176,7 @@ class RankExecutable(Executable):
         super().__exit__(kind, *rest)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for the device and return everything, as `Executable.close`; what a failed message may still write to is kept."""
+        """Wait for the device and free everything but memory that a failed message may still write to; as `Executable.close`."""
         ranks = getattr(self, "ranks", None)
         if ranks is not None and ranks.transport.still_writes and not self._closed:
             self._leave_open()
@@ -282,7 +282,7 @@ class RankExecutable(Executable):
     # -- changes
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
-        """Give a node other fields, on the rank that does it; as `Executable.set`."""
+        """Change fields of a node, on the rank that runs it; as `Executable.set`."""
         if name := self._done_here(node, "set"):
             super().set(name, **{key: self._translated(value, name) for key, value in fields.items()})
 
@@ -304,12 +304,12 @@ class RankExecutable(Executable):
             raise
 
     def enable(self, node: str | AnyNode) -> None:
-        """Let a disabled node run again, on the rank that does it."""
+        """Run a disabled node again, on the rank that runs it."""
         if name := self._done_here(node, "enable"):
             super().enable(name)
 
     def disable(self, node: str | AnyNode) -> None:
-        """Let a node do nothing, on the rank that does it."""
+        """Skip a node, on the rank that runs it."""
         if name := self._done_here(node, "disable"):
             super().disable(name)
 
@@ -327,7 +327,7 @@ class RankExecutable(Executable):
         return "" if name.partition("/")[0] not in self.workflow.index and inner in level.workflow.index else name
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
-        """Take over what another graph of the same shape does; every rank must call it. As `Executable.update`.
+        """Change to another graph of the same shape; every rank must call it. As `Executable.update`.
 
         Raises
         ------

@@ -85,7 +85,7 @@ class UpdatePlan:
 
 
 def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
-    """Say, node and field by field, what would change and whether it can be changed in place.
+    """Report, by node and field, what would change and whether it can be changed in place.
 
     Nodes are matched by name. Topology, node kinds and memory that the graph itself allocates cannot change in place; what a
     kernel, memcpy, memset, host or event node does can.

@@ -52,7 +52,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """A workflow that no longer changes.
+    """A frozen workflow.
 
     Nodes stand in order of declaration and are referred to by their index.
 
@@ -151,7 +151,7 @@ class Workflow:
         return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
-        """Return what a file named and nobody has supplied, as (node or array, what is missing); children's included."""
+        """Return what a file names and has not been supplied, as (node or array, what is missing); children's included."""
         found: list[tuple[str, str]] = []
         for level in self.levels():
             for name, array in level.own_arrays():
@@ -167,7 +167,7 @@ class Workflow:
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> ArrayView | None:
-        """Return what an array parameter stands for where nothing binds it, if its default is an array or the name of one."""
+        """Return the view that an unbound array parameter stands for, if its default is an array or the name of one."""
         default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
         return default.as_view() if isinstance(default, (Array, ArrayView)) else None
 
@@ -191,7 +191,7 @@ class Workflow:
         return None if at is None else self.nodes[at]
 
     def workflow(self) -> Workflow:
-        """Return itself, so that a Workflow stands wherever a Graph may."""
+        """Return itself, so that a Workflow is accepted wherever a Graph is."""
         return self
 
     # -- as a document
@@ -520,7 +520,7 @@ def _as_workflow(value: Any, node: str) -> Workflow:
 
 
 class ConditionalNode(Node):
-    """Run workflows as a condition in device memory says (cudaGraphConditionalHandle; HIP has none up to 10.0).
+    """Run workflows by a condition in device memory: if, while or switch (cudaGraphConditionalHandle; HIP has none up to 10.0).
 
     Attributes
     ----------

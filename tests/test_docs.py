@@ -7,6 +7,7 @@ from PATH -->`` stands in that file of the project, word for word.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import io
 import os
@@ -118,3 +119,13 @@ def test_links_of_page_lead_to_files_of_the_project(page: Path) -> None:
     targets = [next(filter(None, match)) for match in LINK.findall(text)]
     local = [target.partition("#")[0] for target in targets if not re.match(r"https?://|mailto:|#", target)]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_annotations_hold_no_f_string() -> None:
+    """Sphinx cannot read a module that has one, and leaves its source out of the site."""
+    found = []
+    for path in sorted((ROOT / "hipgraphdsl").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.annotation)):
+                found.append(f"{page_id(path)}:{node.lineno}")
+    assert found == []

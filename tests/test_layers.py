@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -235,6 +236,18 @@ def test_modules_import_only_what_stands_above_them() -> None:
         if layer(other) > layer(module)
     ]
     assert below == [], "\n".join(below)
+
+
+def test_architecture_lists_every_module_in_this_order() -> None:
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [
+        line.split("|")[1] for line in re.findall(r"^\| `.*", text.partition("| module |")[2].partition("\n\n")[0], re.MULTILINE)
+    ]
+    listed = [name.rstrip("/").replace("/", ".") for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert {module.partition(".")[0] for module in MODULES} - {"__init__", "__main__"} == {
+        name.partition(".")[0] for name in listed
+    }
+    assert [name for name in ORDER if name in listed] == listed
 
 
 def test_modules_import_each_other_in_no_circle() -> None:

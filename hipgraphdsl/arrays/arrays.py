@@ -107,7 +107,7 @@ class AllocArray(Array):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExternalArray(Array):
-    """Somebody else's memory, used in place.
+    """Memory of the user or of another library, used in place.
 
     Attributes
     ----------

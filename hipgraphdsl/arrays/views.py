@@ -361,15 +361,15 @@ class Access(Viewable):
 
 
 def reads(array: Any) -> Access:
-    """Say that a node only reads this argument, whatever its signature says."""
+    """Declare that a node only reads this argument, whatever its signature says."""
     return Access(as_view(array, "hg.reads: an array"), "read")
 
 
 def writes(array: Any) -> Access:
-    """Say that a node overwrites this argument wholly and does not read it."""
+    """Declare that a node overwrites all of this argument and does not read it."""
     return Access(as_view(array, "hg.writes: an array"), "write")
 
 
 def updates(array: Any) -> Access:
-    """Say that a node reads and writes this argument."""
+    """Declare that a node reads and writes this argument."""
     return Access(as_view(array, "hg.updates: an array"), "update")

@@ -141,7 +141,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--devices", type=positive, nargs="+", metavar="N", help="how many devices (default: 1, 2, 4, ... all)")
-    parser.add_argument("--backends", nargs="+", choices=("explicit", "capture", "streams"), default=["explicit", "streams"])
+    backends = ("explicit", "capture", "streams")
+    parser.add_argument(
+        "--backends", nargs="+", choices=backends, default=["explicit", "streams"], help="(default: explicit streams)"
+    )
     parser.add_argument("--rows", type=positive, nargs="+", metavar="N", help="rows of each grid (default: 8192 16384; CPU: 512)")
     parser.add_argument("--columns", type=positive, metavar="N", help="columns (default: 8192; CPU: 512)")
     parser.add_argument("--steps", type=positive, default=300, metavar="N", help="time steps of a launch (default: 300)")

@@ -378,12 +378,13 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
+    sizes, quick_sizes = (" ".join(map(str, each)) for each in (_SIZES, _QUICK_SIZES))
     add_device_arguments(parser)
     parser.add_argument("--shape", action="append", choices=tuple(LAUNCH_SHAPES), help="only this one; may be repeated")
-    parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
+    parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {sizes})")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
     parser.add_argument("--lanes", default="auto", help="auto, declared or a number (default: auto)")
-    add_repeats(parser, 500, 50, "each contestant", f", sizes {_QUICK_SIZES}")
+    add_repeats(parser, 500, 50, "each contestant", f", sizes {quick_sizes}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
     parser.add_argument(
         "--plot",

@@ -54,7 +54,7 @@ class Diagnostic:
 
     @property
     def title(self) -> str:
-        """The catalogue's few words."""
+        """The title of its code in the catalogue."""
         return CATALOGUE[self.code].title
 
     def __str__(self) -> str:

@@ -42,7 +42,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "--batch",
         action=argparse.BooleanOptionalAction,
         default="auto",
-        help="let launches of one kernel that wait for the same nodes become one launch (default: where that pays)",
+        help="combine launches that wait for the same nodes into one launch, or never (default: where that pays)",
     )
 
 
@@ -79,7 +79,7 @@ def add_lanes(parser: argparse.ArgumentParser, what: str = "auto, measure, decla
 def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
     """Add how many processes share the devices, and of how many each; `layout` reads it."""
     parser.add_argument("--ranks", type=int, metavar="N", help=what)
-    parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each of them (default: 1)")
+    parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each process (default: 1)")
 
 
 def layout(options: argparse.Namespace) -> Layout | None:

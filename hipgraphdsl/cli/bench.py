@@ -21,7 +21,7 @@ EXAMPLES = ("", "launch", "advise wave.py")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments, and the benchmarks to its description."""
-    known = _benchmarks()
+    known = benchmarks()
     width = max(map(len, known), default=0)
     listed = "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
     parser.description = f"{DESCRIPTION}\n\nbenchmarks:\n{listed}"
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one benchmark, or all of them."""
-    known = _benchmarks()
+    known = benchmarks()
     if options.name is not None:
         if options.name not in known:
             raise Misuse(f"there is no benchmark {options.name!r}; benchmarks are {', '.join(known) or 'none'}")
@@ -59,7 +59,7 @@ def _measure(name: str, path: str, arguments: list[str]) -> int:
     return int(module.main(options) or GOOD)
 
 
-def _benchmarks() -> dict[str, tuple[str, str]]:
+def benchmarks() -> dict[str, tuple[str, str]]:
     """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
     package = Path(__file__).parent.parent
     folders = {"hipgraphdsl.bench": package / "bench"}

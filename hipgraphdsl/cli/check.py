@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_workflow(parser)
     add_target(parser, "also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...")
-    add_ranks(parser, "also show who does what, and what crosses, among N processes")
+    add_ranks(parser, "also show which nodes each of N processes runs, and their messages")
     parser.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")

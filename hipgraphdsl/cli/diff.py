@@ -9,7 +9,7 @@ from .status import FAULTY, GOOD
 from .tables import plain_console
 from .workflows import WORKFLOW_HELP, load_graph
 
-DESCRIPTION = "Say what differs between two workflows, by name."
+DESCRIPTION = "List what differs between two workflows, by the names of nodes and arrays."
 EXAMPLES = ("old.json new.json", "wave.py:build wave.py:build_fused --json")
 
 

@@ -24,7 +24,7 @@ from .tables import plain_console
 if TYPE_CHECKING:
     from ..runtimes.base import Runtime
 
-DESCRIPTION = "Say what is on this machine: versions, runtimes, devices, compilers, known defects."
+DESCRIPTION = "Show what is on this machine: versions, runtimes, devices, compilers, known defects."
 EXAMPLES = ("", "--json")
 
 _PACKAGES = (
@@ -75,7 +75,7 @@ def _runtimes(device: int) -> dict[str, Any]:
 def _print(report: Mapping[str, Any]) -> None:
     console = plain_console()
     console.print(
-        Text(f"hipgraphdsl {report['hipgraphdsl']}", style="bold"), Text(f"Python {report['python']} on {report['platform']}")
+        Text(f"hipgraphdsl {report['hipgraphdsl']}", style="bold") + Text(f", Python {report['python']} on {report['platform']}")
     )
     console.print("packages: " + ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items()))
     for name, facts in report["runtimes"].items():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..links import Link
 
 DESCRIPTION = (
-    "Say when each node runs: measured in one launch, or with --duration predicted. Measuring compiles and runs native code."
+    "Show when each node runs: measured in one launch, or predicted with --duration. Measuring compiles and runs native code."
 )
 EXAMPLES = (
     "examples/03_overlap_pipeline.py --runtime cpu",
@@ -53,19 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--duration",
         "KEY=TIME",
-        "predict instead: how long a node takes, or nodes of a kind or direction (kernel, H2D, ...), in any unit",
+        "predict instead of measuring: the time of a node, or of a kind or direction (kernel, H2D, ...), in any unit",
     )
-    add_repeated(parser, "--engine", "NAME=N", "engines of the prediction, e.g. kernel=2 or copy=1")
+    add_repeated(parser, "--engine", "NAME=N", "prediction: number of engines, e.g. kernel=2 or copy=1")
     add_repeated(
         parser,
         "--condition",
         "NODE=VALUE",
-        "of the prediction: expand a conditional node; how often a loop runs, which body a switch runs, or true or false",
+        "prediction: expand a conditional node: the passes of a loop, the body of a switch, or true or false for an if",
     )
-    add_target(parser, "of the prediction: nodes share a launch where they do on this target")
-    add_ranks(parser, "predict it shared out among N processes, times in microseconds")
-    add_repeated(parser, "--link", "NAME=X", "what joins them: latency_us=5 and gb_s=25, both needed")
-    add_runtime(parser, "of the measurement (default: auto)")
+    add_target(parser, "prediction: put nodes into one launch as compile does on this target")
+    add_ranks(parser, "prediction: share the devices among N processes; durations are microseconds then")
+    add_repeated(parser, "--link", "NAME=X", "with --ranks: the link between two processes; give both latency_us=5 and gb_s=25")
+    add_runtime(parser, "measurement: where it runs (default: auto)")
     add_lanes(parser)
     add_batch(parser)
     add_device(parser)

@@ -22,18 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_workflow(parser)
     add_supplies(parser)
-    add_runtime(parser, "compare its backends with the proof on the CPU too (default: auto)")
+    add_runtime(parser, "also compare the backends of this runtime with the CPU's results (default: auto)")
     parser.add_argument(
-        "--backend", action="append", choices=_BACKENDS, help="compare this one with the serial run (default: all three)"
+        "--backend",
+        action="append",
+        choices=_BACKENDS,
+        help="compare this one with the serial run; may be repeated (default: all)",
     )
     add_device(parser, "runtime's ")
     add_param(parser, "")
     parser.add_argument("--orders", type=count_from(0), default=20, metavar="N", help="orders that are tried (default: 20)")
     parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="launches of each backend (default: 5)")
-    parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference (default: every byte counts)")
+    parser.add_argument("--tolerance", type=float, metavar="X", help="difference that counts as equal (default: none)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the orders (default: 0)")
-    parser.add_argument("--no-audit", action="store_true", help="do not run each node alone")
-    parser.add_argument("--no-sanitize", action="store_true", help="do not judge each access of kernels in a first run")
+    parser.add_argument("--no-audit", action="store_true", help="leave out the access audit, which runs each node alone")
+    parser.add_argument("--no-sanitize", action="store_true", help="leave out the first run, under the sanitizer")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -114,7 +114,7 @@ class Executable:
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
     ) -> Self:
-        """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is returned.
+        """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is freed.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`,
         and `report` is told each stage's name. With `sanitize` the runtime judges kernels: arrays have guards, and none share
@@ -162,9 +162,9 @@ class Executable:
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once.
 
-        Where the host has a part in the run, the thread that calls it has: it calls the functions of eager nodes, and where the
-        host decides a conditional node it waits, reads the condition and launches the body. So it returns when all of that is
-        done and the rest has been enqueued. Ctrl-C interrupts it.
+        Steps of the host run in the calling thread: it calls the functions of eager nodes, and for a conditional node that the
+        host decides it waits, reads the condition and launches the body. Then `launch` returns when these steps are done and
+        the rest has been enqueued. Ctrl-C interrupts it.
 
         Parameters
         ----------
@@ -374,7 +374,7 @@ class Executable:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
-        """Give a node other fields, from the next launch on.
+        """Change fields of a node, from the next launch on.
 
         Parameters
         ----------
@@ -397,17 +397,17 @@ class Executable:
         self._own.become(how(self._own.state, *asked))
 
     def enable(self, node: str | AnyNode) -> None:
-        """Let a disabled node run again, from the next launch on."""
+        """Run a disabled node again, from the next launch on."""
         with self._changing("enable"):
             self._change(self._own.changes.enabled, node, True)
 
     def disable(self, node: str | AnyNode) -> None:
-        """Let a node do nothing, from the next launch on; what it orders stays ordered."""
+        """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
         with self._changing("disable"):
             self._change(self._own.changes.enabled, node, False)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
-        """Take over what another graph of the same shape does.
+        """Change to another graph of the same shape.
 
         Parameters
         ----------
@@ -559,7 +559,7 @@ class Executable:
 
     @property
     def graph_memory(self) -> GraphMemory:
-        """What all graphs of the device use and hold for alloc nodes."""
+        """The memory that all graphs of the device use and reserve for alloc nodes."""
         return GraphMemory(self.runtime, self.device)
 
     @property
@@ -584,7 +584,7 @@ class Executable:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for the device and return everything; a second call does nothing.
+        """Wait for the device and free everything; a second call does nothing.
 
         What a callback has raised since the last `synchronize` is raised when everything has been returned.
 

@@ -319,7 +319,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self._name
 
     @property

@@ -257,7 +257,7 @@ class Node(BaseModel):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        """Arrays whose addresses it is given, whether or not its accesses say what becomes of them."""
+        """Arrays whose addresses it gets, whether or not its accesses mention them."""
         return ()
 
     @property
@@ -284,7 +284,7 @@ class Node(BaseModel):
 
     @property
     def waits(self) -> bool:
-        """Whether it may wait for something that no edge names."""
+        """Whether it may wait for more than its edges, such as a value or a semaphore."""
         return False
 
     @property
@@ -294,7 +294,7 @@ class Node(BaseModel):
 
     @property
     def duration_keys(self) -> tuple[str, ...]:
-        """What durations may be given by, beside its name: the most specific first."""
+        """The keys by which its duration may be given, besides its name: the most specific first."""
         return (self.kind,)
 
     @property
@@ -304,7 +304,7 @@ class Node(BaseModel):
 
     @property
     def held(self) -> tuple[tuple[str, Any, Mapping[str, Any]], ...]:
-        """The workflows that it holds: what names inside begin with, the `Workflow`, and what is bound."""
+        """The workflows that it holds, each as the prefix of the names inside, the `Workflow`, and its bindings."""
         return ()
 
     @property
@@ -362,7 +362,7 @@ class Node(BaseModel):
 
     @property
     def frame_label(self) -> str:
-        """What stands beside its name where a drawing shows the workflows inside it."""
+        """The text beside its name where a drawing shows the workflows inside it."""
         return self.describe()
 
     @property
@@ -372,7 +372,7 @@ class Node(BaseModel):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """What the entries of its field `args` are called; empty where they have no names."""
+        """The names of the entries of its field `args`; empty where they have none."""
         return ()
 
     @property

@@ -330,7 +330,7 @@ class _OnStream(_UserCode):
 
 
 class CapturedNode(_OnStream):
-    """Whatever a function issues on a stream while it is captured.
+    """The work that a function issues on a stream, captured into the graph.
 
     ``fn(stream, *args)`` is called while capturing: by the explicit and capture backends when the graph is compiled, by
     streams and serial at each launch. `int(stream)` is the raw handle, `stream.runtime` the protocol's calls; an array in

@@ -116,7 +116,7 @@ class KernelNode(Node):
     grid: Annotated[Any, Extents(keyword=True)]
     block: Annotated[Any, Extents(keyword=True)]
     args: Annotated[tuple[Any, ...], Arguments()] = ()
-    shared_bytes: Annotated[int, Integer(0, 2**31 - 1, called=f"a number of bytes from 0 to {2**31 - 1}")] = 0
+    shared_bytes: Annotated[int, Integer(0, 2**31 - 1, called="a number of bytes from 0 to 2147483647")] = 0
     cooperative: Annotated[bool, Flag(fixed=_ATTRIBUTE)] = False
     priority: Annotated[int | None, Integer(-(2**31), 2**31 - 1, fixed=_ATTRIBUTE)] = None
     cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None

@@ -356,7 +356,7 @@ class _GraphMemoryNode(Node):
 
 
 class AllocNode(_GraphMemoryNode, Viewable):
-    """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
+    """Allocate an array inside the graph (hipGraphAddMemAllocNode). The node may be used wherever its array may.
 
     Attributes
     ----------
@@ -402,7 +402,7 @@ class AllocNode(_GraphMemoryNode, Viewable):
 
 
 class FreeNode(_GraphMemoryNode):
-    """Return what an alloc node made (hipGraphAddMemFreeNode).
+    """Free the memory of an alloc node (hipGraphAddMemFreeNode).
 
     Attributes
     ----------

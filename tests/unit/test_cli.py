@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from specimens import batched, everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
+from hipgraphdsl.cli import bench
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
@@ -541,10 +543,26 @@ def test_bench_lists_what_there_is(run: Any) -> None:
     assert "no benchmark 'nothing'" in done.err
 
 
-def test_bench_hands_options_to_the_benchmark(run: Any) -> None:
-    done = run("bench", "cpu", "--help")
+@pytest.mark.parametrize("name", bench.benchmarks())
+def test_every_listed_benchmark_has_its_own_help(run: Any, name: str) -> None:
+    done = run("bench", name, "--help")
     assert done.status == 0
-    assert "usage: hipgraphdsl bench cpu" in done.out
+    assert f"usage: hipgraphdsl bench {name} " in done.out
+    assert all(len(line) <= 130 for line in done.out.splitlines())
+
+
+@pytest.mark.usefixtures("cpu")
+def test_bench_of_ranks_says_that_it_needs_two_devices(run: Any) -> None:
+    done = run("bench", "ranks", "--runtime", "cpu")
+    assert done.status == 3
+    assert "runtime 'cpu' has one device, and this benchmark needs two or --one-gpu" in done.err
+
+
+def test_bench_scaling_prints_what_it_simulates_and_measures(run: Any) -> None:
+    done = run("bench", "scaling", "--devices", "1", "2", "--cost-devices", "2", "--steps", "1")
+    assert done.status == 0
+    assert re.search(r"training step, 64 samples a device +weak +100.0% ", done.out)
+    assert re.search(r"^off +2 ", done.out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("cpu")
