@@ -102,7 +102,9 @@ class RankExecutable(Executable):
     def _follow(self, part: Part, whole: Workflow) -> None:
         """Note the graph of all ranks, and what this one does of it."""
         self.part, self._whole = part, whole
-        self._own.parameters.elsewhere = frozenset(whole.parameters.keys() - part.workflow.parameters.keys())
+        parameters, owners = self._own.parameters, part.owners.items()
+        parameters.whole = whole
+        parameters.foreign = {name: owner for name, owner in owners if owner not in (ALL, self.ranks.rank)}
 
     # -- running
 
@@ -295,12 +297,6 @@ class RankExecutable(Executable):
             owner = self.part.owners.get(name, ALL)
             if owner not in (ALL, self.ranks.rank):
                 raise UpdateError(f"set: {here}, and array {name!r} belongs to rank {owner}", node=node) from None
-            if name in self._own.parameters.elsewhere:
-                raise UpdateError(
-                    f"set: {here}, none of whose nodes used parameter {name!r} when the graph was compiled; let every rank call"
-                    " update(graph, rebuild=True) with a graph in which this node does",
-                    node=node,
-                ) from None
             raise
 
     def enable(self, node: str | AnyNode) -> None:

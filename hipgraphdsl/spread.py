@@ -24,10 +24,10 @@ def word_name(node: str, rank: int) -> str:
     return f"{node} (condition of rank {rank})"
 
 
-def put_child(level: Level, draft: Draft) -> None:
+def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
     """Add the nodes that a child graph node holds to a draft, ``child: x`` for ``child/x``, on the arrays outside.
 
-    Arrays that are not bound are named alike; parameters that are not bound have their full names.
+    `reasons` are those of its edges. Arrays that are not bound are named alike; parameters that are not bound have their full names.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():
@@ -51,7 +51,7 @@ def put_child(level: Level, draft: Draft) -> None:
         made = node.translated(arrays, parameters).changed(name=f"{key}: {node.name}", after=())
         draft.nodes.append(made)
     draft.predecessors += inner.predecessors
-    draft.reasons += inner.reasons
+    draft.reasons += reasons
 
 
 def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:

@@ -193,6 +193,29 @@ def test_declared_edges_order_ranks_whose_nodes_use_memory_of_their_own(by_order
     assert first.workflow.predecessors[:2] == ((), (0,))
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_declared_edges_in_children_order_ranks_whose_nodes_use_memory_of_their_own(depth: int) -> None:
+    g = hg.Graph("both")
+    common = g.host_array("common", np.zeros(1, np.int32), rank="all")
+    own = [g.host_array(f"own_{rank}", np.zeros(1, np.int32), rank=rank) for rank in range(2)]
+    g.host(print, (own[0], common), name="first")
+    g.host(print, (own[1], common), name="second", after=["first"])
+    for level in range(depth):
+        outer = hg.Graph(f"outer_{level}")
+        outer.child(g, name=f"held_{level}")
+        g = outer
+    before = "".join(f"held_{level}: " for level in reversed(range(depth)))
+    assert [message.name for message in parts_of(g, 1, 1)[0].messages] == [f"{before}first -> {before}second"]
+
+
+def test_declared_edges_order_ranks_whose_nodes_use_one_parameter() -> None:
+    g, x = pair()
+    p = g.param("p", "int32", shape=N)
+    g.memcpy(p, x[0], name="first", device=0)
+    g.memcpy(x[1], p, name="second", device=1, after=["first"])
+    assert [message.name for message in parts_of(g, 1, 1)[0].messages] == ["first -> second"]
+
+
 def test_joins_order_every_rank_that_waits_for_them() -> None:
     came: list[str] = []
     lock = threading.Lock()
@@ -726,17 +749,65 @@ def test_set_takes_what_the_rank_of_the_node_has() -> None:
     def run(ranks: hg.Ranks) -> Any:
         g = declared(False)
         with g.compile("cpu", ranks=ranks) as exe:
-            for value, said in (
-                (g.arrays["x0"], "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"),
-                (g.parameters["p"], "set: node 'copy_1' runs on rank 1, none of whose nodes used parameter 'p'"),
-            ):
-                with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
-                    exe.set("copy_1", src=value)
+            said = "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"
+            with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
+                exe.set("copy_1", src=g.arrays["x0"])
             exe.update(declared(True), rebuild=True)
             exe.run(p=np.full(N, 9, np.int32))
             return exe.gather("y1")
 
     assert on_ranks(2, run)[0][0].tolist() == [9] * N
+
+
+@pytest.mark.parametrize("default", [None, "x0", [5] * N])
+@pytest.mark.parametrize("before", [None, "x0", [9] * N])
+def test_set_brings_in_a_parameter_that_its_rank_has_not_used(default: Any, before: Any) -> None:
+    """It stands for what launches have given it here, or for its default, and otherwise a launch must give it."""
+
+    def value(given: Any) -> Any:
+        return np.array(given, np.int32) if isinstance(given, list) else given
+
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        y = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        p = g.param("p", "int32", value(default), shape=N)
+        g.memcpy(y[0], p, name="copy_0", device=0)
+        g.memcpy(y[1], x[1], name="copy_1", device=1)
+        with g.compile("cpu", ranks=ranks) as exe:
+            if before is not None:
+                exe.run(p=value(before))
+            exe.set("copy_1", src=p)
+            if ranks.rank == 1:
+                with pytest.raises(hg.DeclarationError, match="'p' is given array 'x0', which belongs to rank 0"):
+                    exe.prepared(p="x0")
+                refused = before == "x0" or (before is None and not isinstance(default, list))
+                with pytest.raises(hg.DeclarationError, match="must give 'p'") if refused else nullcontext():
+                    exe.run()
+                if not refused:
+                    assert exe.read("y1").tolist() == (default if before is None else before)
+            exe.run(p=np.full(N, 20 + ranks.rank, np.int32))
+            return exe.gather("y0", "y1")
+
+    (y0, y1), _ = on_ranks(2, run)
+    assert (y0[0], y1[0]) == (20, 21)
+
+
+def test_parameters_of_children_of_other_ranks_are_taken_by_all() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        child = hg.Graph("child")
+        y, k = child.device_array("y", shape=N, dtype="int32"), child.param("k", "int32", 1)
+        values = child.param("values", "int32", shape=N)
+        child.memcpy(y, values)
+        child.kernel(MODULE["add"], 1, N, (y, k))
+        g.child(child, bind={"y": x[1]}, name="held")
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run(**{"held/k": 3, "held/values": np.full(N, 7, np.int32)})
+            with pytest.raises(hg.DeclarationError, match="no parameter 'held/y'"):
+                exe.prepared(**{"held/y": 3})
+            return exe.gather("x1")
+
+    assert on_ranks(2, run)[0][0].tolist() == [10] * N
 
 
 def test_update_is_taken_by_all_ranks_or_by_none() -> None:
