@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
@@ -16,7 +16,7 @@ from .arrays import Array, as_int
 from .backends.callbacks import CapturedArray
 from .checks import require_sound
 from .crossings import Exchange, OnStream, connect
-from .errors import DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
+from .errors import CallbackError, DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
 from .executable.in_flight import stream_handle
 from .nodes.base import translated
@@ -24,7 +24,7 @@ from .partition import Part, partition
 from .runtimes.base import Runtime
 from .sharing import ALL, Between, Message, Sharing
 from .timeline import Timeline
-from .transports import Transfer, listed
+from .transports import Calls, Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
 from .workflow import AnyNode, Level, Workflow
@@ -57,6 +57,7 @@ class RankExecutable(Executable):
     _shown = ""
     _told = ""
     """The failure of the link that a wait has raised."""
+    _calls: Calls
 
     @staticmethod
     def compile(
@@ -88,12 +89,18 @@ class RankExecutable(Executable):
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise
         made.ranks, made._first_tag = ranks, first_tag
+        direct = [message for message in part.messages if link is not None and message.on_devices]
+        mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
+        partners = {rank for m in mine for rank in (range(ranks.size) if m.together else (m.source, m.target))} - {ranks.rank}
+        key = f"{ranks.tag(first_tag)}"
+        made._calls = Calls(key, f"graph {whole.name!r}", frozenset(partners))
+        made._calls.launcher = made._own.compiled.launcher
         made._follow(part, whole)
         made._captures = captures
-        if link is not None and any(message.on_devices for message in part.messages):
-            mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
+        ranks.transport.absences.follow(made._calls)
+        if link is not None and direct:
             made._link = link
-            made._shown = f"graph {whole.name!r} ({listed(mine)})"
+            made._shown = f"graph {whole.name!r} ({listed([message.name for message in mine])})"
             made._own.compiled.held_back = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
@@ -102,6 +109,7 @@ class RankExecutable(Executable):
     def _follow(self, part: Part, whole: Workflow) -> None:
         """Note the graph of all ranks, and what this one does of it."""
         self.part, self._whole = part, whole
+        self._calls.closed = False
         parameters, owners = self._own.parameters, part.owners.items()
         parameters.whole = whole
         parameters.foreign = {name: owner for name, owner in owners if owner not in (ALL, self.ranks.rank)}
@@ -118,18 +126,41 @@ class RankExecutable(Executable):
         """
         link = self._link
         if link is None:
-            self._together(super().launch, stream, timeout_s, **params)
+            self._together(self._launch, stream, timeout_s, **params)
             return
         link.raise_broken()
-        handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
-        link.begin(self._shown, handle, own=stream is None)
+        with self._told_where_refused():
+            handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
+            link.begin(self._shown, handle, own=stream is None)
         try:
-            self._together(super().launch, handle, timeout_s, **params)
+            self._together(self._launch, handle, timeout_s, **params)
         finally:
             link.end(handle)
         link.raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
             self._go_by_compiled_code(link, handle)
+
+    def _launch(self, stream: Any, timeout_s: float | None, **params: Any) -> None:
+        try:
+            super().launch(stream, timeout_s, **params)
+        except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
+            self._leave_others(error)
+            raise
+
+    def _give(self, params: Mapping[str, Any]) -> None:
+        with self._told_where_refused():
+            super()._give(params)
+        self._calls.made += 1
+
+    @contextmanager
+    def _told_where_refused(self) -> Iterator[None]:
+        """Tell the other ranks where this one refuses a launch, as they may make it."""
+        try:
+            yield
+        except DeclarationError as error:
+            with suppress(RankError):
+                self.ranks.transport.refuse(self._calls, str(error))
+            raise
 
     def _go_by_compiled_code(self, link: Nccl, stream: int) -> None:
         """Let the launches that follow on the own stream be made by compiled code, where there is some."""
@@ -159,7 +190,9 @@ class RankExecutable(Executable):
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
             return returned
-        except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
+        except (DeclarationError, WaitTimeout) as error:  # refused before anything was done; the work goes on
+            if isinstance(error, CallbackError):  # a node's function has raised it
+                self._leave_others(error)
             raise
         except BaseException as error:
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
@@ -187,7 +220,11 @@ class RankExecutable(Executable):
         if self._link is not None and not self._closed:
             self._link.release(self._own.compiled)
             self._link.forget(self._own.in_flight.stream)
-        super().close(timeout_s)
+        try:
+            super().close(timeout_s)
+        finally:
+            if ranks is not None:
+                self._calls.closed = self._closed
 
     # -- data
 

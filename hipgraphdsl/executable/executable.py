@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -196,8 +196,7 @@ class Executable:
         require_seconds(timeout_s)
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             own = self._own
-            if params or not own.sound:
-                own.give(params)
+            self._give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
             own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
@@ -211,6 +210,11 @@ class Executable:
                 own.in_flight.launched(handle)
                 own.shared.deadline = None
             own.stats.launches += 1
+
+    def _give(self, params: Mapping[str, Any]) -> None:
+        """Bind the parameters of a launch, and build what it needs."""
+        if params or not self._own.sound:
+            self._own.give(params)
 
     def _launch_failed(self, code: int) -> None:
         """Raise for a code that the compiled call path has met."""
@@ -496,7 +500,7 @@ class Executable:
         their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
-            self._own.give(params)
+            self._give(params)
             self.synchronize()
             state = self._own.state.on_streams(self.runtime.target)
             hosts = self._own.hosts

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
+from .absences import Absences, Calls
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
@@ -58,6 +59,8 @@ class Transport(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._meeting = threading.Lock()
+        self.absences = Absences()
+        """Launches that some ranks make and others do not."""
 
     @property
     def broken(self) -> str:
@@ -111,6 +114,22 @@ class Transport(ABC):
     def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
         """Tell all others."""
 
+    def refuse(self, calls: Calls, why: str) -> None:
+        """Tell all others that this rank has refused a launch and goes on: an error for those that have made the same one."""
+        with self._lock:
+            calls.refuse(why)
+            if not self._why:
+                self._tell_absences(self.absences.told(ended=False))
+
+    def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
+        """Tell all others of launches that this rank does not make."""
+
+    def _require_present(self) -> None:
+        """Raise if this rank has made a launch that another one does not make."""
+        missed = self.absences.missed()
+        if missed is not None:
+            self._raise(missed.why, missed.rank)
+
     _closers: tuple[Callable[[], None], ...] = ()
 
     def at_end(self, close: Callable[[], None]) -> None:
@@ -123,6 +142,8 @@ class Transport(ABC):
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
+            if self.absences.partners and not self._why:
+                self._tell_absences(self.absences.told(ended=True))
             self._meet_at_end()
         closers, self._closers = self._closers, ()
         for close in closers:

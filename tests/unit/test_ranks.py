@@ -777,14 +777,15 @@ def test_set_brings_in_a_parameter_that_its_rank_has_not_used(default: Any, befo
             if before is not None:
                 exe.run(p=value(before))
             exe.set("copy_1", src=p)
+            given = default if before is None else before
             if ranks.rank == 1:
                 with pytest.raises(hg.DeclarationError, match="'p' is given array 'x0', which belongs to rank 0"):
                     exe.prepared(p="x0")
-                refused = before == "x0" or (before is None and not isinstance(default, list))
-                with pytest.raises(hg.DeclarationError, match="must give 'p'") if refused else nullcontext():
-                    exe.run()
-                if not refused:
-                    assert exe.read("y1").tolist() == (default if before is None else before)
+                with nullcontext() if isinstance(given, list) else pytest.raises(hg.DeclarationError, match="must give 'p'"):
+                    exe.prepared()
+            if isinstance(given, list):
+                exe.run()
+                assert ranks.rank == 0 or exe.read("y1").tolist() == given
             exe.run(p=np.full(N, 20 + ranks.rank, np.int32))
             return exe.gather("y0", "y1")
 
@@ -886,6 +887,49 @@ def test_failure_of_one_rank_is_an_error_of_all() -> None:
     assert isinstance(errors[0], hg.RankError)
     assert "no more" in str(errors[0])
     assert isinstance(errors[1], ValueError)
+
+
+@pytest.mark.parametrize("profiles", [False, True])
+def test_launch_that_one_rank_refuses_is_an_error_of_those_that_make_it(profiles: bool) -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            launch = exe.profile if profiles else exe.run
+            launch(a=1)
+            for wrong in ({"b": 1}, {"a": "x"}):  # all refuse it, and go on
+                with pytest.raises(hg.DeclarationError):
+                    launch(**wrong)
+            launch(a=2)
+            with pytest.raises(hg.HipGraphError) as caught:
+                launch(a=[3, "three"][ranks.rank])
+            if ranks.rank:
+                with pytest.raises(hg.RankError, match="rank 1 has refused a launch"):
+                    exe.gather("x0", root=1)
+            return str(caught.value)
+
+    began = time.monotonic()
+    first, second = on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    assert "rank 1 has refused a launch of graph 'ring': parameter 'a'" in first
+    assert second.startswith("parameter 'a'")
+
+
+@pytest.mark.parametrize("kind", [hg.DeclarationError, hg.WaitTimeout])
+def test_failure_of_a_function_is_told_whatever_it_raises(kind: type[hg.HipGraphError]) -> None:
+    def fail(stream: Any, h: Any) -> None:
+        raise kind("no more")
+
+    def run(ranks: hg.Ranks) -> str:
+        g = ring()
+        g.eager(fail, (g.host_array("h", shape=1, dtype="int32"),), name="fails")
+        g.order("fails", "hand_0_0")
+        with g.compile("cpu", ranks=ranks) as exe:
+            with pytest.raises((kind, hg.RankError)) as caught:
+                exe.run()
+            return str(caught.value)
+
+    began = time.monotonic()
+    assert all("no more" in said for said in on_ranks(2, run))
+    assert time.monotonic() - began < 15
 
 
 def test_failure_while_one_rank_profiles_is_an_error_of_all() -> None:
