@@ -15,6 +15,8 @@ from .absences import Absences, Calls
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
+ITSELF: Final = -1
+"""Stands for the rank that fails."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -96,23 +98,23 @@ class Transport(ABC):
 
     def _take_down(self, note: bytes, writer: int, culprit: int) -> None:
         """Be broken for what another rank has said."""
-        self._culprit = culprit
-        by = f"rank {writer} has stopped: " if culprit == writer else f"rank {writer} says: "
-        self._why = self._why or by + note.decode(errors="replace")
+        self._culprit = None if culprit < 0 else culprit
+        said = note.decode(errors="replace")
+        self._why = self._why or (f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)")
 
     @abstractmethod
     def listen(self) -> None:
         """Raise if another rank has failed or died; asked again and again by who waits for another rank by other means."""
 
-    def fail(self, why: str, rank: int | None = None) -> None:
-        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
+    def fail(self, why: str, rank: int | None = ITSELF) -> None:
+        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault; None if nobody knows."""
         with self._lock:
             if not self._why:
-                self._why, self._culprit = why, self.rank if rank is None else rank
-                self._tell(why.encode(), self._culprit)
+                self._why, self._culprit = why, self.rank if rank == ITSELF else rank
+                self._tell(why.encode(), -1 if self._culprit is None else self._culprit)
 
     def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
-        """Tell all others."""
+        """Tell all others; a culprit below 0 is not known."""
 
     def refuse(self, calls: Calls, why: str) -> None:
         """Tell all others that this rank has refused a launch and goes on: an error for those that have made the same one."""

@@ -32,7 +32,7 @@ _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in part
 
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
-"""What stands before a note: the rank at fault."""
+"""What stands before a note: the rank at fault, or a number below 0."""
 _died = threading.Event()
 """Set when the launcher tells that a rank has died."""
 

@@ -24,7 +24,7 @@ from .neighbours import Neighbours, own_place
 _PREFIX: Final = "hipgraphdsl/"
 _METHODS: Final = ("set", "get", "check", "delete_key")
 _NOTE: Final = struct.Struct("<ii")
-"""What stands before a note: the rank that wrote it, and the one at fault."""
+"""What stands before a note: the rank that wrote it, and the one at fault, or a number below 0."""
 _PART: Final = 4 << 20  # bytes of one value; torch's store takes 8 MiB
 _SLEEP_S: Final = (0.0002, 0.01)  # between two looks: at first, at most
 _LOOK_S: Final = 0.05  # how often a wait looks at the other processes
