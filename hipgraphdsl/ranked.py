@@ -18,6 +18,7 @@ from .checks import require_sound
 from .crossings import Exchange, OnStream, connect
 from .errors import CallbackError, DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
+from .executable.changes import require_free, require_switchable
 from .executable.in_flight import stream_handle
 from .nodes.base import translated
 from .partition import Part, partition
@@ -321,9 +322,17 @@ class RankExecutable(Executable):
     # -- changes
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
-        """Give a node other fields, on the rank that does it; as `Executable.set`."""
-        if name := self._done_here(node, "set"):
+        """Give a node other fields, on the rank that does it; as `Executable.set`.
+
+        Every rank refuses fields that the node does not have, and impossible values. What depends on the graph around the node,
+        or on the memory of its rank, is refused there alone.
+        """
+        name, elsewhere = self._done_here(node, "set")
+        if elsewhere is None:
             super().set(name, **{key: self._translated(value, name) for key, value in fields.items()})
+        else:
+            require_free(name, elsewhere, fields)
+            elsewhere.changed(**fields)
 
     def _translated(self, value: Any, node: str) -> Any:
         """Return a field's value with this rank's arrays and parameters."""
@@ -338,16 +347,22 @@ class RankExecutable(Executable):
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, on the rank that does it."""
-        if name := self._done_here(node, "enable"):
+        name, elsewhere = self._done_here(node, "enable")
+        if elsewhere is None:
             super().enable(name)
+        else:
+            require_switchable(name, elsewhere)
 
     def disable(self, node: str | AnyNode) -> None:
         """Let a node do nothing, on the rank that does it."""
-        if name := self._done_here(node, "disable"):
+        name, elsewhere = self._done_here(node, "disable")
+        if elsewhere is None:
             super().disable(name)
+        else:
+            require_switchable(name, elsewhere)
 
-    def _done_here(self, node: str | AnyNode, action: str) -> str:
-        """Return the name of a node if this rank does it; refuse a copy between ranks, which is fixed."""
+    def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
+        """Return the name that a node has here, and the node itself if other ranks do it; refuse what is fixed."""
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
         if name in self.part.inlined and "/" not in name:  # the nodes of a body are refused as such
@@ -357,7 +372,8 @@ class RankExecutable(Executable):
                 f"{action}: node {given!r} copies from one rank to another, which is fixed when the graph is compiled", node=given
             )
         level, inner = Level(self._whole).at(given)
-        return "" if name.partition("/")[0] not in self.workflow.index and inner in level.workflow.index else name
+        here = name.partition("/")[0] in self.workflow.index
+        return name, None if here else level.workflow.node(inner)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does; every rank must call it. As `Executable.update`.

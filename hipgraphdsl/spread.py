@@ -27,7 +27,8 @@ def word_name(node: str, rank: int) -> str:
 def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
     """Add the nodes that a child graph node holds to a draft, ``child: x`` for ``child/x``, on the arrays outside.
 
-    `reasons` are those of its edges. Arrays that are not bound are named alike; parameters that are not bound have their full names.
+    `reasons` are those of its edges. Arrays that are not bound are named alike; parameters that are not bound have their full
+    names.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():

@@ -100,7 +100,9 @@ class Transport(ABC):
         """Be broken for what another rank has said."""
         self._culprit = None if culprit < 0 else culprit
         said = note.decode(errors="replace")
-        self._why = self._why or (f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)")
+        self._why = self._why or (
+            f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)"
+        )
 
     @abstractmethod
     def listen(self) -> None:

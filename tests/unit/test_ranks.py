@@ -861,6 +861,27 @@ def test_changes_are_made_where_the_node_is() -> None:
     assert second.tolist() == [2] * N
 
 
+def test_changes_that_no_node_can_take_are_refused_on_every_rank() -> None:
+    def run(ranks: hg.Ranks) -> list[str]:
+        g = ring(2, 1)
+        g.free(g.alloc("scratch", shape=N, dtype="int32", device=1))
+        name = next(node.name for node in g.workflow().nodes if node.kind == "alloc")
+        said = []
+        with g.compile("cpu", ranks=ranks) as exe:
+            for fields in ({"gird": 1}, {"grid": 0}, {"args": {"l": 1}}, {"args": {"k": "x"}}, {"name": "other"}, {"device": 0}):
+                for node in ("add_0_0", "add_0_1"):
+                    with pytest.raises(hg.HipGraphError) as caught:
+                        exe.set(node, **fields)
+                    said.append(str(caught.value))
+            with pytest.raises(hg.UpdateError, match="nodes of kind alloc cannot be disabled"):
+                exe.disable(name)
+            exe.run()
+        return said
+
+    first, second = on_ranks(2, run)
+    assert first == second
+
+
 # -- failing
 
 
