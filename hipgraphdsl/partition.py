@@ -248,7 +248,8 @@ class _Builder:
             sends = message.source == self._rank
             if message.together is not None:
                 target, source = message.together.views_of(self._rank)
-                accesses += [writes(self._view(target))] if target is not None else []
+                has_values = message.together.does == "broadcast" and source is not None
+                accesses += [(reads if has_values else writes)(self._view(target))] if target is not None else []
                 accesses += [reads(self._view(source))] if source is not None else []
             elif (view := message.src if sends else message.dst) is not None:
                 view = self._view(view)

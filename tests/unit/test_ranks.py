@@ -861,6 +861,19 @@ def test_changes_are_made_where_the_node_is() -> None:
     assert second.tolist() == [2] * N
 
 
+def test_root_of_a_broadcast_only_reads_its_array() -> None:
+    """As the collective itself does: what reads the array before and behind it is not ordered by it."""
+    g, x = pair()
+    y = g.device_array("y", shape=N, dtype="int32", device=1)
+    g.kernel(MODULE["sum"], 1, N, (y, hg.reads(x[1])), name="before")
+    g.broadcast(x, root=1, name="all")
+    sharing = Sharing(g.workflow(), Layout((1, 1)), Between(does))
+    parts = [partition(sharing, rank, lambda messages, direct: print).workflow for rank in range(2)]
+    assert [[view.name for view in part.node("all").writes] for part in parts] == [["x0"], []]  # type: ignore[union-attr]
+    for part in parts:
+        assert not hg.Graph.from_workflow(part).check().errors
+
+
 def test_changes_that_no_node_can_take_are_refused_on_every_rank() -> None:
     def run(ranks: hg.Ranks) -> list[str]:
         g = ring(2, 1)
