@@ -536,6 +536,31 @@ def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
     assert first.workflow.nodes[1].condition.name == "until (condition of rank 0)"  # type: ignore[union-attr]
 
 
+def test_loop_and_a_node_in_it_may_have_one_name() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        left, more = (body.device_array(name, shape=1, dtype="int32", device=d) for d, name in enumerate(("left", "more")))
+        body.memset(more, 2, name="again")
+        body.child(handing(), bind={"a": y[0], "b": y[1]}, name="part")
+        deep = hg.Graph("deep")
+        a, b = (deep.device_array(name, shape=N, dtype="int32", device=d) for d, name in enumerate("ab"))
+        n = deep.device_array("n", shape=1, dtype="int32", device=1)
+        deep.child(handing(), bind={"a": a, "b": b}, name="part")
+        deep.kernel(MODULE["add"], 1, 1, (n, -1))
+        body.conditional("while", more, deep, bind={"a": y[0], "b": y[1], "n": more}, name="until")
+        body.kernel(MODULE["add"], 1, 1, (left, -1))
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 2, "int32"))
+        g.conditional("while", word, body, bind={"y0": x[0], "y1": x[1], "left": word}, name="until")
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0", "x1")
+
+    x0, x1 = on_ranks(2, run)[0]
+    assert (x0[0], x1[0]) == (2 * 3 * 3, 2 * 3 * 3 + 5)
+
+
 @pytest.mark.parametrize("between", [None, Between(does), Between(does, captured=True)])
 def test_device_does_not_decide_about_several_ranks(between: Between | None) -> None:
     g = looping("while", 1, decide="device")
