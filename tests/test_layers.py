@@ -116,6 +116,7 @@ ORDER = (
     "executable",
     "measuring",
     "runtimes",
+    "transports.absences",
     "transports.base",
     "transports.single",
     "transports.neighbours",

@@ -213,15 +213,13 @@ class Executable:
 
     def _give(self, params: Mapping[str, Any]) -> None:
         """Bind the parameters of a launch, and build what it needs."""
-        if params or not self._own.sound:
-            self._own.give(params)
+        self._own.give(params)
 
     def _launch_failed(self, code: int) -> None:
         """Raise for a code that the compiled call path has met."""
-        program = self._program
-        assert program is not None
+        assert self._program is not None
         try:
-            program.entry_failed(code)
+            self._program.entry_failed(code)
         finally:
             if self.plan.cut is not None:
                 self._own.in_flight.settle(self._own.in_flight.stream)
@@ -533,10 +531,7 @@ class Executable:
     @property
     def stats(self) -> Stats:
         """Counts and times so far."""
-        launches, updates = self._own.compiled.counts()
-        self._own.stats.launches += launches
-        self._own.stats.updates += updates
-        return self._own.stats
+        return self._own.counted()
 
     @property
     def _program(self) -> Program | None:

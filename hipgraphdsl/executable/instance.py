@@ -122,6 +122,8 @@ class Instance:
 
     def give(self, params: Mapping[str, Any]) -> None:
         """Give parameters a launch's values, and build what it needs; on failure all is as before."""
+        if not params and self.sound:
+            return
         parameters = self.parameters
         values = parameters.checked(params, self.state.uses)
         lost = [name for name in params if name in parameters.table and name not in values]
@@ -232,6 +234,13 @@ class Instance:
         """Wait for launches in flight where the platform would let them call a host node's new function."""
         if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
             self.wait()
+
+    def counted(self) -> Stats:
+        """Return the counts, with what compiled code has done."""
+        launches, updates = self.compiled.counts()
+        self.stats.launches += launches
+        self.stats.updates += updates
+        return self.stats
 
     # -- building ------------------------------------------------------------------------------------------------------
 
