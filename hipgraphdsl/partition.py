@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, reads, writes
+from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
 from .collectives import CollectiveNode
 from .nodes import CapturedNode, EagerNode, MemcpyNode
 from .nodes.values import unused
@@ -114,18 +114,29 @@ class _Builder:
                     self._ends[i] = (self._add(node, before),)
         self._close()
         size = self._layout.size
-        used = {parameter for node in self._nodes for parameter in node.parameters}
         made = Workflow(
             workflow.name if size == 1 else f"{workflow.name} (rank {self._rank} of {size})",
             self._arrays,
-            # what stands for an array may stand for one that only the ranks which use it have
-            {name: p for name, p in workflow.parameters.items() if size == 1 or not p.shape or p in used},
+            self._parameters(),
             tuple(self._nodes),
             tuple(tuple(edges) for edges in self._edges),
             tuple(tuple(edges.values()) for edges in self._edges),
             workflow.infer,
         )
         return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined, sharing.fixed)
+
+    def _parameters(self) -> dict[str, Parameter]:
+        """Return the parameters, of a body those arrays alone that its nodes use; unused ones do not stand for others' arrays."""
+        used = {parameter for node in self._nodes for parameter in node.parameters}
+        found: dict[str, Parameter] = {}
+        for name, parameter in self._workflow.parameters.items():
+            default = parameter.default.name if isinstance(parameter.default, Array) else parameter.default
+            if not parameter.shape or parameter in used:
+                found[name] = parameter
+            elif not self._sharing.prefix:
+                elsewhere = isinstance(default, str) and default not in self._arrays
+                found[name] = replace(parameter, default=None) if elsewhere else parameter
+        return found
 
     # -- devices by the numbers that they have in this process
 
@@ -237,7 +248,8 @@ class _Builder:
             sends = message.source == self._rank
             if message.together is not None:
                 target, source = message.together.views_of(self._rank)
-                accesses += [writes(self._view(target))] if target is not None else []
+                has_values = message.together.does == "broadcast" and source is not None
+                accesses += [(reads if has_values else writes)(self._view(target))] if target is not None else []
                 accesses += [reads(self._view(source))] if source is not None else []
             elif (view := message.src if sends else message.dst) is not None:
                 view = self._view(view)

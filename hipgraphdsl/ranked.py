@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
@@ -16,15 +16,16 @@ from .arrays import Array, as_int
 from .backends.callbacks import CapturedArray
 from .checks import require_sound
 from .crossings import Exchange, OnStream, connect
-from .errors import DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
+from .errors import CallbackError, DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
+from .executable.changes import require_free, require_switchable
 from .executable.in_flight import stream_handle
 from .nodes.base import translated
 from .partition import Part, partition
 from .runtimes.base import Runtime
 from .sharing import ALL, Between, Message, Sharing
 from .timeline import Timeline
-from .transports import Transfer, listed
+from .transports import Calls, Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
 from .workflow import AnyNode, Level, Workflow
@@ -57,6 +58,7 @@ class RankExecutable(Executable):
     _shown = ""
     _told = ""
     """The failure of the link that a wait has raised."""
+    _calls: Calls
 
     @staticmethod
     def compile(
@@ -88,12 +90,18 @@ class RankExecutable(Executable):
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise
         made.ranks, made._first_tag = ranks, first_tag
+        direct = [message for message in part.messages if link is not None and message.on_devices]
+        mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
+        partners = {rank for m in mine for rank in (range(ranks.size) if m.together else (m.source, m.target))} - {ranks.rank}
+        key = f"{ranks.tag(first_tag)}"
+        made._calls = Calls(key, f"graph {whole.name!r}", frozenset(partners))
+        made._calls.launcher = made._own.compiled.launcher
         made._follow(part, whole)
         made._captures = captures
-        if link is not None and any(message.on_devices for message in part.messages):
-            mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
+        ranks.transport.absences.follow(made._calls)
+        if link is not None and direct:
             made._link = link
-            made._shown = f"graph {whole.name!r} ({listed(mine)})"
+            made._shown = f"graph {whole.name!r} ({listed([message.name for message in mine])})"
             made._own.compiled.held_back = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
@@ -102,7 +110,10 @@ class RankExecutable(Executable):
     def _follow(self, part: Part, whole: Workflow) -> None:
         """Note the graph of all ranks, and what this one does of it."""
         self.part, self._whole = part, whole
-        self._own.parameters.elsewhere = frozenset(whole.parameters.keys() - part.workflow.parameters.keys())
+        self._calls.closed = False
+        parameters, owners = self._own.parameters, part.owners.items()
+        parameters.whole = whole
+        parameters.foreign = {name: owner for name, owner in owners if owner not in (ALL, self.ranks.rank)}
 
     # -- running
 
@@ -116,18 +127,41 @@ class RankExecutable(Executable):
         """
         link = self._link
         if link is None:
-            self._together(super().launch, stream, timeout_s, **params)
+            self._together(self._launch, stream, timeout_s, **params)
             return
         link.raise_broken()
-        handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
-        link.begin(self._shown, handle, own=stream is None)
+        with self._told_where_refused():
+            handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
+            link.begin(self._shown, handle, own=stream is None)
         try:
-            self._together(super().launch, handle, timeout_s, **params)
+            self._together(self._launch, handle, timeout_s, **params)
         finally:
             link.end(handle)
         link.raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
             self._go_by_compiled_code(link, handle)
+
+    def _launch(self, stream: Any, timeout_s: float | None, **params: Any) -> None:
+        try:
+            super().launch(stream, timeout_s, **params)
+        except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
+            self._leave_others(error)
+            raise
+
+    def _give(self, params: Mapping[str, Any]) -> None:
+        with self._told_where_refused():
+            super()._give(params)
+        self._calls.made += 1
+
+    @contextmanager
+    def _told_where_refused(self) -> Iterator[None]:
+        """Tell the other ranks where this one refuses a launch, as they may make it."""
+        try:
+            yield
+        except DeclarationError as error:
+            with suppress(RankError):
+                self.ranks.transport.refuse(self._calls, str(error))
+            raise
 
     def _go_by_compiled_code(self, link: Nccl, stream: int) -> None:
         """Let the launches that follow on the own stream be made by compiled code, where there is some."""
@@ -157,7 +191,9 @@ class RankExecutable(Executable):
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
             return returned
-        except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
+        except (DeclarationError, WaitTimeout) as error:  # refused before anything was done; the work goes on
+            if isinstance(error, CallbackError):  # a node's function has raised it
+                self._leave_others(error)
             raise
         except BaseException as error:
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
@@ -185,7 +221,11 @@ class RankExecutable(Executable):
         if self._link is not None and not self._closed:
             self._link.release(self._own.compiled)
             self._link.forget(self._own.in_flight.stream)
-        super().close(timeout_s)
+        try:
+            super().close(timeout_s)
+        finally:
+            if ranks is not None:
+                self._calls.closed = self._closed
 
     # -- data
 
@@ -282,9 +322,17 @@ class RankExecutable(Executable):
     # -- changes
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
-        """Change fields of a node, on the rank that runs it; as `Executable.set`."""
-        if name := self._done_here(node, "set"):
+        """Change fields of a node, on the rank that runs it; as `Executable.set`.
+
+        Every rank refuses fields that the node does not have, and impossible values. What depends on the graph around the node,
+        or on the memory of its rank, is refused there alone.
+        """
+        name, elsewhere = self._done_here(node, "set")
+        if elsewhere is None:
             super().set(name, **{key: self._translated(value, name) for key, value in fields.items()})
+        else:
+            require_free(name, elsewhere, fields)
+            elsewhere.changed(**fields)
 
     def _translated(self, value: Any, node: str) -> Any:
         """Return a field's value with this rank's arrays and parameters."""
@@ -295,26 +343,26 @@ class RankExecutable(Executable):
             owner = self.part.owners.get(name, ALL)
             if owner not in (ALL, self.ranks.rank):
                 raise UpdateError(f"set: {here}, and array {name!r} belongs to rank {owner}", node=node) from None
-            if name in self._own.parameters.elsewhere:
-                raise UpdateError(
-                    f"set: {here}, none of whose nodes used parameter {name!r} when the graph was compiled; let every rank call"
-                    " update(graph, rebuild=True) with a graph in which this node does",
-                    node=node,
-                ) from None
             raise
 
     def enable(self, node: str | AnyNode) -> None:
         """Run a disabled node again, on the rank that runs it."""
-        if name := self._done_here(node, "enable"):
+        name, elsewhere = self._done_here(node, "enable")
+        if elsewhere is None:
             super().enable(name)
+        else:
+            require_switchable(name, elsewhere)
 
     def disable(self, node: str | AnyNode) -> None:
         """Skip a node, on the rank that runs it."""
-        if name := self._done_here(node, "disable"):
+        name, elsewhere = self._done_here(node, "disable")
+        if elsewhere is None:
             super().disable(name)
+        else:
+            require_switchable(name, elsewhere)
 
-    def _done_here(self, node: str | AnyNode, action: str) -> str:
-        """Return the name of a node if this rank does it; refuse a copy between ranks, which is fixed."""
+    def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
+        """Return the name that a node has here, and the node itself if other ranks do it; refuse what is fixed."""
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
         if name in self.part.inlined and "/" not in name:  # the nodes of a body are refused as such
@@ -324,7 +372,8 @@ class RankExecutable(Executable):
                 f"{action}: node {given!r} copies from one rank to another, which is fixed when the graph is compiled", node=given
             )
         level, inner = Level(self._whole).at(given)
-        return "" if name.partition("/")[0] not in self.workflow.index and inner in level.workflow.index else name
+        here = name.partition("/")[0] in self.workflow.index
+        return name, None if here else level.workflow.node(inner)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Change to another graph of the same shape; every rank must call it. As `Executable.update`.

@@ -157,7 +157,7 @@ class Sharing:
         tells ranks the conditions of nodes."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
-        self._find_owners(self._with_declared_edges())
+        self._find_owners(self._with_declared_edges(self._level))
         self._open_up()
         copied = self._done_by_copies()
         self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
@@ -245,20 +245,27 @@ class Sharing:
         owners = {name: level.resolve(array)[1] if name in level.bind else array for name, array in workflow.arrays.items()}
         self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}
 
-    def _with_declared_edges(self) -> Workflow:
-        """Return the workflow with declared edges between nodes of memory that each rank has for itself as such.
+    def _with_declared_edges(self, level: Level) -> Workflow:
+        """Return a level's workflow with "after" as the reason of each declared edge that no memory of one rank orders.
 
-        Their reason is that memory otherwise, and what one rank does to its own orders no other rank.
+        Such an edge bears the memory as its reason where both nodes touch it, and what one rank does to memory that each rank has
+        for itself orders no other rank.
         """
-        workflow = self.workflow
-        own = {name for name, owner in self.owners.items() if owner == ALL}
-        if not own:
+        workflow = level.workflow
+        declared = {node.name: {*node.after} for node in workflow.nodes if node.after}
+        for before, behind in workflow.ordered:
+            declared.setdefault(behind, set()).add(before)
+        if not declared:
             return workflow
-        reasons = []
-        for node, sources, why in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
-            declared = {*node.after, *(before for before, behind in workflow.ordered if behind == node.name)}
-            told = [workflow.nodes[source].name in declared for source in sources]
-            reasons.append(tuple("after" if t and r.startswith(DATA) and r[4:] in own else r for t, r in zip(told, why)))
+        roots = (*workflow.arrays.values(), *(parameter for parameter in workflow.parameters.values() if parameter.shape))
+        of_one = {root.name for root in roots if self._of_root(root, level) != ALL}
+        reasons = list(workflow.reasons)
+        for name, sources in declared.items():
+            i = workflow.index[name]
+            told = (workflow.nodes[source].name in sources for source in workflow.predecessors[i])
+            reasons[i] = tuple(
+                "after" if t and r.startswith(DATA) and r[4:] not in of_one else r for t, r in zip(told, workflow.reasons[i])
+            )
         return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
 
     def _done_by_copies(self) -> set[int]:
@@ -285,7 +292,8 @@ class Sharing:
                     put_conditional(node, self._level, owner, self.layout.firsts, draft)
                 else:
                     self.inlined.add(self.prefix + node.name)
-                    put_child(next(self._level.inner(node)), draft)
+                    inner = next(self._level.inner(node))
+                    put_child(inner, self._with_declared_edges(inner).reasons, draft)
 
             self._find_owners(replaced(self.workflow, which, put))
 

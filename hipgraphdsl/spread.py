@@ -16,6 +16,7 @@ from .arrays import Array, ArrayView, DeviceArray, HostArray
 from .draft import Draft
 from .errors import node_error
 from .nodes import MemcpyNode
+from .nodes.values import unused
 from .workflow import ConditionalNode, Level, Workflow
 
 
@@ -24,10 +25,11 @@ def word_name(node: str, rank: int) -> str:
     return f"{node} (condition of rank {rank})"
 
 
-def put_child(level: Level, draft: Draft) -> None:
+def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
     """Add the nodes that a child graph node holds to a draft, ``child: x`` for ``child/x``, on the arrays outside.
 
-    Arrays that are not bound are named alike; parameters that are not bound have their full names.
+    `reasons` are those of its edges. Arrays that are not bound are named alike; parameters that are not bound have their full
+    names.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():
@@ -51,7 +53,7 @@ def put_child(level: Level, draft: Draft) -> None:
         made = node.translated(arrays, parameters).changed(name=f"{key}: {node.name}", after=())
         draft.nodes.append(made)
     draft.predecessors += inner.predecessors
-    draft.reasons += inner.reasons
+    draft.reasons += reasons
 
 
 def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
@@ -71,7 +73,7 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
             word = DeviceArray(word_name(node.name, rank), (1,), node.condition.dtype, device=first)
             words[rank] = _add_array(word, node.name, draft)
     told = _copies(node.name, node.condition, words)
-    bind: dict[str, Any] = {**node.bind, **{word.name: word.as_view() for word in words.values()}}
+    bind: dict[str, Any] = {**node.bind}
     loops = node.mode == "while"
     bodies = tuple(_telling(node, inner, words, bind) if loops else _placed(inner) for inner in level.inner(node))
     made = node.changed(bodies=bodies, bind=bind if loops else node.bind, decide="host", after=())
@@ -100,11 +102,14 @@ def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list
 def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
     """Return the body of a loop with the copies of the condition behind what writes it; `bind` gets what they need."""
     body, root = _placed(inner), inner.parent.resolve(node.condition.root)[1] if inner.parent is not None else node.condition.root
-    name = f"{node.name} (condition)"
+    label = unused(node.name, body.index)  # else a node of the same name in the body may need the same names for its own words
+    inside = {rank: replace(word, name=word_name(label, rank)) for rank, word in words.items()}
+    bind.update((inside[rank].name, word.as_view()) for rank, word in words.items())
+    name = f"{label} (condition)"
     kind: Any = HostArray if node.condition.root.on_host else DeviceArray
     condition = kind(name, (1,), node.condition.dtype, device=node.condition.root.device)
     bind[name] = node.condition
-    copies = _copies(node.name, condition.as_view(), words)
+    copies = _copies(label, condition.as_view(), inside)
     writers = tuple(
         i
         for i, member in enumerate(inner.workflow.nodes)
@@ -112,7 +117,7 @@ def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bi
     )
     return replace(
         body,
-        arrays={**body.arrays, name: condition, **{word.name: word for word in words.values()}},
+        arrays={**body.arrays, name: condition, **{word.name: word for word in inside.values()}},
         nodes=(*body.nodes, *copies),
         predecessors=(*body.predecessors, *(writers,) * len(copies)),
         reasons=(*body.reasons, *(tuple(f"RAW {name}" for _ in writers),) * len(copies)),

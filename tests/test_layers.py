@@ -117,6 +117,7 @@ ORDER = (
     "executable",
     "measuring",
     "runtimes",
+    "transports.absences",
     "transports.base",
     "transports.single",
     "transports.neighbours",

@@ -30,6 +30,8 @@ class Meeting:
         self.taken = 0
         self.count = 0
         """Messages that have been received."""
+        self.told: dict[int, bytes] = {}
+        """What ranks have told of launches that they do not make."""
 
 
 class ThreadTransport(Transport):
@@ -38,6 +40,7 @@ class ThreadTransport(Transport):
     name = "threads"
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
+        super().__init__()
         self.meeting = meeting
         self.rank = rank
         self.size = meeting.size
@@ -86,8 +89,7 @@ class ThreadTransport(Transport):
     def _wait(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while not done():
-            if self.meeting.why:
-                raise hg.RankError(self.meeting.why)
+            self.listen()
             if not self.meeting.changed.wait(max(0.0, end - time.monotonic())) and not done():
                 self.fail(f"rank {self.rank} waits in {what}")
                 raise hg.RankError(self.meeting.why)
@@ -95,6 +97,15 @@ class ThreadTransport(Transport):
     def listen(self) -> None:
         if self.meeting.why:
             raise hg.RankError(self.meeting.why)
+        for rank, told in self.meeting.told.items():
+            if rank != self.rank:
+                self.absences.hear(rank, told)
+        self._require_present()
+
+    def _tell_absences(self, told: bytes) -> None:
+        with self.meeting.changed:
+            self.meeting.told[self.rank] = told
+            self.meeting.changed.notify_all()
 
     def fail(self, why: str, rank: int | None = None) -> None:
         with self.meeting.changed:

@@ -37,7 +37,7 @@ class Changes:
         name = _name_of(node, "set")
         found, indices = self._find(state, name, "set")
         known = _node_at(found.workflow, name)
-        _require_free(name, known, fields)
+        require_free(name, known, fields)
         if isinstance(known, ChildGraphNode):
             child = _changed_child(name, known, fields)
             _require_declared(name, found.workflow, child, fields)
@@ -78,8 +78,7 @@ class Changes:
         found, indices = self._find(state, name, action)
         for i in indices:
             step = found.plan.steps[i]
-            if step.node.kind in ("alloc", "free"):
-                raise _refused(step.name, f"nodes of kind {step.node.kind} cannot be disabled, because others use the memory")
+            require_switchable(step.name, step.node)
         plan, off, children = found.plan, found.disabled, found.children_off
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
@@ -247,7 +246,7 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     return replace(workflow, nodes=tuple(replaced))
 
 
-def _require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
+def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
@@ -255,6 +254,12 @@ def _require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) ->
     for field in ("mode", "bodies", "bind") if isinstance(node, ConditionalNode) else ():
         if field in fields:
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
+
+
+def require_switchable(name: str, node: AnyNode) -> None:
+    """Refuse a node that cannot be disabled."""
+    if node.kind in ("alloc", "free"):
+        raise _refused(name, f"nodes of kind {node.kind} cannot be disabled, because others use the memory")
 
 
 def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:

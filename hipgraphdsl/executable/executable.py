@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -194,8 +194,7 @@ class Executable:
         require_seconds(timeout_s)
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             own = self._own
-            if params or not own.sound:
-                own.give(params)
+            self._give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
             own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
@@ -210,12 +209,15 @@ class Executable:
                 own.shared.deadline = None
             own.stats.launches += 1
 
+    def _give(self, params: Mapping[str, Any]) -> None:
+        """Bind the parameters of a launch, and build what it needs."""
+        self._own.give(params)
+
     def _launch_failed(self, code: int) -> None:
         """Raise for a code that the compiled call path has met."""
-        program = self._program
-        assert program is not None
+        assert self._program is not None
         try:
-            program.entry_failed(code)
+            self._program.entry_failed(code)
         finally:
             if self.plan.cut is not None:
                 self._own.in_flight.settle(self._own.in_flight.stream)
@@ -493,7 +495,7 @@ class Executable:
         their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
-            self._own.give(params)
+            self._give(params)
             self.synchronize()
             state = self._own.state.on_streams(self.runtime.target)
             hosts = self._own.hosts
@@ -526,10 +528,7 @@ class Executable:
     @property
     def stats(self) -> Stats:
         """Counts and times so far."""
-        launches, updates = self._own.compiled.counts()
-        self._own.stats.launches += launches
-        self._own.stats.updates += updates
-        return self._own.stats
+        return self._own.counted()
 
     @property
     def _program(self) -> Program | None:

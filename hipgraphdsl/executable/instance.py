@@ -136,8 +136,11 @@ class Instance:
 
     def give(self, params: Mapping[str, Any]) -> None:
         """Give parameters a launch's values, and build what it needs; on failure all is as before."""
+        if not params and self.sound:
+            return
         parameters = self.parameters
-        values = parameters.checked(params)
+        values = parameters.checked(params, self.state.uses)
+        lost = [name for name in params if name in parameters.table and name not in values]
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
             self.wait()  # launches in flight still read the memory that they were given
@@ -147,13 +150,14 @@ class Instance:
             by_compiled = self.compiled.steps_of(name)
             steps.update((i, None) for i in self._steps_of(name) if i not in by_compiled)
         names = tuple(parameters.name(name, value) for name, value in changed.items())
-        missing, parameters.missing = parameters.missing, set()
+        missing, parameters.missing = parameters.missing, parameters.missing - values.keys() - copied.keys()
         try:
             self.become(Change(self.state, tuple(steps), names, changed), [n for n in values if parameters.table[n][1].shape])
         except BaseException:
             parameters.missing = missing
             raise
         parameters.copy(copied)
+        parameters.lose(lost)
 
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
@@ -186,10 +190,9 @@ class Instance:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
                 lock(state.uses, self.memory, parameters, self.home)
-            if self.program is None:
-                if not parameters.missing:
-                    self._build(state)
-            elif self.torn or afresh or not self._apply(change):
+            if parameters.required(state.uses):
+                self.torn = self.program is not None  # the launch that gives it builds
+            elif self.program is None or self.torn or afresh or not self._apply(change):
                 self._build(state)
         except BaseException:
             put(before)
@@ -198,7 +201,7 @@ class Instance:
             raise
         self.hosts.keep()
         self.state = state
-        if self.program is not None:
+        if self.program is not None and not self.torn:
             self.program.follow(state.plan, state.disabled)
         if afresh:
             stats, plan = self.stats, state.plan
@@ -245,6 +248,13 @@ class Instance:
         """Wait for launches in flight where the platform would let them call a host node's new function."""
         if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
             self.wait()
+
+    def counted(self) -> Stats:
+        """Return the counts, with what compiled code has done."""
+        launches, updates = self.compiled.counts()
+        self.stats.launches += launches
+        self.stats.updates += updates
+        return self.stats
 
     # -- building ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array
 from ..backends import Scope
 from ..errors import DeclarationError
 from ..nodes import element_value
+from ..workflow import Level, Workflow
 from .devices import Home, let_reach
 from .memory import Block, Memory, bind_external, hold
 from .state import Name
@@ -24,7 +25,7 @@ class Parameters:
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
-        """Those that the first launch must give."""
+        """Those that have no value yet; `required` says which of them a launch must give."""
         self.kept: dict[str, dict[int, Block]] = {}
         """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
         self.keeps_replaced = False
@@ -33,8 +34,10 @@ class Parameters:
         """Addresses of array parameters whose default is an array of the graph, or that have memory of their own."""
         self.own: dict[str, Block] = {}
         """The memory of parameters that copy their values."""
-        self.elsewhere: frozenset[str] = frozenset()
-        """Those that only other ranks use; a launch may give them, and nothing happens here."""
+        self.whole: Workflow | None = None
+        """The graph of all ranks, if there are several; what other ranks do of it has parameters that a launch may give too."""
+        self.foreign: Mapping[str, int] = {}
+        """The arrays of other ranks, each with its rank; a parameter that no node here uses may stand for one."""
         self._name = name
         self._home = home
         self._memory = memory
@@ -42,10 +45,14 @@ class Parameters:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a launch's arguments as values of scalars and addresses of arrays; refuse missing, unknown and wrong ones."""
-        values = {name: self._value(name, value) for name, value in params.items() if name not in self.elsewhere}
-        missing = self.missing - values.keys()
+    def checked(self, params: Mapping[str, Any], uses: Uses) -> dict[str, Any]:
+        """Return a launch's arguments as values of scalars and addresses of arrays; refuse missing, unknown and wrong ones.
+
+        What concerns other ranks alone is left out.
+        """
+        given = {name: value for name, value in params.items() if not self._is_elsewhere(name)}
+        values = {name: self._value(name, value) for name, value in given.items() if not self._is_foreign(name, value, uses)}
+        missing = self.required(uses) - values.keys()
         if missing:
             names = ", ".join(map(repr, sorted(missing)))
             raise DeclarationError(
@@ -54,6 +61,32 @@ class Parameters:
                 array=min(missing),
             )
         return values
+
+    def required(self, uses: Uses) -> set[str]:
+        """Return the parameters without a value that a launch must give: all scalars, and arrays that a node uses."""
+        tables = ((name, *self.table[name]) for name in self.missing)
+        return {name for name, scope, p in tables if not p.shape or (scope, p) in uses.steps_by_parameter}
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Return whether a parameter is of a child or body that other ranks do."""
+        if name in self.table or self.whole is None:
+            return False
+        level, inner = Level(self.whole).at(name)
+        return inner in level.workflow.parameters and inner not in level.bind
+
+    def _is_foreign(self, name: str, value: Any, uses: Uses) -> bool:
+        """Return whether a value is an array of another rank, for a parameter that no node here uses; refuse it for any other."""
+        array = value.name if isinstance(value, Array) else value
+        rank = self.foreign.get(array) if isinstance(array, str) else None
+        if rank is None or name not in self.table:
+            return False
+        if self.table[name] not in uses.steps_by_parameter:
+            return True
+        raise DeclarationError(
+            f"parameter {name!r} is given array {array!r}, which belongs to rank {rank}, and nodes of this rank use it; give an"
+            " array of this rank",
+            array=name,
+        )
 
     def _value(self, name: str, value: Any) -> Any:
         found = self.table.get(name)
@@ -162,6 +195,13 @@ class Parameters:
         """Make the memory of a parameter that copies its values."""
         block = self.own[name] = self._memory.make_own(name, parameter)
         self.defaults[name] = scope.addresses[parameter] = block.pointer
+
+    def lose(self, names: Iterable[str]) -> None:
+        """Let array parameters that no node uses stand for nothing, because a launch has given them what is not here."""
+        for name in names:
+            scope, parameter = self.table[name]
+            scope.addresses.pop(parameter, None)
+            self.missing.add(name)
 
     def copy(self, values: Mapping[str, Any]) -> None:
         """Copy values into the memory of parameters; no launch may be in flight."""

@@ -11,9 +11,12 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
+from .absences import Absences, Calls
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
+ITSELF: Final = -1
+"""Stands for the rank that fails."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -58,6 +61,8 @@ class Transport(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._meeting = threading.Lock()
+        self.absences = Absences()
+        """Launches that some ranks make and others do not."""
 
     @property
     def broken(self) -> str:
@@ -93,23 +98,41 @@ class Transport(ABC):
 
     def _take_down(self, note: bytes, writer: int, culprit: int) -> None:
         """Be broken for what another rank has said."""
-        self._culprit = culprit
-        by = f"rank {writer} has stopped: " if culprit == writer else f"rank {writer} says: "
-        self._why = self._why or by + note.decode(errors="replace")
+        self._culprit = None if culprit < 0 else culprit
+        said = note.decode(errors="replace")
+        self._why = self._why or (
+            f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)"
+        )
 
     @abstractmethod
     def listen(self) -> None:
         """Raise if another rank has failed or died; asked again and again by who waits for another rank by other means."""
 
-    def fail(self, why: str, rank: int | None = None) -> None:
-        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
+    def fail(self, why: str, rank: int | None = ITSELF) -> None:
+        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault; None if nobody knows."""
         with self._lock:
             if not self._why:
-                self._why, self._culprit = why, self.rank if rank is None else rank
-                self._tell(why.encode(), self._culprit)
+                self._why, self._culprit = why, self.rank if rank == ITSELF else rank
+                self._tell(why.encode(), -1 if self._culprit is None else self._culprit)
 
     def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
-        """Tell all others."""
+        """Tell all others; a culprit below 0 is not known."""
+
+    def refuse(self, calls: Calls, why: str) -> None:
+        """Tell all others that this rank has refused a launch and goes on: an error for those that have made the same one."""
+        with self._lock:
+            calls.refuse(why)
+            if not self._why:
+                self._tell_absences(self.absences.told(ended=False))
+
+    def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
+        """Tell all others of launches that this rank does not make."""
+
+    def _require_present(self) -> None:
+        """Raise if this rank has made a launch that another one does not make."""
+        missed = self.absences.missed()
+        if missed is not None:
+            self._raise(missed.why, missed.rank)
 
     _closers: tuple[Callable[[], None], ...] = ()
 
@@ -123,6 +146,8 @@ class Transport(ABC):
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
+            if self.absences.partners and not self._why:
+                self._tell_absences(self.absences.told(ended=True))
             self._meet_at_end()
         closers, self._closers = self._closers, ()
         for close in closers:

@@ -23,7 +23,7 @@ from .base import WORLDS, Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
-"""The tag of notes; those of a graph's messages follow, then those of `all_gather` and of the end."""
+"""The tag of notes; those of a graph's messages follow, then those of `all_gather`, of the end and of launches."""
 _NOTE_BYTES: Final = 512
 _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
@@ -32,7 +32,7 @@ _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in part
 
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
-"""What stands before a note: the rank at fault."""
+"""What stands before a note: the rank at fault, or a number below 0."""
 _died = threading.Event()
 """Set when the launcher tells that a rank has died."""
 
@@ -74,8 +74,8 @@ class MpiTransport(Transport):
         self._comm, made = world.Idup()
         self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
-        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2) // WORLDS * WORLDS  # so that two worlds' tags never meet
-        self._gathers, self._ends = self._most + 1, self._most + 2
+        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 3) // WORLDS * WORLDS  # so that two worlds' tags never meet
+        self._gathers, self._ends, self._absent = self._most + 1, self._most + 2, self._most + 3
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
         self.before_here = self._neighbours.before
         atexit.register(self.close)
@@ -170,6 +170,9 @@ class MpiTransport(Transport):
         dead = self._neighbours.dead()
         if dead is not None or _died.is_set():
             self._raise(f"{'a rank' if dead is None else f'rank {dead}'} has died{why}", dead)
+        with self._lock:
+            self._hear_absences()
+            self._require_present()
         return True
 
     def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
@@ -199,6 +202,16 @@ class MpiTransport(Transport):
         while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
             time.sleep(_SLEEP_S)
         self._kept += [*sent, note]
+
+    def _tell_absences(self, told: bytes) -> None:
+        others = (other for other in range(self.size) if other != self.rank)
+        self._kept += [*(self._comm.Isend([told, self._mpi.BYTE], other, self._absent) for other in others), told]
+
+    def _hear_absences(self) -> None:
+        while self._comm.Iprobe(self._mpi.ANY_SOURCE, self._absent, status := self._mpi.Status()):
+            said = bytearray(status.Get_count(self._mpi.BYTE))
+            self._comm.Recv([said, self._mpi.BYTE], status.source, self._absent)
+            self.absences.hear(status.source, bytes(said))
 
     def close(self) -> None:
         atexit.unregister(self.close)

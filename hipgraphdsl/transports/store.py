@@ -24,7 +24,7 @@ from .neighbours import Neighbours, own_place
 _PREFIX: Final = "hipgraphdsl/"
 _METHODS: Final = ("set", "get", "check", "delete_key")
 _NOTE: Final = struct.Struct("<ii")
-"""What stands before a note: the rank that wrote it, and the one at fault."""
+"""What stands before a note: the rank that wrote it, and the one at fault, or a number below 0."""
 _PART: Final = 4 << 20  # bytes of one value; torch's store takes 8 MiB
 _SLEEP_S: Final = (0.0002, 0.01)  # between two looks: at first, at most
 _LOOK_S: Final = 0.05  # how often a wait looks at the other processes
@@ -61,6 +61,9 @@ class StoreTransport(Transport):
         self._sent: Counter[str] = Counter()
         self._taken: Counter[str] = Counter()
         self._looked = 0.0
+        self._notes = 0
+        self._heard = b""
+        """What the store has said last of launches that ranks do not make."""
         self._neighbours: Neighbours | None = None
         self._ended = threading.Event()
         self._neighbours = Neighbours(rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
@@ -144,6 +147,7 @@ class StoreTransport(Transport):
                     self._take_down(note[_NOTE.size :], *_NOTE.unpack_from(note))
                 elif self._neighbours is not None and (dead := self._neighbours.dead()) is not None:
                     self._raise(f"rank {dead} has died", dead)
+                self._hear_absences()
         self._raise_broken()
 
     def _beat(self) -> None:
@@ -166,6 +170,20 @@ class StoreTransport(Transport):
         with suppress(RankError):
             if not self._ask("check", ["failed"]):
                 self._ask("set", "failed", _NOTE.pack(self.rank, culprit) + why)
+
+    def _tell_absences(self, told: bytes) -> None:
+        self._ask("set", f"absent/{self.rank}", told)
+        self._notes += 1
+        self._ask("set", "absent", b"%d/%d" % (self.rank, self._notes))  # another value each time, so that others look
+
+    def _hear_absences(self) -> None:
+        last = bytes(self._ask("get", "absent")) if self._ask("check", ["absent"]) else b""
+        if last != self._heard:
+            self._heard = last
+            for rank in range(self.size):
+                if rank != self.rank and self._ask("check", [f"absent/{rank}"]):
+                    self.absences.hear(rank, bytes(self._ask("get", f"absent/{rank}")))
+        self._require_present()
 
     def close(self) -> None:
         atexit.unregister(self.close)

@@ -117,6 +117,7 @@ def declared(program: list[Step], owners: dict[str, int], order: list[tuple[int,
     backend=st.sampled_from(BACKENDS),
     held=held_steps(),
     lanes=st.sampled_from(["auto", 1, None]),
+    off=st.sets(st.integers(0, 20), max_size=3),
 )
 @settings(max_examples=100, deadline=None)
 def test_ranks_give_the_bytes_of_one_process(
@@ -126,15 +127,21 @@ def test_ranks_give_the_bytes_of_one_process(
     backend: Any,
     held: list[Held],
     lanes: Any,
+    off: set[int],
 ) -> None:
+    """Once as it is declared, and once with some nodes disabled."""
     size, owners = layout
     program = possible(program, owners)
     values = initial()
     times = {i: node for node in held for i in range(node.first, node.end)}
-    for _ in range(2):
+    disabled = {
+        i for i, step in enumerate(program) if i in off and i not in times and owners[step.to[0]] == owners[step.origin[0]]
+    }
+    for skipped in (set[int](), disabled):
         for i, step in enumerate(program):
             if i not in times:
-                step.apply(values)
+                if i not in skipped:
+                    step.apply(values)
             elif i == times[i].first:
                 for _ in range(times[i].times):
                     for inner in program[i : times[i].end]:
@@ -143,6 +150,8 @@ def test_ranks_give_the_bytes_of_one_process(
     def run(ranks: hg.Ranks) -> Any:
         with declared(program, owners, order, held).compile("cpu", backend, lanes=lanes, ranks=ranks) as exe:
             exe.run()
+            for i in sorted(disabled):
+                exe.disable(f"n{i}")
             exe.run()
             own = {name: exe.read(name) for name in NAMES if owners[name] == ranks.rank}
             return own, exe.gather(*NAMES, root=size - 1)

@@ -236,6 +236,27 @@ def late(ranks: hg.Ranks, runtime: Any) -> None:
             told.touch()
 
 
+def early(ranks: hg.Ranks, runtime: Any) -> None:
+    """Rank 1 refuses the third launch, or comes to the end of its program before it."""
+    with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=os.environ.get("CAPTURED") == "1") as exe:
+        exe.run()
+        exe.run()
+        if ranks.rank != 1:
+            try:
+                exe.run()
+            except hg.RankError as error:
+                print(f"told: {error.rank} {error}", flush=True)
+        elif os.environ.get("REFUSES") == "1":
+            try:
+                exe.run(nothing=1)
+            except hg.DeclarationError:
+                print("refused", flush=True)
+            try:
+                exe.gather("x0", root=1)
+            except hg.RankError as error:
+                print(f"told: {error.rank} {error}", flush=True)
+
+
 def threads(ranks: hg.Ranks, runtime: Any) -> None:
     """Two threads may not launch at once what shares a communicator; one after the other they may."""
     with ring(ranks.size).compile(runtime, ranks=ranks) as first, ring(ranks.size).compile(runtime, ranks=ranks) as second:
@@ -310,7 +331,7 @@ def refused(ranks: hg.Ranks, runtime: Any) -> None:
 def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> None:
     """Be one rank."""
     calls: dict[str, Callable[[hg.Ranks, Any], None]] = {
-        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, loops, stay, late, threads, short, refused)
+        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, loops, stay, late, early, threads, short, refused)
     }
     options: dict[str, Any] = {
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),

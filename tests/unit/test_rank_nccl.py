@@ -119,6 +119,22 @@ def test_rank_that_does_not_come_is_named(printed: Printed, captured: str, tmp_p
     assert "told: 1 rank 1 does not come to" in found[0], found
 
 
+@pytest.mark.parametrize("captured", ["0", "1"])
+def test_rank_that_ends_its_program_early_is_named(printed: Printed, captured: str, tmp_path: Path) -> None:
+    found = printed("early", 3, tmp_path, CAPTURED=captured, TIMEOUT_S="60")
+    for rank in (0, 2):
+        assert "told: 1 rank 1 has come to the end of its program, without a launch of graph 'ring'" in found[rank], found
+
+
+@pytest.mark.parametrize("captured", ["0", "1"])
+def test_launch_that_one_rank_refuses_is_an_error_of_the_others(printed: Printed, captured: str, tmp_path: Path) -> None:
+    found = printed("early", 2, tmp_path, CAPTURED=captured, REFUSES="1", TIMEOUT_S="60")
+    why = "rank 1 has refused a launch of graph 'ring': graph 'ring (rank 1 of 2)' has no parameter 'nothing'"
+    assert f"told: 1 {why}" in found[0], found
+    assert "refused\ntold: " in found[1], found
+    assert why in found[1], found
+
+
 def test_threads_launch_one_after_the_other(job: Callable[[int], Job]) -> None:
     assert job(2).all_said("threads are kept apart"), job(2).ranks
 

@@ -135,6 +135,21 @@ def test_rank_that_gives_up_says_why_to_all() -> None:
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.parametrize("culprit", [2, None])
+def test_rank_that_names_another_one_is_quoted(culprit: int | None) -> None:
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 1:
+            transport.fail("rank 2 has died, and is needed for 'hand'", culprit)
+            return ""
+        with pytest.raises(hg.RankError) as caught:
+            transport.all_gather(b"", "more", 5)
+        assert caught.value.rank == culprit
+        return str(caught.value)
+
+    said = "rank 2 has died, and is needed for 'hand' (as rank 1 says)"
+    assert together(3, do) == [said, "", said]
+
+
 @pytest.mark.parametrize("what", ["message", "meeting"])
 def test_rank_that_ends_its_program_early_is_named(what: str) -> None:
     def do(transport: StoreTransport) -> str:

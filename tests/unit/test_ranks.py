@@ -193,6 +193,29 @@ def test_declared_edges_order_ranks_whose_nodes_use_memory_of_their_own(by_order
     assert first.workflow.predecessors[:2] == ((), (0,))
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_declared_edges_in_children_order_ranks_whose_nodes_use_memory_of_their_own(depth: int) -> None:
+    g = hg.Graph("both")
+    common = g.host_array("common", np.zeros(1, np.int32), rank="all")
+    own = [g.host_array(f"own_{rank}", np.zeros(1, np.int32), rank=rank) for rank in range(2)]
+    g.host(print, (own[0], common), name="first")
+    g.host(print, (own[1], common), name="second", after=["first"])
+    for level in range(depth):
+        outer = hg.Graph(f"outer_{level}")
+        outer.child(g, name=f"held_{level}")
+        g = outer
+    before = "".join(f"held_{level}: " for level in reversed(range(depth)))
+    assert [message.name for message in parts_of(g, 1, 1)[0].messages] == [f"{before}first -> {before}second"]
+
+
+def test_declared_edges_order_ranks_whose_nodes_use_one_parameter() -> None:
+    g, x = pair()
+    p = g.param("p", "int32", shape=N)
+    g.memcpy(p, x[0], name="first", device=0)
+    g.memcpy(x[1], p, name="second", device=1, after=["first"])
+    assert [message.name for message in parts_of(g, 1, 1)[0].messages] == ["first -> second"]
+
+
 def test_joins_order_every_rank_that_waits_for_them() -> None:
     came: list[str] = []
     lock = threading.Lock()
@@ -513,6 +536,31 @@ def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
     assert first.workflow.nodes[1].condition.name == "until (condition of rank 0)"  # type: ignore[union-attr]
 
 
+def test_loop_and_a_node_in_it_may_have_one_name() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        left, more = (body.device_array(name, shape=1, dtype="int32", device=d) for d, name in enumerate(("left", "more")))
+        body.memset(more, 2, name="again")
+        body.child(handing(), bind={"a": y[0], "b": y[1]}, name="part")
+        deep = hg.Graph("deep")
+        a, b = (deep.device_array(name, shape=N, dtype="int32", device=d) for d, name in enumerate("ab"))
+        n = deep.device_array("n", shape=1, dtype="int32", device=1)
+        deep.child(handing(), bind={"a": a, "b": b}, name="part")
+        deep.kernel(MODULE["add"], 1, 1, (n, -1))
+        body.conditional("while", more, deep, bind={"a": y[0], "b": y[1], "n": more}, name="until")
+        body.kernel(MODULE["add"], 1, 1, (left, -1))
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 2, "int32"))
+        g.conditional("while", word, body, bind={"y0": x[0], "y1": x[1], "left": word}, name="until")
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0", "x1")
+
+    x0, x1 = on_ranks(2, run)[0]
+    assert (x0[0], x1[0]) == (2 * 3 * 3, 2 * 3 * 3 + 5)
+
+
 @pytest.mark.parametrize("between", [None, Between(does), Between(does, captured=True)])
 def test_device_does_not_decide_about_several_ranks(between: Between | None) -> None:
     g = looping("while", 1, decide="device")
@@ -726,17 +774,66 @@ def test_set_takes_what_the_rank_of_the_node_has() -> None:
     def run(ranks: hg.Ranks) -> Any:
         g = declared(False)
         with g.compile("cpu", ranks=ranks) as exe:
-            for value, said in (
-                (g.arrays["x0"], "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"),
-                (g.parameters["p"], "set: node 'copy_1' runs on rank 1, none of whose nodes used parameter 'p'"),
-            ):
-                with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
-                    exe.set("copy_1", src=value)
+            said = "set: node 'copy_1' runs on rank 1, and array 'x0' belongs to rank 0"
+            with pytest.raises(hg.UpdateError, match=said) if ranks.rank == 1 else nullcontext():
+                exe.set("copy_1", src=g.arrays["x0"])
             exe.update(declared(True), rebuild=True)
             exe.run(p=np.full(N, 9, np.int32))
             return exe.gather("y1")
 
     assert on_ranks(2, run)[0][0].tolist() == [9] * N
+
+
+@pytest.mark.parametrize("default", [None, "x0", [5] * N])
+@pytest.mark.parametrize("before", [None, "x0", [9] * N])
+def test_set_brings_in_a_parameter_that_its_rank_has_not_used(default: Any, before: Any) -> None:
+    """It stands for what launches have given it here, or for its default, and otherwise a launch must give it."""
+
+    def value(given: Any) -> Any:
+        return np.array(given, np.int32) if isinstance(given, list) else given
+
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        y = [g.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        p = g.param("p", "int32", value(default), shape=N)
+        g.memcpy(y[0], p, name="copy_0", device=0)
+        g.memcpy(y[1], x[1], name="copy_1", device=1)
+        with g.compile("cpu", ranks=ranks) as exe:
+            if before is not None:
+                exe.run(p=value(before))
+            exe.set("copy_1", src=p)
+            given = default if before is None else before
+            if ranks.rank == 1:
+                with pytest.raises(hg.DeclarationError, match="'p' is given array 'x0', which belongs to rank 0"):
+                    exe.prepared(p="x0")
+                with nullcontext() if isinstance(given, list) else pytest.raises(hg.DeclarationError, match="must give 'p'"):
+                    exe.prepared()
+            if isinstance(given, list):
+                exe.run()
+                assert ranks.rank == 0 or exe.read("y1").tolist() == given
+            exe.run(p=np.full(N, 20 + ranks.rank, np.int32))
+            return exe.gather("y0", "y1")
+
+    (y0, y1), _ = on_ranks(2, run)
+    assert (y0[0], y1[0]) == (20, 21)
+
+
+def test_parameters_of_children_of_other_ranks_are_taken_by_all() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g, x = pair()
+        child = hg.Graph("child")
+        y, k = child.device_array("y", shape=N, dtype="int32"), child.param("k", "int32", 1)
+        values = child.param("values", "int32", shape=N)
+        child.memcpy(y, values)
+        child.kernel(MODULE["add"], 1, N, (y, k))
+        g.child(child, bind={"y": x[1]}, name="held")
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run(**{"held/k": 3, "held/values": np.full(N, 7, np.int32)})
+            with pytest.raises(hg.DeclarationError, match="no parameter 'held/y'"):
+                exe.prepared(**{"held/y": 3})
+            return exe.gather("x1")
+
+    assert on_ranks(2, run)[0][0].tolist() == [10] * N
 
 
 def test_update_is_taken_by_all_ranks_or_by_none() -> None:
@@ -789,6 +886,40 @@ def test_changes_are_made_where_the_node_is() -> None:
     assert second.tolist() == [2] * N
 
 
+def test_root_of_a_broadcast_only_reads_its_array() -> None:
+    """As the collective itself does: what reads the array before and behind it is not ordered by it."""
+    g, x = pair()
+    y = g.device_array("y", shape=N, dtype="int32", device=1)
+    g.kernel(MODULE["sum"], 1, N, (y, hg.reads(x[1])), name="before")
+    g.broadcast(x, root=1, name="all")
+    sharing = Sharing(g.workflow(), Layout((1, 1)), Between(does))
+    parts = [partition(sharing, rank, lambda messages, direct: print).workflow for rank in range(2)]
+    assert [[view.name for view in part.node("all").writes] for part in parts] == [["x0"], []]  # type: ignore[union-attr]
+    for part in parts:
+        assert not hg.Graph.from_workflow(part).check().errors
+
+
+def test_changes_that_no_node_can_take_are_refused_on_every_rank() -> None:
+    def run(ranks: hg.Ranks) -> list[str]:
+        g = ring(2, 1)
+        g.free(g.alloc("scratch", shape=N, dtype="int32", device=1))
+        name = next(node.name for node in g.workflow().nodes if node.kind == "alloc")
+        said = []
+        with g.compile("cpu", ranks=ranks) as exe:
+            for fields in ({"gird": 1}, {"grid": 0}, {"args": {"l": 1}}, {"args": {"k": "x"}}, {"name": "other"}, {"device": 0}):
+                for node in ("add_0_0", "add_0_1"):
+                    with pytest.raises(hg.HipGraphError) as caught:
+                        exe.set(node, **fields)
+                    said.append(str(caught.value))
+            with pytest.raises(hg.UpdateError, match="nodes of kind alloc cannot be disabled"):
+                exe.disable(name)
+            exe.run()
+        return said
+
+    first, second = on_ranks(2, run)
+    assert first == second
+
+
 # -- failing
 
 
@@ -815,6 +946,49 @@ def test_failure_of_one_rank_is_an_error_of_all() -> None:
     assert isinstance(errors[0], hg.RankError)
     assert "no more" in str(errors[0])
     assert isinstance(errors[1], ValueError)
+
+
+@pytest.mark.parametrize("profiles", [False, True])
+def test_launch_that_one_rank_refuses_is_an_error_of_those_that_make_it(profiles: bool) -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            launch = exe.profile if profiles else exe.run
+            launch(a=1)
+            for wrong in ({"b": 1}, {"a": "x"}):  # all refuse it, and go on
+                with pytest.raises(hg.DeclarationError):
+                    launch(**wrong)
+            launch(a=2)
+            with pytest.raises(hg.HipGraphError) as caught:
+                launch(a=[3, "three"][ranks.rank])
+            if ranks.rank:
+                with pytest.raises(hg.RankError, match="rank 1 has refused a launch"):
+                    exe.gather("x0", root=1)
+            return str(caught.value)
+
+    began = time.monotonic()
+    first, second = on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    assert "rank 1 has refused a launch of graph 'ring': parameter 'a'" in first
+    assert second.startswith("parameter 'a'")
+
+
+@pytest.mark.parametrize("kind", [hg.DeclarationError, hg.WaitTimeout])
+def test_failure_of_a_function_is_told_whatever_it_raises(kind: type[hg.HipGraphError]) -> None:
+    def fail(stream: Any, h: Any) -> None:
+        raise kind("no more")
+
+    def run(ranks: hg.Ranks) -> str:
+        g = ring()
+        g.eager(fail, (g.host_array("h", shape=1, dtype="int32"),), name="fails")
+        g.order("fails", "hand_0_0")
+        with g.compile("cpu", ranks=ranks) as exe:
+            with pytest.raises((kind, hg.RankError)) as caught:
+                exe.run()
+            return str(caught.value)
+
+    began = time.monotonic()
+    assert all("no more" in said for said in on_ranks(2, run))
+    assert time.monotonic() - began < 15
 
 
 def test_failure_while_one_rank_profiles_is_an_error_of_all() -> None:
