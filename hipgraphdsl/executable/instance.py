@@ -183,6 +183,9 @@ class Instance:
             self.compiled.withdraw()  # what it has set stands no longer
             raise
         self.hosts.keep()
+        stale = self.hosts.stale()
+        if stale and not self.in_flight.any:
+            self.hosts.forget(stale)
         self.state = state
         if self.program is not None:
             self.program.follow(state.plan, state.disabled)
@@ -330,11 +333,23 @@ class Instance:
                 raise
             raise error.at(name) from error.__cause__
 
+    @property
+    def restless(self) -> bool:
+        """Whether `rest` has something to do."""
+        return self.compiled.waits_slowly or self.parameters.keeps_replaced
+
     def rest(self) -> None:
-        """Let compiled code wait from now on, where the own stream is all that there is to wait for; nothing is being changed."""
+        """End a wait, while nothing is being changed.
+
+        Memory that array parameters were bound to before is released, and compiled code waits from now on where the own stream is
+        all that there is to wait for.
+        """
+        if self.in_flight.any:  # another thread has launched since the wait
+            return
+        if self.parameters.keeps_replaced:
+            self.parameters.forget_replaced()
         hosts = self.hosts
-        kept = hosts.names() or hosts.failures or hosts.stale() or self.parameters.keeps_replaced
-        self.compiled.be_calm(not kept and not self.in_flight.any)
+        self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""
