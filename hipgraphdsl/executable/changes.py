@@ -79,7 +79,8 @@ class Changes:
         for i in indices:
             step = found.plan.steps[i]
             if step.node.kind in ("alloc", "free"):
-                raise _refused(step.name, f"nodes of kind {step.node.kind} cannot be disabled, because others use the memory")
+                why = "are always enabled" if enabled else "cannot be disabled"
+                raise _refused(step.name, f"nodes of kind {step.node.kind} {why}, because others use the memory")
         plan, off, children = found.plan, found.disabled, found.children_off
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
