@@ -226,13 +226,14 @@ class Executable:
 
     def _launch_failed(self, code: int) -> None:
         """Raise for a code that the compiled call path has met."""
-        program = self._program
-        assert program is not None
-        try:
-            program.entry_failed(code)
-        finally:
-            if self.plan.cut is not None:
-                self._own.in_flight.settle(self._own.in_flight.stream)
+        with Using(self, "launch"):  # another thread may close it meanwhile
+            own = self._own
+            assert own.program is not None
+            try:
+                own.program.entry_failed(code)
+            finally:
+                if self.plan.cut is not None:
+                    own.in_flight.settle(own.in_flight.stream)
 
     def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
