@@ -280,11 +280,7 @@ class Executable:
                 raise failure from failure.__cause__
             if stale:
                 own.hosts.forget(stale)
-            if own.restless and self._lock.acquire(blocking=False):  # else another thread changes it, or waits for this one
-                try:
-                    own.rest()
-                finally:
-                    self._lock.release()
+            own.rest(self._lock)
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`.

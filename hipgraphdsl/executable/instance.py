@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
@@ -333,23 +334,23 @@ class Instance:
                 raise
             raise error.at(name) from error.__cause__
 
-    @property
-    def restless(self) -> bool:
-        """Whether `rest` has something to do."""
-        return self.compiled.waits_slowly or self.parameters.keeps_replaced
-
-    def rest(self) -> None:
-        """End a wait, while nothing is being changed.
+    def rest(self, changing: threading.RLock) -> None:
+        """End a wait, unless another thread changes something.
 
         Memory that array parameters were bound to before is released, and compiled code waits from now on where the own stream is
         all that there is to wait for.
         """
-        if self.in_flight.any:  # another thread has launched since the wait
+        if not (self.compiled.waits_slowly or self.parameters.keeps_replaced) or not changing.acquire(blocking=False):
             return
-        if self.parameters.keeps_replaced:
-            self.parameters.forget_replaced()
-        hosts = self.hosts
-        self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
+        try:
+            if self.in_flight.any:  # another thread has launched since the wait
+                return
+            if self.parameters.keeps_replaced:
+                self.parameters.forget_replaced()
+            hosts = self.hosts
+            self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
+        finally:
+            changing.release()
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""
