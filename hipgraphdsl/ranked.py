@@ -351,7 +351,7 @@ class RankExecutable(Executable):
         if elsewhere is None:
             super().enable(name)
         else:
-            require_switchable(name, elsewhere)
+            require_switchable(name, elsewhere, enabled=True)
 
     def disable(self, node: str | AnyNode) -> None:
         """Skip a node, on the rank that runs it."""
@@ -359,7 +359,7 @@ class RankExecutable(Executable):
         if elsewhere is None:
             super().disable(name)
         else:
-            require_switchable(name, elsewhere)
+            require_switchable(name, elsewhere, enabled=False)
 
     def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
         """Return the name that a node has here, and the node itself if other ranks do it; refuse what is fixed."""

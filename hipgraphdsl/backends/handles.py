@@ -143,11 +143,11 @@ class SharedHandles:
                 self._added[module, name, device] = (handle, code.lowered)
         self._names[module].update(more)
 
-    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
-        """Return the function handle of a kernel on a device and what packs its arguments."""
+    def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
+        """Return the function handle of a kernel on a device and what packs its arguments; errors name the node with `prefix`."""
         found = self._functions.get((kernel, device))
         if found is None and isinstance(kernel.module, ForeignModule):
-            return self._foreign(kernel.module, node)
+            return self._foreign(kernel.module, node, prefix + node.name)
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
@@ -204,10 +204,10 @@ class SharedHandles:
                     array=kernel.name,
                 )
 
-    def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
+    def _foreign(self, module: ForeignModule, node: KernelNode, name: str) -> tuple[int, ArgumentPacker]:
         if module.owner is not self.runtime:
             raise node_error(
-                node.name,
+                name,
                 f"kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile for that runtime, in"
                 " the process that it was read in",
             )
@@ -215,7 +215,7 @@ class SharedHandles:
         sizes = tuple(parameter.size for parameter in packer.signature.parameters)
         if sizes != module.sizes:
             wanted = "unknown, because the platform does not tell" if module.sizes is None else str(list(module.sizes))
-            raise node_error(node.name, f"the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})")
+            raise node_error(name, f"the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})")
         return module.function, packer
 
     def symbol(self, symbol: Symbol, device: int) -> int:

@@ -111,7 +111,7 @@ def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
 
 
 def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
-    function, packer = scope.shared.function(node.kernel, node, device)
+    function, packer = scope.shared.function(node.kernel, node, device, scope.prefix)
     values = []
     for parameter, arg in zip(packer.signature.parameters, node.args):
         kind = type(arg)

@@ -78,7 +78,7 @@ class Changes:
         found, indices = self._find(state, name, action)
         for i in indices:
             step = found.plan.steps[i]
-            require_switchable(step.name, step.node)
+            require_switchable(step.name, step.node, enabled=enabled)
         plan, off, children = found.plan, found.disabled, found.children_off
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
@@ -256,10 +256,11 @@ def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> 
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 
-def require_switchable(name: str, node: AnyNode) -> None:
-    """Refuse a node that cannot be disabled."""
+def require_switchable(name: str, node: AnyNode, *, enabled: bool) -> None:
+    """Refuse to enable or disable a node that is always enabled."""
     if node.kind in ("alloc", "free"):
-        raise _refused(name, f"nodes of kind {node.kind} cannot be disabled, because others use the memory")
+        why = "are always enabled" if enabled else "cannot be disabled"
+        raise _refused(name, f"nodes of kind {node.kind} {why}, because others use the memory")
 
 
 def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from ..arrays import Parameter
 from ..backends import Program, Scope
 from ..backends.operations import Launch, Operation
 from ..backends.program import GraphProgram
+from ..errors import HipGraphError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..runtimes.base import Runtime
@@ -57,38 +58,43 @@ class _Arguments:
 class LongWay:
     """The Python methods that take every call that the compiled call path does not; it does not keep its Executable alive."""
 
-    def __init__(self, executable: Any) -> None:
+    def __init__(self, executable: Any, graph: str) -> None:
         self._executable = weakref.ref(executable)
+        self._graph = graph
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        executable = self._executable()
-        if executable is not None:
-            type(executable).launch(executable, *args, **kwargs)
+        executable = self._required("launch")
+        type(executable).launch(executable, *args, **kwargs)
 
     def synchronize(self, *args: Any, **kwargs: Any) -> None:
         """Wait."""
-        executable = self._executable()
-        if executable is not None:
-            type(executable).synchronize(executable, *args, **kwargs)
+        executable = self._required("synchronize")
+        type(executable).synchronize(executable, *args, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Launch and wait."""
-        executable = self._executable()
-        if executable is not None:
-            type(executable).run(executable, *args, **kwargs)
+        executable = self._required("run")
+        type(executable).run(executable, *args, **kwargs)
 
     def failed(self, code: int) -> None:
         """Raise the error for a return code of hipGraphLaunch."""
-        executable = self._executable()
-        if executable is not None:
-            executable._launch_failed(code)
+        self._required("launch")._launch_failed(code)
 
     def wait_failed(self, code: int) -> None:
         """Raise the error for a code that a wait has met."""
+        executable = self._required("synchronize")
+        executable._own.in_flight.failed(code)
+        type(executable).synchronize(executable)
+
+    def _required(self, action: str) -> Any:
+        """Return the Executable; refuse a call of a method that somebody kept without it."""
         executable = self._executable()
-        if executable is not None:
-            executable._own.in_flight.failed(code)
-            type(executable).synchronize(executable)
+        if executable is None:
+            raise HipGraphError(
+                f"{action}: the Executable of graph {self._graph!r} was deleted, and what it owned has been returned; keep the"
+                f" Executable, not its method alone"
+            )
+        return executable
 
     def stand_aside(self, launcher: Any) -> None:
         """Install a launcher's calls in the place of the Executable's methods; None restores the methods."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, as_int
+from ..arrays import Array, as_int
 from ..backends import Program, backend_named
 from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -30,12 +30,11 @@ from ..timeline import Timeline
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow
-from .changing import Changing
+from .changing import Changing, Users, Using
 from .compiled import LongWay
 from .in_flight import stream_handle
 from .instance import Instance
 from .known import Known
-from .memory import Block
 from .profiling import elapsed_us, profile
 from .state import Change, Planned, plan_for
 from .stats import Stats
@@ -59,6 +58,10 @@ def _after_fork() -> None:
     for executable in _living:
         executable._forked = True
         executable._own.compiled.refuse()
+        if executable._lock.acquire(blocking=False):
+            executable._lock.release()
+        else:  # its owner is a thread that this process does not have
+            executable._lock, executable._depth = threading.RLock(), 0
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -86,10 +89,11 @@ class Executable:
         self.runtime = runtime
         self.backend = made[1]
         self.device = made[0].device
+        self._users = Users()
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._own = Instance(workflow, runtime, made, guard, LongWay(self), sanitize=sanitize)
+        self._own = Instance(workflow, runtime, made, guard, LongWay(self, workflow.name), sanitize=sanitize)
 
     @classmethod
     def build(
@@ -157,6 +161,11 @@ class Executable:
         # Created on each call: a kept one would make a reference cycle with the Executable.
         return Changing(self, action, returning=returning)
 
+    def _using(self, action: str) -> Using:
+        if running or self._own.hosts.inside:
+            self._own.hosts.refuse_inside(action, self.workflow.name)
+        return Using(self, action)
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
@@ -198,14 +207,17 @@ class Executable:
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
             own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
+            issued = True
             try:
                 own.launch(handle)
             except (CallbackError, HipError) as error:
                 if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                     own.in_flight.settle(handle)
+                issued = not own.in_flight.refused(handle, error)
                 raise
             finally:  # not earlier: a thread that waits meanwhile would see the launch as done
-                own.in_flight.launched(handle)
+                if issued:
+                    own.in_flight.launched(handle)
                 own.shared.deadline = None
             own.stats.launches += 1
 
@@ -215,12 +227,14 @@ class Executable:
 
     def _launch_failed(self, code: int) -> None:
         """Raise for a code that the compiled call path has met."""
-        assert self._program is not None
-        try:
-            self._program.entry_failed(code)
-        finally:
-            if self.plan.cut is not None:
-                self._own.in_flight.settle(self._own.in_flight.stream)
+        with Using(self, "launch"):  # another thread may close it meanwhile
+            own = self._own
+            assert own.program is not None
+            try:
+                own.program.entry_failed(code)
+            finally:
+                if self.plan.cut is not None:
+                    own.in_flight.settle(own.in_flight.stream)
 
     def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
@@ -251,40 +265,36 @@ class Executable:
         HipError
             If the device failed.
         """
-        self._require_open("synchronize")
         require_seconds(timeout_s)
-        stale = self._own.hosts.stale()
-        try:
-            self._wait(timeout_s)
-        except HipError as error:
-            failure = self._own.hosts.take_failure()
-            if failure is None:
-                raise error
-            raise failure from failure.__cause__
-        failure = self._own.hosts.take_failure()
-        if failure is not None:
-            raise failure from failure.__cause__
-        if stale:
-            self._own.hosts.forget(stale)
-        self._own.rest(self._lock)
-
-    def _wait(self, timeout_s: float | None) -> None:
-        self._own.wait(timeout_s)
-        if self._own.parameters.keeps_replaced:
-            with self._lock:
-                self._own.parameters.forget_replaced()
+        with self._using("synchronize"):
+            own = self._own
+            stale = own.hosts.stale()
+            try:
+                own.wait(timeout_s)
+            except HipError as error:
+                failure = own.hosts.take_failure()
+                if failure is None:
+                    raise error
+                raise failure from failure.__cause__
+            failure = own.hosts.take_failure()
+            if failure is not None:
+                raise failure from failure.__cause__
+            if stale:
+                own.hosts.forget(stale)
+            own.rest(self._lock)
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`.
 
         Inside a host callback, which must not ask the device: whether all of them have been waited for.
         """
-        if self._closed or self._forked:
-            self._refuse_closed("done")
         inside = running.get(threading.get_ident())
         if inside is not None:
+            if self._closed or self._forked:
+                self._refuse_closed("done")
             return inside[1] is not self._own.hosts and not self._own.in_flight.any
-        return self._own.in_flight.done()
+        with Using(self, "done"):
+            return self._own.in_flight.done()
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
@@ -301,9 +311,10 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
-        block = self._find(name, "read")
-        self.synchronize()
-        return self._own.memory.read(block)
+        with self._using("read"):
+            block = self._own.memory.find(name, "read")
+            self.synchronize()
+            return self._own.memory.read(block)
 
     def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
         """Wait, and return copies of arrays' values; of several ranks (`RankExecutable`) on the rank `root` alone.
@@ -332,10 +343,11 @@ class Executable:
         DeclarationError
             If there is no array of that name, or the values have another shape or cannot be converted.
         """
-        block = self._find(name, "write")
-        source = self._own.memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
-        self.synchronize()
-        self._own.memory.write(block, source)
+        with self._using("write"):
+            block = self._own.memory.find(name, "write")
+            source = self._own.memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
+            self.synchronize()
+            self._own.memory.write(block, source)
 
     def array(self, name: str | Array) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
@@ -348,30 +360,17 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
-        block = self._find(name, "array")
-        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
-
-    def _find(self, name: str | Array, action: str) -> Block:
-        self._require_open(action)
-        if isinstance(name, str):
-            return self._own.memory.find(name)
-        if not isinstance(name, Array):
-            raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {name!r})")
-        if self.workflow.arrays.get(name.name) is not name:
-            raise DeclarationError(
-                f"{action}: graph {self.workflow.name!r} does not declare this array {name.name!r}; what stands inside a child is"
-                f" named, as {'child/' + name.name!r}",
-                array=name.name,
-            )
-        return self._own.memory.find(name.name)
+        with self._using("array"):
+            block = self._own.memory.find(name, "array")
+            return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
 
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
-        self._require_open("known")
-        own = self._own
-        found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
-        found.note_memory(own.memory.arrays, own.scope, self)
-        return found
+        with self._using("known"):
+            own = self._own
+            found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
+            found.note_memory(own.memory.arrays, own.scope, self)
+            return found
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -471,14 +470,8 @@ class Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
         twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.options)
         try:
-            if self._own.parameters.own:
-                self.synchronize()
-            for name, block in self._own.memory.arrays.items():
-                other = twin._own.memory.arrays.get(name)
-                if other is None or isinstance(block.array, ExternalArray) or isinstance(other.array, ExternalArray):
-                    continue
-                if other.array.shape == block.array.shape and other.array.dtype == block.array.dtype:
-                    twin.write(name, self.read(name))
+            self.synchronize()
+            twin._own.memory.copy_from(self._own.memory)
             twin._own.take_over(self._own)
         except BaseException:
             twin.close()
@@ -511,9 +504,9 @@ class Executable:
 
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
-        self._require_open("elapsed_us")
-        self.synchronize()
-        return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
+        with self._using("elapsed_us"):
+            self.synchronize()
+            return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
 
     @property
     def workflow(self) -> Workflow:
@@ -609,6 +602,11 @@ class Executable:
                 return
             cut = self._wait_to_close(timeout_s)
             self._closed = True
+            try:
+                self._users.wait_for_others()
+            except BaseException:
+                self._closed = False
+                raise
             self._own.close()
             failure = self._own.hosts.take_failure()
             if cut is not None:
@@ -622,7 +620,7 @@ class Executable:
         while True:
             slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
             try:
-                self._wait(slice_s)
+                self._own.wait(slice_s)
                 return None
             except WaitTimeout as error:
                 if timeout_s is None:
@@ -631,7 +629,7 @@ class Executable:
                     continue
                 if self._program is not None and self._program.abort():
                     with suppress(WaitTimeout, HipError):  # the error only says that this call ended the work
-                        self._wait(_ABORT_S)
+                        self._own.wait(_ABORT_S)
                     if not self._own.in_flight.any:
                         return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
                 raise WaitTimeout(
@@ -657,6 +655,7 @@ class Executable:
         """Close for the user alone: whatever it holds is kept until the process ends."""
         if not self._closed:
             self._closed = True
+            self._own.compiled.refuse()
             _left_running.append(self)
 
     def __enter__(self) -> Executable:
@@ -681,12 +680,6 @@ class Executable:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
-
-    def _require_open(self, action: str) -> None:
-        if running or self._own.hosts.inside:
-            self._own.hosts.refuse_inside(action, self.workflow.name)
-        if self._closed or self._forked:
-            self._refuse_closed(action)
 
     def _refuse_closed(self, action: str) -> NoReturn:
         if self._forked:

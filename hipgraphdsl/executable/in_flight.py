@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
-from ..runtimes.data import CaptureStatus
+from ..runtimes.data import ERROR_INVALID_HANDLE, CaptureStatus
 from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
 from .compiled import CompiledPath
 from .devices import Home
@@ -116,6 +116,16 @@ class InFlight:
             self._runtime.call_failed("hipStreamQuery", code)
         except HipError as error:
             self._failed = self._failed or error
+
+    def refused(self, stream: int, error: Exception) -> bool:
+        """Return whether a launch has failed because there is no such stream, on which then nothing can be waited for."""
+        if not isinstance(error, HipError) or error.code != ERROR_INVALID_HANDLE:
+            return False
+        try:
+            self._runtime.stream_query(stream)
+        except HipError as again:
+            return again.code == ERROR_INVALID_HANDLE
+        return False
 
     def settle(self, stream: int) -> None:
         """Wait until a stream's work has ended, whatever has become of it; Ctrl-C interrupts."""

@@ -200,6 +200,9 @@ class Instance:
             self.compiled.withdraw()  # what it has set stands no longer
             raise
         self.hosts.keep()
+        stale = self.hosts.stale()
+        if stale and not self.in_flight.any:
+            self.hosts.forget(stale)
         self.state = state
         if self.program is not None and not self.torn:
             self.program.follow(state.plan, state.disabled)
@@ -355,14 +358,22 @@ class Instance:
             raise error.at(name) from error.__cause__
 
     def rest(self, changing: threading.RLock) -> None:
-        """Let compiled code wait from now on, where the own stream is all that there is to wait for."""
-        if self.compiled.waits_slowly and changing.acquire(blocking=False):  # else another thread changes something
-            try:
-                hosts = self.hosts
-                kept = hosts.names() or hosts.failures or hosts.stale() or self.parameters.keeps_replaced
-                self.compiled.be_calm(not kept and not self.in_flight.any)
-            finally:
-                changing.release()
+        """End a wait, unless another thread changes something.
+
+        Memory that array parameters were bound to before is released, and compiled code waits from now on where the own stream is
+        all that there is to wait for.
+        """
+        if not (self.compiled.waits_slowly or self.parameters.keeps_replaced) or not changing.acquire(blocking=False):
+            return
+        try:
+            if self.in_flight.any:  # another thread has launched since the wait
+                return
+            if self.parameters.keeps_replaced:
+                self.parameters.forget_replaced()
+            hosts = self.hosts
+            self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
+        finally:
+            changing.release()
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""

@@ -135,8 +135,9 @@ class Memory:
         self._words: list[Block] = []
         """Of watched plans; the last one is the largest."""
 
-    def find(self, name: str) -> Block:
-        """Return the memory of an array by its name; refuse what there is not, or only while the graph runs."""
+    def find(self, asked: str | Array, action: str = "") -> Block:
+        """Return the memory of an array, by its name or as declared; refuse what there is not, or only while the graph runs."""
+        name = asked if isinstance(asked, str) else self._name_of(asked, action)
         block = self.arrays.get(name)
         if block is None:
             level, inner = Level(self._workflow).at(name)
@@ -149,6 +150,17 @@ class Memory:
             names = ", ".join(map(repr, list(self.arrays)[:20])) or "none"
             raise DeclarationError(f"graph {self._workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
         return block
+
+    def _name_of(self, array: Any, action: str) -> str:
+        if not isinstance(array, Array):
+            raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {array!r})")
+        if self._workflow.arrays.get(array.name) is not array:
+            raise DeclarationError(
+                f"{action}: graph {self._workflow.name!r} does not declare this array {array.name!r}; what stands inside a child"
+                f" is named, as {'child/' + array.name!r}",
+                array=array.name,
+            )
+        return array.name
 
     def allocate(self, name: str, array: Array, prefix: str) -> int:
         """Make the memory of an array on its device and return its address."""
@@ -228,6 +240,15 @@ class Memory:
         else:
             with self._home.there(block.device):
                 self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+
+    def copy_from(self, other: Memory) -> None:
+        """Copy the values of another Executable's arrays wherever name, shape and dtype are alike; nothing may be in flight."""
+        for name, block in other.arrays.items():
+            mine = self.arrays.get(name)
+            if mine is None or isinstance(block.array, ExternalArray) or isinstance(mine.array, ExternalArray):
+                continue
+            if mine.array.shape == block.array.shape and mine.array.dtype == block.array.dtype:
+                self.write(mine, other.read(block))
 
     @staticmethod
     def values_for(name: str, array: Array, values: Any) -> np.ndarray[Any, Any]:

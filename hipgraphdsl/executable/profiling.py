@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any
 
 from ..backends import Scope, SharedHandles
 from ..backends.batches import Batch, batch_of
@@ -14,10 +14,9 @@ from ..backends.streams import StreamsProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..launches import kind_of, launches, names_of, together
 from ..plan import Plan, Step
+from ..runtimes.data import ERROR_INVALID_HANDLE
 from ..timeline import Span, Timeline, engine_on
 from .devices import Home
-
-_INVALID_HANDLE: Final = 400  # the error of hipEventElapsedTime for an event that was never recorded
 
 
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
@@ -122,7 +121,7 @@ def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: 
         with home.there():
             return home.runtime.event_elapsed_time(*handles) * 1e3
     except HipError as error:
-        if error.code != _INVALID_HANDLE:
+        if error.code != ERROR_INVALID_HANDLE:  # an event that was never recorded
             raise
         raise HipGraphError(
             f"elapsed_us: graph {graph!r} has not recorded both events yet; launch it first, with the nodes that record them"

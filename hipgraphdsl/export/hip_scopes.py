@@ -210,7 +210,7 @@ class Handles(SharedHandles):
             self._packers[signature] = _Packer(signature, self.writer)
         return self._by_text[text], self._packers[signature]
 
-    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
+    def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         self.writer.node = node
         return self._kernel(self.sources.kernel(node), node.signature)
 

@@ -13,6 +13,7 @@ from ..errors import DeclarationError
 
 Dim3 = tuple[int, int, int]
 
+ERROR_INVALID_HANDLE = 400
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels are judged (`Runtime.sanitizes`)
 LAUNCH_STREAM: Final = 2**64 - 1  # stands for the stream of a launch in a `LaunchCall`; no stream has it for a handle

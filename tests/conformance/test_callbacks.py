@@ -315,7 +315,7 @@ def test_synchronize_forgets_no_callback_of_a_launch_that_came_after_it_began(na
         gate.set()
         exe.run()
         gate.clear()
-        wait = exe._wait
+        wait = exe._own.wait
 
         def waited(timeout_s: float | None) -> None:
             wait(timeout_s)
@@ -324,7 +324,7 @@ def test_synchronize_forgets_no_callback_of_a_launch_that_came_after_it_began(na
             threading.Timer(0.3, gate.set).start()  # some platforms wait for the launch before they change its node
             exe.set("see", args=(h, 7))
 
-        monkeypatch.setattr(exe, "_wait", waited)
+        monkeypatch.setattr(exe._own, "wait", waited)
         exe.synchronize()
         exe.run()
         assert seen == [1, 1, 7]

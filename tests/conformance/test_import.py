@@ -161,6 +161,10 @@ def test_from_capture_compiles_a_foreign_kernel_for_no_other_runtime(d: Raw) -> 
     g = hg.Graph.from_capture(fn, d.runtime)
     with pytest.raises(hg.DeclarationError, match=f"is loaded in runtime {d.runtime.name!r} and in no other"):
         g.compile("recorder")
+    outer = hg.Graph("outer")
+    outer.child(g, name="child")
+    with pytest.raises(hg.DeclarationError, match="node 'child/axpy': kernel 'axpy' is loaded in runtime"):
+        outer.compile("recorder")
     with g.compile(d.runtime) as exe, pytest.raises(hg.DeclarationError, match="bytes of each argument"):
         exe.set("axpy", args=(*g.nodes[0].args[:2], np.float64(3), np.int32(4)))  # type: ignore[attr-defined]
 

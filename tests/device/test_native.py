@@ -472,6 +472,15 @@ def test_launch_restores_what_was_current_where_a_call_fails() -> None:
     assert driver.current == 9
 
 
+def test_launch_leaves_a_torn_graph_to_python() -> None:
+    """A value that could be neither set nor set back: no thread launches the graph before Python has built another one."""
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    driver.codes["give"] = [1, 1]
+    launcher.launch(k=5)
+    assert (launcher.torn, launcher.ready, driver.calls[-1]) == (True, False, "slow")
+
+
 @pytest.mark.parametrize("values", [{}, {"k": "no number"}])
 def test_launch_says_where_what_was_current_cannot_be_restored(values: dict[str, Any]) -> None:
     driver = Driver(current=9)

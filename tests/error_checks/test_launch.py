@@ -138,6 +138,8 @@ def test_disable_refuses_allocs_and_frees(exe: hg.Executable) -> None:
         with pytest.raises(hg.UpdateError, match="cannot be disabled, because others use the memory") as caught:
             exe.disable(name)
         assert caught.value.node == name
+        with pytest.raises(hg.UpdateError, match="are always enabled, because others use the memory"):
+            exe.enable(name)
 
 
 @pytest.mark.parametrize("runtime", [None, 3, hg.Graph("g")])

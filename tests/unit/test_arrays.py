@@ -144,3 +144,14 @@ def test_initial_values_are_copied_in_and_frozen() -> None:
     assert x.initial.tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="read-only"):
         x.initial[0] = 1
+
+
+@pytest.mark.parametrize("dtype", ["i4", [("a", "i4"), ("b", "f4")]])
+def test_a_default_is_the_value_that_was_given(dtype: Any) -> None:
+    """What the caller does with the memory later changes nothing."""
+    values = np.zeros(2, dtype)
+    g = hg.Graph("defaults")
+    parameters = [g.param("whole", dtype, values[0].reshape(()) if dtype == "i4" else values[0])]
+    parameters.append(g.param("array", dtype, values[:1].reshape(())))
+    values.view("i4")[:] = 7
+    assert [np.asarray(p.default).tobytes() for p in parameters] == [bytes(values.itemsize)] * 2

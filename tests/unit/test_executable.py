@@ -25,6 +25,7 @@ import pytest
 from specimens import batched
 
 import hipgraphdsl as hg
+from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
 from hipgraphdsl.runtimes import native
@@ -335,6 +336,32 @@ def test_a_forked_process_gets_a_clear_error_at_every_use(cpu: CpuRuntime, gate:
     exe.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_process_that_is_forked_while_another_thread_launches_does_not_wait_for_it(cpu: CpuRuntime, gate: Gate) -> None:
+    g = copies()
+    g.eager(lambda _: gate(), name="gate")
+    exe = g.compile(runtime=cpu)
+    thread = threading.Thread(target=exe.launch)
+    thread.start()
+    assert gate.entered.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        code = 1
+        try:
+            exe.launch()
+        except hg.HipGraphError as error:
+            code = 0 if "fork" in str(error) else 2
+        exe.close()
+        os._exit(code)
+    gate.opened.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    exe.close()
+
+
 # -- callbacks -----------------------------------------------------------------------------------------------------------------
 
 
@@ -577,6 +604,8 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
     assert "'copies' has not finished after 0.05 s" in caplog.text
     with pytest.raises(hg.HipGraphError, match="is closed"):
         exe.synchronize()
+    with pytest.raises(hg.HipGraphError, match="is closed"):
+        exe.launch()
     gate.opened.set()
     cpu._ext.hipDeviceSynchronize()  # what a launch that was given up leaves would be said to the next who waits for the device
 
@@ -772,6 +801,156 @@ def test_a_wait_of_one_thread_covers_what_it_launched(cpu: CpuRuntime, concurren
         finally:
             stop.set()
             thread.join()
+
+
+@pytest.mark.parametrize("action", ["read", "write", "synchronize", "elapsed_us"])
+@pytest.mark.parametrize("end", ["close", "update"])
+def test_close_waits_until_other_threads_have_left(
+    cpu: CpuRuntime, gate: Gate, action: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def graph(*more: str) -> hg.Graph:
+        g = copies()
+        g.record(hg.Event("e"), name="e")
+        for name in more:
+            g.empty(name=name)
+        return g
+
+    exe = graph().compile(runtime=cpu)
+    exe.launch(stream=0)  # compiled code waits for the own stream alone
+    own = exe._own
+    wait = own.wait
+
+    def held(timeout_s: float | None = None) -> None:
+        wait(timeout_s)
+        if threading.current_thread() is thread:
+            gate()
+
+    monkeypatch.setattr(own, "wait", held)
+    arguments = {"read": ("y",), "write": ("y", 1), "elapsed_us": ("e", "e")}.get(action, ())
+    found: list[Any] = []
+
+    def use() -> None:
+        try:
+            found.append(getattr(exe, action)(*arguments))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert gate.entered.wait(60)
+    ending = threading.Thread(target=exe.close if end == "close" else lambda: exe.update(graph("more"), rebuild=True))
+    ending.start()
+    while not exe._closed:
+        time.sleep(1e-3)
+    assert own.memory.arrays
+    gate.opened.set()
+    thread.join()
+    ending.join()
+    if action == "read":
+        assert found[0].tolist() == [0, 1, 2, 3]
+    else:
+        assert not isinstance(found[0], BaseException)
+    exe.close()
+
+
+def test_update_that_rebuilds_lets_other_threads_wait_for_it(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it replaces what the Executable owns, nobody is told that the Executable is closed."""
+    found: list[Any] = []
+    g = copies()
+    exe = g.compile(runtime=cpu)
+    close = exe._own.close
+
+    def use() -> None:
+        calls: list[Callable[[], object]] = [exe.synchronize, exe.done, lambda: exe.read("x").tolist()]
+        for call in calls:
+            try:
+                found.append(call())
+            except BaseException as error:
+                found.append(error)
+
+    thread = threading.Thread(target=use)
+
+    def closing() -> None:
+        thread.start()
+        thread.join(0.05)
+        close()
+
+    monkeypatch.setattr(exe._own, "close", closing)
+    g.empty(name="more")
+    exe.update(g, rebuild=True)
+    thread.join()
+    assert found == [None, True, [0, 1, 2, 3]]
+    exe.close()
+
+
+def test_synchronize_keeps_the_memory_of_a_launch_that_came_after_it_began(
+    cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the end of its wait and its return, another thread launches with other memory, and then with other memory again."""
+    g = hg.Graph("late")
+    y = g.host_array("y", np.zeros(4, "i4"))
+    p = g.param("p", "i4", shape=4)
+    g.host(lambda: gate() if first else None, name="gate")
+    g.memcpy(y, p, name="copy", after=["gate"])
+    first: list[int] = []
+    memory = [np.full(4, i, "i4") for i in range(4)]
+    kept = [weakref.ref(m.base if m.base is not None else m) for m in memory]
+    with g.compile(runtime=cpu, lanes=1) as exe:
+        exe.run(p=memory[0])
+        exe.launch(p=memory[1])
+        wait = exe._own.wait
+
+        def waited(timeout_s: float | None = None) -> None:
+            wait(timeout_s)
+            monkeypatch.undo()
+            first.append(1)
+            exe.launch(p=memory[2])
+            exe._own.give({"p": memory[3]})
+            del memory[:]
+
+        monkeypatch.setattr(exe._own, "wait", waited)
+        exe.synchronize()
+        gc.collect()
+        assert kept[2]() is not None
+        gate.opened.set()
+        exe.synchronize()
+        assert exe.read("y").tolist() == [2] * 4
+        gc.collect()
+        assert kept[2]() is None
+
+
+def test_a_stream_that_there_is_not_is_told_once(cpu: CpuRuntime, backend: Any) -> None:
+    with copies().compile(runtime=cpu, backend=backend) as exe:
+        for _ in range(2):
+            with pytest.raises(hg.HipError, match="hipErrorInvalidHandle"):
+                exe.launch(stream=12345678)
+            exe.synchronize()
+        exe.run()
+        assert exe.read("y").tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(native.native() is None, reason="without compiled code a method keeps its Executable")
+@pytest.mark.parametrize("action", ["launch", "synchronize", "run"])
+def test_a_method_that_outlives_its_executable_is_refused(cpu: CpuRuntime, action: str) -> None:
+    exe = [copies().compile(runtime=cpu)]
+    method = getattr(exe[0], action)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        exe.clear()
+    with pytest.raises(hg.HipGraphError, match="the Executable of graph 'copies' was deleted"):
+        method()
+
+
+def test_set_of_a_callback_keeps_none_that_no_launch_can_call(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("callbacks")
+    g.host(lambda _: None, ("first",), name="call")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        known = len(callbacks._table)
+        for i in range(10):
+            exe.set("call", args=(i,))
+        assert len(callbacks._table) == known
+        exe.run()
+        exe.set("call", args=("last",))
+        assert len(callbacks._table) == known
 
 
 def test_launches_go_to_a_users_own_stream(cpu: CpuRuntime, backend: Any) -> None:

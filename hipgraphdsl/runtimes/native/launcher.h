@@ -89,7 +89,9 @@ static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char 
   for (Py_ssize_t i = 0; i < count; ++i) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, before, slot->size);
-    if (ends_node(slot, i) && self->set(self->exec, use->node, use->params)) self->torn = 1;
+    if (!ends_node(slot, i) || !self->set(self->exec, use->node, use->params)) continue;
+    self->torn = 1;
+    self->ready = 0; /* no other thread launches it before it is built again */
   }
   memmove(slot->value, before, slot->size);
 }
