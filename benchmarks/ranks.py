@@ -37,11 +37,11 @@ ROWS = (  # name, what is measured, against what, aim
     ("wave, a step, two processes, eager", "ranks_eager", "two_devices", 1.05),
     ("wave, a step, two processes, captured", "ranks_captured", "two_devices", 1.05),
     ("wave, one device against two processes, captured", "one_device", "ranks_captured", 1.85),
-    ("exchange of 64 KB, eager, against C++", "exchange_eager", "cpp_exchange_eager", 1.1),
-    ("exchange of 64 KB, captured, against C++ on a stream", "exchange_captured", "cpp_exchange_eager", 1.1),
-    ("exchange of 64 KB, captured, against a captured graph in C++", "exchange_captured", "cpp_exchange_captured", 1.1),
-    ("all-reduce of 64 MB, eager, against C++", "all_reduce_eager", "cpp_all_reduce_eager", 1.03),
-    ("all-reduce of 64 MB, captured, against C++ on a stream", "all_reduce_captured", "cpp_all_reduce_eager", 1.03),
+    ("exchange of {exchange}, eager, against C++", "exchange_eager", "cpp_exchange_eager", 1.1),
+    ("exchange of {exchange}, captured, against C++ on a stream", "exchange_captured", "cpp_exchange_eager", 1.1),
+    ("exchange of {exchange}, captured, against a captured graph in C++", "exchange_captured", "cpp_exchange_captured", 1.1),
+    ("all-reduce of {reduced}, eager, against C++", "all_reduce_eager", "cpp_all_reduce_eager", 1.03),
+    ("all-reduce of {reduced}, captured, against C++ on a stream", "all_reduce_captured", "cpp_all_reduce_eager", 1.03),
     ("compile on ranks against the rank's part", "compile_ranks", "compile_part", 1.3),
 )
 OPTIONS = {  # name -> default, meaning
@@ -218,9 +218,10 @@ def main(options: argparse.Namespace) -> None:
     for name, value in found.items():
         print(f"{name:24} {value:12.2f} us")
     print(f"{'what':62} {'us':>10} {'against':>10} {'ratio':>7}  aim")
+    sizes = {"exchange": f"{options.bytes / 1024:g} KB", "reduced": f"{options.floats * 4 / 2**20:g} MB"}
     for what, mine, other, aim in ROWS:
         if mine in found and other in found:
-            print(f"{what:62} {found[mine]:10.1f} {found[other]:10.1f} {found[mine] / found[other]:7.3f}  {aim}")
+            print(f"{what.format(**sizes):62} {found[mine]:10.1f} {found[other]:10.1f} {found[mine] / found[other]:7.3f}  {aim}")
     assert np.isfinite(list(found.values())).all()
 
 
