@@ -14,6 +14,7 @@ _LINES = ("arrays", "parameters", "nodes", "order")
 _MAX_BYTES = 16 * 2**20
 _MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times as fast as Python
 _MAX_VALUES = 2_000_000  # some 2 us and 100 bytes each
+_BREAKS = frozenset("\x85\u2028\u2029")  # line breaks to YAML, beside "\r" and "\n"
 
 
 class _Line(dict[str, Any]):
@@ -33,7 +34,13 @@ def render(workflow: Workflow) -> str:
             return True
 
     def text(dumper: Any, value: str) -> Any:
-        style = "|" if "\n" in value else "'" if not isinstance(_scalar(value), str) else None
+        style: str | None = None
+        if _BREAKS & {*value}:
+            style = '"'  # escaped: PyYAML loses them in the other styles
+        elif "\n" in value:
+            style = "|"
+        elif not isinstance(_scalar(value), str):
+            style = "'"
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
