@@ -28,6 +28,7 @@ from .timeline import Timeline
 from .transports import Calls, Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
+from .waiting import require_seconds
 from .workflow import AnyNode, Level, Workflow
 from .world import Ranks, agree
 
@@ -126,17 +127,22 @@ class RankExecutable(Executable):
             If another rank does not come in time, has failed or has died; names it and the node. The ranks have come apart then.
         """
         link = self._link
-        if link is None:
-            self._together(self._launch, stream, timeout_s, **params)
-            return
-        link.raise_broken()
+        if link is not None:
+            link.raise_broken()
         with self._told_where_refused():
+            if self._closed:
+                self._refuse_closed("launch")
+            require_seconds(timeout_s)
             handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
-            link.begin(self._shown, handle, own=stream is None)
+            if link is not None:
+                link.begin(self._shown, handle, own=stream is None)
         try:
             self._together(self._launch, handle, timeout_s, **params)
         finally:
-            link.end(handle)
+            if link is not None:
+                link.end(handle)
+        if link is None:
+            return
         link.raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
             self._go_by_compiled_code(link, handle)
@@ -158,7 +164,7 @@ class RankExecutable(Executable):
         """Tell the other ranks where this one refuses a launch, as they may make it."""
         try:
             yield
-        except DeclarationError as error:
+        except HipGraphError as error:
             with suppress(RankError):
                 self.ranks.transport.refuse(self._calls, str(error))
             raise
@@ -198,7 +204,8 @@ class RankExecutable(Executable):
         except BaseException as error:
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
                 self._link.raise_broken()
-            self._leave_others(error)
+            if not (self._closed or self._forked):  # else it was refused, and nobody waits for it
+                self._leave_others(error)
             raise
 
     def _leave_others(self, error: BaseException) -> None:
