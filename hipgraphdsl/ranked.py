@@ -419,7 +419,7 @@ class RankExecutable(Executable):
         except HipGraphError as error:
             refused = error
         answer = b"yes" if refused is None else b"no "
-        told = self.ranks.transport.all_gather(answer, f"update of {self._whole.name!r}", self.ranks.timeout_s)
+        told = self.ranks.all_gather(answer, f"update of {self._whole.name!r}")
         if refused is not None:
             raise refused
         for rank, said in enumerate(told):

@@ -56,7 +56,7 @@ class Ranks:
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
-        self._world, transport.worlds = transport.worlds, transport.worlds + 1
+        self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
         self._nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
@@ -101,11 +101,15 @@ class Ranks:
             "" if set(self.counts) == {1} else "a rank has several devices, and a launch on several by one process may block"
         )
         device = self.layout(runtime).first_local
-        library, why_not = found_by_all(self.transport, runtime, device, several, self.timeout_s)
+        library, why_not = found_by_all(self.all_gather, runtime, device, several)
         if library is None:
             _log.info("messages between devices go through the host: %s", why_not)
             return None, why_not
-        return Nccl(library, self.transport, runtime, device, self.timeout_s), ""
+        return Nccl(library, self.transport, self.all_gather, runtime, device, self.timeout_s), ""
+
+    def all_gather(self, data: bytes, what: str) -> list[bytes]:
+        """Return what each rank gives; all give as many bytes, and other `Ranks` of this process do not meet these."""
+        return self.transport.all_gather(data, what, self.timeout_s, self._world)
 
     def take_tags(self, count: int) -> int:
         """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
@@ -114,7 +118,7 @@ class Ranks:
 
     def tag(self, number: int) -> int:
         """Return the tag of a message by its number; no other `Ranks` of this process has it."""
-        return number * WORLDS + self._world % WORLDS
+        return number * WORLDS + self._world
 
     def __repr__(self) -> str:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
@@ -237,12 +241,12 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     """
     if ranks.size == 1:
         return
-    what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
-    if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
+    what = f"compile of {workflow.name!r}"
+    if len(set(ranks.all_gather(digest(workflow, options), what))) == 1:
         return
     mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
-    most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
-    lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
+    most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(mine).to_bytes(8, "little"), what))
+    lists = [json.loads(given) for given in ranks.all_gather(mine.ljust(most), what)]
     nothing = ["nothing more", None, ""]
     there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])

@@ -69,7 +69,7 @@ class Absences:
 
     def follow(self, calls: Calls) -> None:
         """Count the launches of an Executable."""
-        self._own[calls.key] = calls
+        self._own = {**self._own, calls.key: calls}  # another one: other threads may be looking through it
 
     @property
     def partners(self) -> frozenset[int]:
