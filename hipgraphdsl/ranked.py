@@ -137,7 +137,10 @@ class RankExecutable(Executable):
             if link is not None:
                 link.begin(self._shown, handle, own=stream is None)
         try:
-            self._together(self._launch, handle, timeout_s, **params)
+            self._together(super().launch, handle, timeout_s, **params)
+        except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
+            self._leave_others(error)
+            raise
         finally:
             if link is not None:
                 link.end(handle)
@@ -146,13 +149,6 @@ class RankExecutable(Executable):
         link.raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
             self._go_by_compiled_code(link, handle)
-
-    def _launch(self, stream: Any, timeout_s: float | None, **params: Any) -> None:
-        try:
-            super().launch(stream, timeout_s, **params)
-        except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
-            self._leave_others(error)
-            raise
 
     def _give(self, params: Mapping[str, Any]) -> None:
         with self._told_where_refused():

@@ -201,13 +201,8 @@ def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
         by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
     by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
     if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
-        return "torch", lambda: _by_torch(timeout_s)
+        return "torch", lambda: StoreTransport(*torch_store(timeout_s), timeout_s)
     return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
-
-
-def _by_torch(timeout_s: float) -> Transport:
-    store, rank, size = torch_store(timeout_s)
-    return StoreTransport(store, rank, size, timeout_s)
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:

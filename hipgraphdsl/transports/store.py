@@ -135,8 +135,12 @@ class StoreTransport(Transport):
         try:
             return getattr(self._store, action)(named, *value)
         except Exception as error:
-            self._why = self._why or f"the store does not answer, whose process may have ended: {type(error).__name__}: {error}"
-            raise RankError(self._why) from error
+            if not self._why:
+                who, dead = "the store does not answer, whose process may have ended", None
+                if self._neighbours is not None and (dead := self._neighbours.dead(_LOOK_S)) is not None:
+                    who = f"rank {dead} has died, and the store does not answer"
+                self._why, self._culprit = f"{who}: {type(error).__name__}: {error}", dead
+            raise RankError(self._why, rank=self._culprit) from error
 
     def listen(self) -> None:
         with self._lock:

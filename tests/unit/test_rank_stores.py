@@ -220,6 +220,20 @@ def test_store_that_answers_no_more_is_an_error() -> None:
     together(2, do, store)
 
 
+def test_store_that_has_ended_with_a_rank_is_an_error_that_names_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ready = Shared(), threading.Barrier(2)
+    monkeypatch.setattr(neighbours, "_has_ended", lambda process: store.broken)
+
+    def do(transport: StoreTransport) -> int | None:
+        ready.wait(5)
+        store.broken = True
+        with pytest.raises(hg.RankError, match=r"rank \d has died, and the store does not answer.*gone") as caught:
+            transport.all_gather(b"", "more", 5)
+        return caught.value.rank
+
+    assert together(2, do, store) == [1, 0]
+
+
 def test_arguments_of_ranks_are_checked() -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {"rank": 0},

@@ -1002,7 +1002,8 @@ def test_launch_that_one_rank_refuses_without_looking_at_parameters_is_an_error_
     def run(ranks: hg.Ranks) -> str:
         with ring().compile("cpu", ranks=ranks) as exe:
             exe.run()
-            for given in ({"timeout_s": "long"}, {"stream": "none"}):  # all refuse it, and go on
+            refused: list[dict[str, Any]] = [{"timeout_s": "long"}, {"stream": "none"}]
+            for given in refused:  # all refuse it, and go on
                 with pytest.raises(hg.DeclarationError):
                     exe.launch(**given)
             exe.run()
