@@ -77,7 +77,7 @@ class RankExecutable(Executable):
             If another rank does not come, or cannot compile its part.
         """
         first_tag = ranks.take_tags(0)
-        part, link = _part(whole, ranks, runtime, backend, first_tag, captures)
+        part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
         ranks.take_tags(len(part.messages))
         device = part.layout.first_local
         try:
@@ -94,9 +94,7 @@ class RankExecutable(Executable):
         direct = [message for message in part.messages if link is not None and message.on_devices]
         mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
         partners = {rank for m in mine for rank in (range(ranks.size) if m.together else (m.source, m.target))} - {ranks.rank}
-        key = f"{ranks.tag(first_tag)}"
-        made._calls = Calls(key, f"graph {whole.name!r}", frozenset(partners))
-        made._calls.launcher = made._own.compiled.launcher
+        made._calls = Calls(f"{ranks.tag(first_tag)}", f"graph {whole.name!r}", frozenset(partners), made._own.compiled.launcher)
         made._follow(part, whole)
         made._captures = captures
         ranks.transport.absences.follow(made._calls)
@@ -193,15 +191,13 @@ class RankExecutable(Executable):
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
             return returned
-        except (DeclarationError, WaitTimeout) as error:  # refused before anything was done; the work goes on
-            if isinstance(error, CallbackError):  # a node's function has raised it
-                self._leave_others(error)
-            raise
         except BaseException as error:
+            goes_on = isinstance(error, (DeclarationError, WaitTimeout)) and not isinstance(error, CallbackError)
+            if goes_on or self._closed or self._forked:  # refused before anything was done, or waited for too shortly
+                raise
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
                 self._link.raise_broken()
-            if not (self._closed or self._forked):  # else it was refused, and nobody waits for it
-                self._leave_others(error)
+            self._leave_others(error)
             raise
 
     def _leave_others(self, error: BaseException) -> None:
@@ -389,7 +385,7 @@ class RankExecutable(Executable):
         if not callable(getattr(graph, "workflow", None)):
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
         whole = graph.workflow()
-        part, _ = _part(whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
+        part, _ = _part("update", whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
         if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
             raise UpdateError(
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
@@ -436,11 +432,11 @@ class RankExecutable(Executable):
 
 
 def _part(
-    whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
+    action: str, whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
 ) -> tuple[Part, Nccl | None]:
     """Return this rank's part of what all ranks declare alike, and what carries messages between devices."""
     options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
-    agree(ranks, whole, options)
+    agree(ranks, whole, options, action)
     link, why_not = ranks.link(runtime)
     if captures and ranks.size > 1:
         _require_captures(link, why_not)

@@ -53,22 +53,13 @@ class Ranks:
 
     def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float, *, nccl: bool | None = None) -> None:
         self.transport = transport
+        self.rank, self.size = transport.rank, transport.size
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
         self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
         self._nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-        return self.transport.rank
-
-    @property
-    def size(self) -> int:
-        """How many processes there are."""
-        return self.transport.size
 
     def layout(self, runtime: Runtime) -> Layout:
         """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
@@ -229,14 +220,14 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
 # -- what ranks agree on
 
 
-def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
+def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
     """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
 
     Values of arrays are not compared: those of a host array are taken by the rank that has it.
     """
     if ranks.size == 1:
         return
-    what = f"compile of {workflow.name!r}"
+    what = f"{action} of {workflow.name!r}"
     if len(set(ranks.all_gather(digest(workflow, options), what))) == 1:
         return
     mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()

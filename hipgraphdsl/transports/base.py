@@ -134,7 +134,7 @@ class Transport(ABC):
         """Raise if this rank has made a launch that another one does not make."""
         missed = self.absences.missed()
         if missed is not None:
-            self._raise(missed.why, missed.rank)
+            self._raise(*missed)
 
     _closers: tuple[Callable[[], None], ...] = ()
 

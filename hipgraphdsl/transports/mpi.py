@@ -29,7 +29,6 @@ _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
 _TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
-
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
 """What stands before a note: the rank at fault, or a number below 0."""

@@ -1106,6 +1106,18 @@ def test_rank_that_does_not_come_is_named() -> None:
     assert on_ranks(2, run, timeout_s=0.3)[0]
 
 
+def test_update_that_another_rank_does_not_make_is_named() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            if ranks.rank == 1:
+                return ""
+            with pytest.raises(hg.RankError) as caught:
+                exe.update(ring())
+            return str(caught.value)
+
+    assert "update of 'ring'" in on_ranks(2, run, timeout_s=0.3)[0]
+
+
 def test_partition_of_messages_is_the_same_on_all_ranks() -> None:
     g = ring(4, 3)
     sharing = Sharing(g.workflow(), Layout((1, 1, 1, 1)))
