@@ -206,7 +206,7 @@ class RankExecutable(Executable):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         error = rest[0] if rest else None
-        if isinstance(error, BaseException):
+        if isinstance(error, BaseException) and not isinstance(error, SystemExit):  # its program ends, without a failure
             self._leave_others(error)
         super().__exit__(kind, *rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -1087,6 +1088,16 @@ def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:
     on_ranks(2, run)
     assert isinstance(errors[0], hg.RankError)
     assert "elsewhere" in str(errors[0])
+
+
+def test_rank_that_leaves_the_block_by_sys_exit_has_not_failed() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with pytest.raises(SystemExit), ring().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            sys.exit()
+        return ranks.transport.broken
+
+    assert on_ranks(2, run) == ["", ""]
 
 
 def test_rank_that_does_not_come_is_named() -> None:
