@@ -135,7 +135,7 @@ class RankExecutable(Executable):
             if link is not None:
                 link.begin(self._shown, handle, own=stream is None)
         try:
-            self._together(super().launch, handle, timeout_s, **params)
+            self._together(super().launch, stream, timeout_s, **params)
         except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
             self._leave_others(error)
             raise

@@ -1092,8 +1092,9 @@ def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:
 
 def test_rank_that_leaves_the_block_by_sys_exit_has_not_failed() -> None:
     def run(ranks: hg.Ranks) -> str:
-        with pytest.raises(SystemExit), ring().compile("cpu", ranks=ranks) as exe:
-            exe.run()
+        exe = ring().compile("cpu", ranks=ranks)
+        exe.run()
+        with pytest.raises(SystemExit), exe:
             sys.exit()
         return ranks.transport.broken
 
