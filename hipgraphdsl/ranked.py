@@ -28,6 +28,7 @@ from .timeline import Timeline
 from .transports import Calls, Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
+from .waiting import require_seconds
 from .workflow import AnyNode, Level, Workflow
 from .world import Ranks, agree
 
@@ -76,7 +77,7 @@ class RankExecutable(Executable):
             If another rank does not come, or cannot compile its part.
         """
         first_tag = ranks.take_tags(0)
-        part, link = _part(whole, ranks, runtime, backend, first_tag, captures)
+        part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
         ranks.take_tags(len(part.messages))
         device = part.layout.first_local
         try:
@@ -93,9 +94,7 @@ class RankExecutable(Executable):
         direct = [message for message in part.messages if link is not None and message.on_devices]
         mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
         partners = {rank for m in mine for rank in (range(ranks.size) if m.together else (m.source, m.target))} - {ranks.rank}
-        key = f"{ranks.tag(first_tag)}"
-        made._calls = Calls(key, f"graph {whole.name!r}", frozenset(partners))
-        made._calls.launcher = made._own.compiled.launcher
+        made._calls = Calls(f"{ranks.tag(first_tag)}", f"graph {whole.name!r}", frozenset(partners), made._own.compiled.launcher)
         made._follow(part, whole)
         made._captures = captures
         ranks.transport.absences.follow(made._calls)
@@ -126,27 +125,28 @@ class RankExecutable(Executable):
             If another rank does not come in time, has failed or has died; names it and the node. The ranks have come apart then.
         """
         link = self._link
-        if link is None:
-            self._together(self._launch, stream, timeout_s, **params)
-            return
-        link.raise_broken()
+        if link is not None:
+            link.raise_broken()
         with self._told_where_refused():
+            if self._closed:
+                self._refuse_closed("launch")
+            require_seconds(timeout_s)
             handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
-            link.begin(self._shown, handle, own=stream is None)
+            if link is not None:
+                link.begin(self._shown, handle, own=stream is None)
         try:
-            self._together(self._launch, handle, timeout_s, **params)
-        finally:
-            link.end(handle)
-        link.raise_broken()
-        if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
-            self._go_by_compiled_code(link, handle)
-
-    def _launch(self, stream: Any, timeout_s: float | None, **params: Any) -> None:
-        try:
-            super().launch(stream, timeout_s, **params)
+            self._together(super().launch, stream, timeout_s, **params)
         except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
             self._leave_others(error)
             raise
+        finally:
+            if link is not None:
+                link.end(handle)
+        if link is None:
+            return
+        link.raise_broken()
+        if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
+            self._go_by_compiled_code(link, handle)
 
     def _give(self, params: Mapping[str, Any]) -> None:
         with self._told_where_refused():
@@ -158,7 +158,7 @@ class RankExecutable(Executable):
         """Tell the other ranks where this one refuses a launch, as they may make it."""
         try:
             yield
-        except DeclarationError as error:
+        except HipGraphError as error:
             with suppress(RankError):
                 self.ranks.transport.refuse(self._calls, str(error))
             raise
@@ -191,11 +191,10 @@ class RankExecutable(Executable):
             for node, error in self._own.hosts.failures:  # nothing behind it has been done
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
             return returned
-        except (DeclarationError, WaitTimeout) as error:  # refused before anything was done; the work goes on
-            if isinstance(error, CallbackError):  # a node's function has raised it
-                self._leave_others(error)
-            raise
         except BaseException as error:
+            goes_on = isinstance(error, (DeclarationError, WaitTimeout)) and not isinstance(error, CallbackError)
+            if goes_on or self._closed or self._forked:  # refused before anything was done, or waited for too shortly
+                raise
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
                 self._link.raise_broken()
             self._leave_others(error)
@@ -207,7 +206,7 @@ class RankExecutable(Executable):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         error = rest[0] if rest else None
-        if isinstance(error, BaseException):
+        if isinstance(error, BaseException) and not isinstance(error, SystemExit):  # its program ends, without a failure
             self._leave_others(error)
         super().__exit__(kind, *rest)
 
@@ -386,7 +385,7 @@ class RankExecutable(Executable):
         if not callable(getattr(graph, "workflow", None)):
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
         whole = graph.workflow()
-        part, _ = _part(whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
+        part, _ = _part("update", whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
         if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
             raise UpdateError(
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
@@ -412,7 +411,7 @@ class RankExecutable(Executable):
         except HipGraphError as error:
             refused = error
         answer = b"yes" if refused is None else b"no "
-        told = self.ranks.transport.all_gather(answer, f"update of {self._whole.name!r}", self.ranks.timeout_s)
+        told = self.ranks.all_gather(answer, f"update of {self._whole.name!r}")
         if refused is not None:
             raise refused
         for rank, said in enumerate(told):
@@ -433,11 +432,11 @@ class RankExecutable(Executable):
 
 
 def _part(
-    whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
+    action: str, whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
 ) -> tuple[Part, Nccl | None]:
     """Return this rank's part of what all ranks declare alike, and what carries messages between devices."""
     options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
-    agree(ranks, whole, options)
+    agree(ranks, whole, options, action)
     link, why_not = ranks.link(runtime)
     if captures and ranks.size > 1:
         _require_captures(link, why_not)

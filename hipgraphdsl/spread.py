@@ -102,7 +102,8 @@ def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list
 def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
     """Return the body of a loop with the copies of the condition behind what writes it; `bind` gets what they need."""
     body, root = _placed(inner), inner.parent.resolve(node.condition.root)[1] if inner.parent is not None else node.condition.root
-    label = unused(node.name, body.index)  # else a node of the same name in the body may need the same names for its own words
+    taken = {name.partition(" (condition")[0] for name in (*body.index, *body.arrays)}
+    label = unused(node.name, taken)  # a node of the same name in the body may need the same names for its own words
     inside = {rank: replace(word, name=word_name(label, rank)) for rank, word in words.items()}
     bind.update((inside[rank].name, word.as_view()) for rank, word in words.items())
     name = f"{label} (condition)"

@@ -53,22 +53,13 @@ class Ranks:
 
     def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float, *, nccl: bool | None = None) -> None:
         self.transport = transport
+        self.rank, self.size = transport.rank, transport.size
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
-        self._world, transport.worlds = transport.worlds, transport.worlds + 1
+        self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
         self._nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-        return self.transport.rank
-
-    @property
-    def size(self) -> int:
-        """How many processes there are."""
-        return self.transport.size
 
     def layout(self, runtime: Runtime) -> Layout:
         """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
@@ -101,11 +92,15 @@ class Ranks:
             "" if set(self.counts) == {1} else "a rank has several devices, and a launch on several by one process may block"
         )
         device = self.layout(runtime).first_local
-        library, why_not = found_by_all(self.transport, runtime, device, several, self.timeout_s)
+        library, why_not = found_by_all(self.all_gather, runtime, device, several)
         if library is None:
             _log.info("messages between devices go through the host: %s", why_not)
             return None, why_not
-        return Nccl(library, self.transport, runtime, device, self.timeout_s), ""
+        return Nccl(library, self.transport, self.all_gather, runtime, device, self.timeout_s), ""
+
+    def all_gather(self, data: bytes, what: str) -> list[bytes]:
+        """Return what each rank gives; all give as many bytes, and other `Ranks` of this process do not meet these."""
+        return self.transport.all_gather(data, what, self.timeout_s, self._world)
 
     def take_tags(self, count: int) -> int:
         """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
@@ -114,7 +109,7 @@ class Ranks:
 
     def tag(self, number: int) -> int:
         """Return the tag of a message by its number; no other `Ranks` of this process has it."""
-        return number * WORLDS + self._world % WORLDS
+        return number * WORLDS + self._world
 
     def __repr__(self) -> str:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
@@ -197,13 +192,8 @@ def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
         by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
     by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
     if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
-        return "torch", lambda: _by_torch(timeout_s)
+        return "torch", lambda: StoreTransport(*torch_store(timeout_s), timeout_s)
     return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
-
-
-def _by_torch(timeout_s: float) -> Transport:
-    store, rank, size = torch_store(timeout_s)
-    return StoreTransport(store, rank, size, timeout_s)
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
@@ -230,19 +220,19 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
 # -- what ranks agree on
 
 
-def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
+def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
     """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
 
     Values of arrays are not compared: those of a host array are taken by the rank that has it.
     """
     if ranks.size == 1:
         return
-    what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
-    if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
+    what = f"{action} of {workflow.name!r}"
+    if len(set(ranks.all_gather(digest(workflow, options), what))) == 1:
         return
     mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
-    most = max(int.from_bytes(size, "little") for size in transport.all_gather(len(mine).to_bytes(8, "little"), what, timeout_s))
-    lists = [json.loads(given) for given in transport.all_gather(mine.ljust(most), what, timeout_s)]
+    most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(mine).to_bytes(8, "little"), what))
+    lists = [json.loads(given) for given in ranks.all_gather(mine.ljust(most), what)]
     nothing = ["nothing more", None, ""]
     there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])

@@ -49,7 +49,7 @@ class ThreadTransport(Transport):
     def broken(self) -> str:
         return self.meeting.why
 
-    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+    def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         meeting = self.meeting
         with meeting.changed:
             self._wait(lambda: meeting.given[self.rank] is None, what, timeout_s)

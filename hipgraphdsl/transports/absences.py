@@ -7,7 +7,7 @@ another rank has made the launch of that number: what all refuse alike leaves th
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 
 class Calls:
@@ -21,16 +21,17 @@ class Calls:
         For errors.
     partners : frozenset of int
         The ranks that the devices of this one wait for.
+    launcher : object or None
+        What counts those that compiled code has made, if there is some.
     """
 
-    def __init__(self, key: str, what: str, partners: frozenset[int]) -> None:
+    def __init__(self, key: str, what: str, partners: frozenset[int], launcher: Any) -> None:
         self.key = key
         self.what = what
         self.partners = partners
         self.made = 0
         """How many it has made by Python."""
-        self.launcher: Any = None
-        """What counts those that compiled code has made, if there is some."""
+        self.launcher = launcher
         self.closed = False
         """Whether the Executable waits for nobody any more."""
         self._refused: dict[int, str] = {}
@@ -53,13 +54,6 @@ class Calls:
         return {"refused": self._refused, "count": self.count}
 
 
-class Missed(NamedTuple):
-    """A launch that this rank has made and another has not."""
-
-    rank: int
-    why: str
-
-
 class Absences:
     """What this rank and the others have told of launches that they do not make."""
 
@@ -69,7 +63,7 @@ class Absences:
 
     def follow(self, calls: Calls) -> None:
         """Count the launches of an Executable."""
-        self._own[calls.key] = calls
+        self._own = {**self._own, calls.key: calls}  # another one: other threads may be looking through it
 
     @property
     def partners(self) -> frozenset[int]:
@@ -84,8 +78,8 @@ class Absences:
         """Note what another rank has told."""
         self._told[rank] = json.loads(said)
 
-    def missed(self) -> Missed | None:
-        """Return a launch that this rank has made and another says it has not."""
+    def missed(self) -> tuple[str, int] | None:
+        """Return why a launch that this rank has made lacks another rank, and that rank's number."""
         for rank, said in self._told.items():
             for key, calls in self._own.items():
                 if calls.closed:
@@ -93,7 +87,7 @@ class Absences:
                 theirs = said["calls"].get(key, {"refused": {}, "count": 0})
                 for number, why in theirs["refused"].items():
                     if calls.has_made(int(number)):
-                        return Missed(rank, f"rank {rank} has refused a launch of {calls.what}: {why}")
+                        return f"rank {rank} has refused a launch of {calls.what}: {why}", rank
                 if said["ended"] and rank in calls.partners and calls.count > theirs["count"]:
-                    return Missed(rank, f"rank {rank} has come to the end of its program, without a launch of {calls.what}")
+                    return f"rank {rank} has come to the end of its program, without a launch of {calls.what}", rank
         return None

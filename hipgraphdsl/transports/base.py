@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
@@ -60,7 +61,8 @@ class Transport(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._meeting = threading.Lock()
+        self._meetings: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+        """For each world, as two threads of one world can not meet others at once."""
         self.absences = Absences()
         """Launches that some ranks make and others do not."""
 
@@ -75,8 +77,8 @@ class Transport(ABC):
         raise RankError(why, rank=rank)
 
     @abstractmethod
-    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
-        """Return what each rank gives; all give as many bytes."""
+    def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
+        """Return what each rank gives; all give as many bytes. Threads may do so at once for different worlds, below `WORLDS`."""
 
     @abstractmethod
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
@@ -132,7 +134,7 @@ class Transport(ABC):
         """Raise if this rank has made a launch that another one does not make."""
         missed = self.absences.missed()
         if missed is not None:
-            self._raise(missed.why, missed.rank)
+            self._raise(*missed)
 
     _closers: tuple[Callable[[], None], ...] = ()
 

@@ -23,13 +23,12 @@ from .base import WORLDS, Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
-"""The tag of notes; those of a graph's messages follow, then those of `all_gather`, of the end and of launches."""
+"""The tag of notes; those of a graph's messages follow, then those of the end, of launches and of `all_gather`."""
 _NOTE_BYTES: Final = 512
 _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
 _TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
-
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
 """What stands before a note: the rank at fault, or a number below 0."""
@@ -74,20 +73,20 @@ class MpiTransport(Transport):
         self._comm, made = world.Idup()
         self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
-        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 3) // WORLDS * WORLDS  # so that two worlds' tags never meet
-        self._gathers, self._ends, self._absent = self._most + 1, self._most + 2, self._most + 3
+        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2 - WORLDS) // WORLDS * WORLDS  # so that worlds' tags never meet
+        self._ends, self._absent, self._gathers = self._most + 1, self._most + 2, self._most + 3
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
         self.before_here = self._neighbours.before
         atexit.register(self.close)
 
-    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
-        return self._gather(data, what, timeout_s, self._gathers)
+    def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
+        return self._gather(data, what, timeout_s, self._gathers + world)
 
     def _meet_at_end(self) -> None:
         self._gather(b"", "the end", math.inf, self._ends)
 
     def _gather(self, data: bytes, what: str, timeout_s: float, tag: int) -> list[bytes]:
-        with self._meeting:
+        with self._meetings[tag]:
             self._require_whole(what)
             found = [bytearray(len(data)) for _ in range(self.size)]
             found[self.rank][:] = data

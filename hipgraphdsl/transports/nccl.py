@@ -93,6 +93,8 @@ class Holder(Protocol):
 
 
 Prepared = tuple[Callable[..., int], tuple[Any, ...]]
+AllGather = Callable[[bytes, str], list[bytes]]
+"""Gives each rank what all give, and says for errors what for: `Ranks.all_gather`."""
 
 
 def send(address: int, nbytes: int, rank: int) -> Call:
@@ -153,7 +155,7 @@ def opened_library(runtime: Runtime) -> ctypes.CDLL:
     raise RuntimeUnavailable(f"no library for messages between devices: {said}", runtime="nccl", missing="library")
 
 
-def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, timeout_s: float) -> tuple[Any, str]:
+def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: str) -> tuple[Any, str]:
     """Return the library, or why not every rank can use it; each of them calls this, and all get the same answer.
 
     `device` is the one of this rank, `why_not` what speaks against it on this rank.
@@ -169,7 +171,7 @@ def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, 
         place = place[:8] + " ".join(f"{name}={os.environ.get(name)}" for name in _VISIBLE).encode()
     status = b"|".join((place.hex().encode(), str(device).encode(), str(version.value).encode(), why_not.encode()))
     told = [text.rstrip(b"\0").split(b"|", 3) for text in
-            ranks.all_gather(status[:_STATUS].ljust(_STATUS, b"\0"), "the choice of NCCL", timeout_s)]  # fmt: skip
+            all_gather(status[:_STATUS].ljust(_STATUS, b"\0"), "the choice of NCCL")]  # fmt: skip
     for rank, entry in enumerate(told):
         if len(entry) < 4 or entry[3]:
             said = entry[3].decode(errors="replace") if len(entry) > 3 else "its place is too long to tell"
@@ -199,7 +201,9 @@ class Nccl:
         If the ranks do not come together within `timeout_s`, which is how long each later wait may take too.
     """
 
-    def __init__(self, library: Any, transport: Transport, runtime: Runtime, device: int, timeout_s: float) -> None:
+    def __init__(
+        self, library: Any, transport: Transport, all_gather: AllGather, runtime: Runtime, device: int, timeout_s: float
+    ) -> None:
         self._library = library
         self._transport = transport
         self._runtime = runtime
@@ -232,7 +236,7 @@ class Nccl:
         self._stop = ctypes.c_int32()
         """Not 0 when compiled code must call the library no more."""
         self._closed = False
-        self._meet()
+        self._meet(all_gather)
         with runtime.using_device(device):
             self._end = runtime.event_create(timing=False)
             self._stream = runtime.stream_create()
@@ -240,11 +244,11 @@ class Nccl:
         self._watcher.start()
         transport.at_end(self.close)
 
-    def _meet(self) -> None:
+    def _meet(self, all_gather: AllGather) -> None:
         unique = _Id()
         if self._transport.rank == 0:
             self._require(self._library.ncclGetUniqueId(ctypes.byref(unique)), "ncclGetUniqueId")
-        told = self._transport.all_gather(bytes(unique), "the start of NCCL", self._timeout_s)
+        told = all_gather(bytes(unique), "the start of NCCL")
         unique = _Id.from_buffer_copy(told[0])
         init, rank, size = self._library.ncclCommInitRank, self._transport.rank, self._transport.size
         init.argtypes = (_P, _I, _Id, _I)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,9 +41,14 @@ class Neighbours:
     def __contains__(self, rank: int) -> bool:
         return rank in self._processes
 
-    def dead(self) -> int | None:
-        """Return a rank whose process has ended."""
-        return next((rank for rank, process in self._processes.items() if _has_ended(process)), None)
+    def dead(self, within_s: float = 0) -> int | None:
+        """Return a rank whose process has ended, or ends within so many seconds."""
+        end = time.monotonic() + within_s
+        while (found := next((rank for rank, process in self._processes.items() if _has_ended(process)), None)) is None:
+            if time.monotonic() >= end:
+                break
+            time.sleep(0.01)
+        return found
 
 
 def _has_ended(process: int) -> bool:

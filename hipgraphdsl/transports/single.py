@@ -14,7 +14,7 @@ class SingleTransport(Transport):
     rank = 0
     size = 1
 
-    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+    def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         return [data]
 
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:

@@ -57,7 +57,7 @@ class StoreTransport(Transport):
         super().__init__()
         self._store = store
         self.rank, self.size = rank, size
-        self._met = 0
+        self._met: Counter[int] = Counter()
         self._sent: Counter[str] = Counter()
         self._taken: Counter[str] = Counter()
         self._looked = 0.0
@@ -71,16 +71,17 @@ class StoreTransport(Transport):
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
         atexit.register(self.close)
 
-    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
-        with self._meeting:
+    def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
+        with self._meetings[world]:
             self._require_whole(what)
-            number, self._met = self._met, self._met + 1
-            self._ask("set", f"gather/{number}/{self.rank}", data)
-            keys = {f"gather/{number}/{rank}": rank for rank in range(self.size)}
+            number = self._met[world]
+            self._met[world] += 1
+            self._ask("set", f"gather/{world}/{number}/{self.rank}", data)
+            keys = {f"gather/{world}/{number}/{rank}": rank for rank in range(self.size)}
             self._until(keys, "does not come to", what, timeout_s)
             found = [self._ask("get", key) for key in keys]
             if number:  # all have read the last one, or they had not come to this one
-                self._ask("delete_key", f"gather/{number - 1}/{self.rank}")
+                self._ask("delete_key", f"gather/{world}/{number - 1}/{self.rank}")
             return [bytes(entry) for entry in found]
 
     def _meet_at_end(self) -> None:
@@ -134,8 +135,12 @@ class StoreTransport(Transport):
         try:
             return getattr(self._store, action)(named, *value)
         except Exception as error:
-            self._why = self._why or f"the store does not answer, whose process may have ended: {type(error).__name__}: {error}"
-            raise RankError(self._why) from error
+            if not self._why:
+                who, dead = "the store does not answer, whose process may have ended", None
+                if self._neighbours is not None and (dead := self._neighbours.dead(_LOOK_S)) is not None:
+                    who = f"rank {dead} has died, and the store does not answer"
+                self._why, self._culprit = f"{who}: {type(error).__name__}: {error}", dead
+            raise RankError(self._why, rank=self._culprit) from error
 
     def listen(self) -> None:
         with self._lock:

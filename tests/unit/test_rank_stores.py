@@ -76,6 +76,30 @@ def test_all_gather_gives_all_what_each_gave() -> None:
     assert len([key for key in shared.values if "gather" in key]) == 3  # of the last one alone
 
 
+def test_threads_with_ranks_of_their_own_compile_and_update_at_once() -> None:
+    """In another order on each rank."""
+
+    def do(transport: StoreTransport) -> list[Any]:
+        worlds = [hg.Ranks(transport, (1, 1), 5) for _ in range(2)]
+
+        def work(world: int) -> Any:
+            time.sleep(0.3 * (world ^ transport.rank))
+            g = hg.Graph(f"of thread {world}")
+            x = [g.device_array(f"x{d}", shape=4, dtype="uint8", device=d) for d in range(2)]
+            g.memset(x[0], world + 1)
+            g.memcpy(x[1], x[0], name="hand")
+            with g.compile("cpu", ranks=worlds[world]) as exe:
+                exe.update(g)
+                exe.run()
+                return exe.gather("x1")
+
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(work, range(2)))
+
+    found = together(2, do)[0]
+    assert [values.tolist() for (values,) in found] == [[1] * 4, [2] * 4]
+
+
 def test_exchange_sends_bytes_of_every_length_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_PART", 1000)
     shared = Shared()
@@ -194,6 +218,20 @@ def test_store_that_answers_no_more_is_an_error() -> None:
             transport.all_gather(b"", "more", 5)
 
     together(2, do, store)
+
+
+def test_store_that_has_ended_with_a_rank_is_an_error_that_names_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ready = Shared(), threading.Barrier(2)
+    monkeypatch.setattr(neighbours, "_has_ended", lambda process: store.broken)
+
+    def do(transport: StoreTransport) -> int | None:
+        ready.wait(5)
+        store.broken = True
+        with pytest.raises(hg.RankError, match=r"rank \d has died, and the store does not answer.*gone") as caught:
+            transport.all_gather(b"", "more", 5)
+        return caught.value.rank
+
+    assert together(2, do, store) == [1, 0]
 
 
 def test_arguments_of_ranks_are_checked() -> None:

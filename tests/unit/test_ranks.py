@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -561,6 +562,29 @@ def test_loop_and_a_node_in_it_may_have_one_name() -> None:
     assert (x0[0], x1[0]) == (2 * 3 * 3, 2 * 3 * 3 + 5)
 
 
+@pytest.mark.parametrize("name", ["until (condition)", "until (condition of rank 0)", "until (condition to rank 0)"])
+def test_array_and_node_in_a_loop_may_be_called_like_those_that_tell_ranks_the_condition(name: str) -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        left = body.device_array("left", shape=1, dtype="int32", device=1)
+        seven = body.device_array(name, np.full(N, 7, "int32"), device=0)
+        body.kernel(MODULE["sum"], 1, N, (y[0], seven), name=name)
+        body.memcpy(y[1], y[0], name="hand")
+        body.kernel(MODULE["add"], 1, 1, (left, -1))
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 2, "int32"), device=1)
+        g.conditional("while", word, body, bind={"y0": x[0], "y1": x[1], "left": word}, name="until")
+        with g.compile("cpu", ranks=ranks) as exe:
+            before = exe.gather("x0")
+            exe.run()
+            return before, exe.gather("x0", "x1")
+
+    before, after = on_ranks(2, run)[0]
+    assert (after[0] == before[0] + 14).all()
+    assert (after[1] == after[0]).all()
+
+
 @pytest.mark.parametrize("between", [None, Between(does), Between(does, captured=True)])
 def test_device_does_not_decide_about_several_ranks(between: Between | None) -> None:
     g = looping("while", 1, decide="device")
@@ -972,6 +996,44 @@ def test_launch_that_one_rank_refuses_is_an_error_of_those_that_make_it(profiles
     assert second.startswith("parameter 'a'")
 
 
+@pytest.mark.parametrize("wrong", [{"timeout_s": -1}, {"stream": "none"}, {}])
+def test_launch_that_one_rank_refuses_without_looking_at_parameters_is_an_error_of_the_others(wrong: dict[str, Any]) -> None:
+    """An Executable that is closed on one rank refuses it too."""
+
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            refused: list[dict[str, Any]] = [{"timeout_s": "long"}, {"stream": "none"}]
+            for given in refused:  # all refuse it, and go on
+                with pytest.raises(hg.DeclarationError):
+                    exe.launch(**given)
+            exe.run()
+            if ranks.rank and not wrong:
+                exe.close()
+            with pytest.raises(hg.HipGraphError) as caught:
+                exe.launch(**(wrong if ranks.rank else {}))
+            return str(caught.value)
+
+    began = time.monotonic()
+    first, second = on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    assert f"rank 1 has refused a launch of graph 'ring': {second}" in first
+
+
+def test_calls_after_close_leave_the_ranks_together() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        exe = ring().compile("cpu", ranks=ranks)
+        exe.close()
+        for call in (exe.launch, exe.run, exe.synchronize, exe.profile):
+            with pytest.raises(hg.HipGraphError, match="is closed"):
+                call()
+        with ring().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0")
+
+    assert on_ranks(2, run)[0][0].any()
+
+
 @pytest.mark.parametrize("kind", [hg.DeclarationError, hg.WaitTimeout])
 def test_failure_of_a_function_is_told_whatever_it_raises(kind: type[hg.HipGraphError]) -> None:
     def fail(stream: Any, h: Any) -> None:
@@ -1028,6 +1090,17 @@ def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:
     assert "elsewhere" in str(errors[0])
 
 
+def test_rank_that_leaves_the_block_by_sys_exit_has_not_failed() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        exe = ring().compile("cpu", ranks=ranks)
+        exe.run()
+        with pytest.raises(SystemExit), exe:
+            sys.exit()
+        return ranks.transport.broken
+
+    assert on_ranks(2, run) == ["", ""]
+
+
 def test_rank_that_does_not_come_is_named() -> None:
     def run(ranks: hg.Ranks) -> str:
         with ring().compile("cpu", ranks=ranks) as exe:
@@ -1043,6 +1116,18 @@ def test_rank_that_does_not_come_is_named() -> None:
             return str(caught.value)
 
     assert on_ranks(2, run, timeout_s=0.3)[0]
+
+
+def test_update_that_another_rank_does_not_make_is_named() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            if ranks.rank == 1:
+                return ""
+            with pytest.raises(hg.RankError) as caught:
+                exe.update(ring())
+            return str(caught.value)
+
+    assert "update of 'ring'" in on_ranks(2, run, timeout_s=0.3)[0]
 
 
 def test_partition_of_messages_is_the_same_on_all_ranks() -> None:
