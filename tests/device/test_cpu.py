@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -1957,6 +1958,17 @@ def test_a_library_is_built_once_for_each_set_of_options(
     with pytest.raises(compiler_module.BuildFailed) as refused:
         build(compiler, "int f() { return nothing; }")
     assert "nothing" in refused.value.log
+
+
+def test_a_long_build_says_what_is_built_and_by_which_command(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler_module, "_SLOW_S", 0.0)
+    with caplog.at_level("INFO", logger="hipgraphdsl"):
+        build(replace(compiler, command=("env", *compiler.command)), SMALL, ("-DANSWER=5",), what="the answer")
+    assert f"building the answer with env {compiler};" in caplog.text
 
 
 @pytest.mark.parametrize("option", ["--version", "-fsyntax-only"])
