@@ -83,7 +83,8 @@ __global__ void tiles(int* out, const int* x) {
 }
 __global__ void reductions(int* out, const int* x, unsigned* bits) {
   int lane = threadIdx.x; unsigned long long first = 1ull << (lane & ~7), mask = 0xff * first;
-  out[lane] = __reduce_add_sync(mask, x[lane]) + 1000 * __reduce_max_sync(mask, -x[lane]) + 100000 * (int)__reduce_min_sync(mask, 0.5 * x[lane]);
+  int least = __reduce_min_sync(mask, 0.5 * x[lane]);
+  out[lane] = __reduce_add_sync(mask, x[lane]) + 1000 * __reduce_max_sync(mask, -x[lane]) + 100000 * least;
   __syncthreads();
   unsigned u = x[lane];
   if (lane & 1) bits[lane] = __reduce_and_sync(0xaa * first, u | 1) + 100 * __reduce_or_sync(0xaa * first, u);
