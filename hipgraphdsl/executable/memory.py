@@ -59,6 +59,8 @@ class Block:
 
     def give_back(self, home: Home) -> None:
         """Free the allocation on its device if the Executable owns it; lent memory is freed with its last view."""
+        if home.sanitize:
+            home.runtime.name_array(self.pointer, self.array.nbytes, None)
         if self.release is None:
             return
         views = None if self.keep is not None or self.lent is None else self.lent()
@@ -200,22 +202,9 @@ class Memory:
                 block = hold(array, bind_external(array, prefix), self._home)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
-        if self._home.sanitize:
-            start, end = self._range_with_overlapping(block)
-            runtime.name_array(start, end - start, name)
+        if self._home.sanitize and not isinstance(array, ExternalArray):
+            runtime.name_array(block.pointer, array.nbytes, name)
         return block
-
-    def _range_with_overlapping(self, block: Block) -> tuple[int, int]:
-        """Return where an array begins and ends; external arrays that overlap are one range, because names of memory may not."""
-        start, end = block.pointer, block.pointer + block.array.nbytes
-        if not isinstance(block.array, ExternalArray):
-            return start, end
-        external = [known for known in self.arrays.values() if isinstance(known.array, ExternalArray)]
-        others = [(known.pointer, known.pointer + known.array.nbytes) for known in external]
-        while met := [(first, last) for first, last in others if first < end and start < last]:
-            start, end = min(start, *(first for first, _ in met)), max(end, *(last for _, last in met))
-            others = [other for other in others if other not in met]
-        return start, end
 
     def make_own(self, name: str, parameter: Parameter) -> Block:
         """Return page-locked memory for the values of a parameter that copies them; whoever holds it returns it."""

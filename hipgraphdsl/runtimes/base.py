@@ -248,7 +248,7 @@ class Runtime(ABC):
     """Whether modules that are compiled with `SANITIZE` judge what their kernels do."""
 
     def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
-        """Tell the sanitizer which array lies there; None takes the name back. Nothing where there is no sanitizer."""
+        """Tell the sanitizer which array lies there; None takes back one call of it. Nothing where there is no sanitizer."""
 
     # -- modules ---------------------------------------------------------------------------------------------------
     @abstractmethod

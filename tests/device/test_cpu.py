@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -988,6 +989,28 @@ def test_semaphores_and_memory_operations_in_a_graph(bench: Bench, mode: int) ->
     rt.semaphore_destroy(semaphore)
 
 
+def test_a_semaphore_wait_ends_when_another_node_fails(bench: Bench) -> None:
+    rt = bench.rt
+    semaphore = rt.semaphore_create()
+    at, words = bench.words(2)
+    graph = rt.graph_create()
+    wait = rt.graph_add_external_semaphores_wait_node(graph, [], semaphore, 1)
+    bench.add(graph, [wait], "count", pointer(at + 4))
+    gate = rt.graph_add_batch_mem_op_node(graph, [], [MemOp("wait", at, 1, 4, "eq")])
+    broken = bench.add(graph, [gate], "broken")
+    rt.graph_add_external_semaphores_signal_node(graph, [broken], semaphore, 1)
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    assert not rt.stream_wait(bench.stream, 0.02)
+    words[0] = 1
+    code, value = code_of(lambda: rt.stream_wait(bench.stream, 10.0)), rt.semaphore_value(semaphore)
+    rt.semaphore_signal(semaphore, 1)  # or the stream would never end where this fails
+    assert (code, value, words[1]) == (700, 0, 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.semaphore_destroy(semaphore)
+
+
 def test_alloc_nodes_give_their_address_at_once_and_their_memory_back(bench: Bench) -> None:
     rt = bench.rt
     out_at, out = bench.words(4)
@@ -1747,6 +1770,20 @@ def test_nothing_leaks_in_a_thousand_lives_of_a_graph(bench: Bench) -> None:
     assert resident_bytes() - before < 2_000_000
 
 
+def test_cooperative_launches_take_no_memory(bench: Bench) -> None:
+    rt = bench.rt
+    args = Args(pointer(bench.words(64)[0]))
+
+    def launch(times: int) -> int:
+        for _ in range(times):
+            rt.module_launch_kernel(bench.kernels["count"], (64, 1, 1), ONE, 0, bench.stream, args.address, cooperative=True)
+        rt.stream_synchronize(bench.stream)
+        return resident_bytes()
+
+    before = launch(20)
+    assert launch(40) - before < 20_000_000
+
+
 def test_relaunching_with_changes_takes_no_memory(bench: Bench) -> None:
     rt = bench.rt
     at, words = bench.words(4)
@@ -1921,6 +1958,17 @@ def test_a_library_is_built_once_for_each_set_of_options(
     with pytest.raises(compiler_module.BuildFailed) as refused:
         build(compiler, "int f() { return nothing; }")
     assert "nothing" in refused.value.log
+
+
+def test_a_long_build_says_what_is_built_and_by_which_command(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler_module, "_SLOW_S", 0.0)
+    with caplog.at_level("INFO", logger="hipgraphdsl"):
+        build(replace(compiler, command=("env", *compiler.command)), SMALL, ("-DANSWER=5",), what="the answer")
+    assert f"building the answer with env {compiler};" in caplog.text
 
 
 @pytest.mark.parametrize("option", ["--version", "-fsyntax-only"])

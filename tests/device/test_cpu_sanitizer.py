@@ -69,6 +69,39 @@ def test_external_arrays_may_overlap(ranges: tuple[tuple[int, int], ...]) -> Non
     assert np.array_equal(base, wanted)
 
 
+def test_memory_of_a_parameter_may_overlap_other_arrays() -> None:
+    increase = hg.Module("__global__ void increase(int* x, int n) { if (threadIdx.x < n) ++x[threadIdx.x]; }")["increase"]
+    base = np.zeros(64, np.int32)
+    g = hg.Graph("overlapping")
+    part = g.param("part", np.int32, shape=(20,))
+    first = g.kernel(increase, 1, 64, (hg.updates(part), 20), name="part")
+    g.kernel(increase, 1, 64, (g.external_array("whole", base), 64), name="whole", after=[first])
+    with g.compile("cpu", sanitize=True) as exe, g.compile("cpu", sanitize=True) as other:
+        other.run(part=base[44:])
+        for start in (0, 10, 20, 10):
+            exe.run(part=base[start : start + 20])
+        other.close()
+        exe.run(part=base[44:])
+    wanted = np.full(64, 6, np.int32)
+    for start in (0, 10, 20, 10, 44, 44):
+        wanted[start : start + 20] += 1
+    assert np.array_equal(base, wanted)
+
+
+def test_memory_that_an_executable_has_left_is_no_array() -> None:
+    base = np.zeros(64, np.int32)
+    source = "__global__ void k(int* x, int n) { if (threadIdx.x < 64) ++x[threadIdx.x]; }"
+
+    def graph(name: str, end: int) -> hg.Graph:
+        g = hg.Graph(name)
+        g.kernel(hg.Module(source)["k"], 1, 64, (g.external_array(name, base[:end]), end))
+        return g
+
+    graph("whole", 64).compile("cpu", sanitize=True).close()
+    with graph("half", 32).compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match="out of bounds"):
+        exe.run()
+
+
 RIGHT = r"""
 struct Pair { char tag; int value; };
 __global__ void reduce(const int* x, int* y, int n) {

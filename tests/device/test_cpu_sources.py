@@ -86,6 +86,8 @@ VALID = {
     "noinline": "__device__ __noinline__ int f() { return 1; }\n__global__ void k(int* o) { o[0] = f(); }",
     "shared in a macro": "#define TILE(T, n) __shared__ T n[8]\n"
     "__global__ void k(int* o) { TILE(int, s); s[0] = 1; o[0] = s[0]; }",
+    "digraphs": "namespace n <% struct B <% int v; %>; %> template <class T> struct A <% T t; %>;\n"
+    "__global__ void k(int* o) <% __shared__ int s<:8:>; A<::n::B> a; a.t.v = 1; s<:0:> = a.t.v; o<:0:> = s<:0:>; %>",
     "attribute of a statement": "__global__ void k(int* o) { int one = 1; [[maybe_unused]] int v = __shfl(one, 0); o[0] = v; }",
 }
 DYNAMIC = {

@@ -81,6 +81,19 @@ __global__ void tiles(int* out, const int* x) {
   out[lane] = (__any_sync(mask, x[lane]) != 0) + 10 * (__all_sync(mask, !x[lane]) != 0) + 100 * __popcll(__ballot_sync(mask, 1))
       + 10000 * __popcll(__match_any_sync(mask, lane & 1));
 }
+__global__ void reductions(int* out, const int* x, unsigned* bits) {
+  int lane = threadIdx.x; unsigned long long first = 1ull << (lane & ~7), mask = 0xff * first;
+  int least = __reduce_min_sync(mask, 0.5 * x[lane]);
+  out[lane] = __reduce_add_sync(mask, x[lane]) + 1000 * __reduce_max_sync(mask, -x[lane]) + 100000 * least;
+  __syncthreads();
+  unsigned u = x[lane];
+  if (lane & 1) bits[lane] = __reduce_and_sync(0xaa * first, u | 1) + 100 * __reduce_or_sync(0xaa * first, u);
+  else bits[lane] = __reduce_xor_sync(0x55 * first, u);
+}
+__global__ void lane_masks(int* out) {
+  int l = threadIdx.x;
+  if (l % 3 == 0) out[l] = __popcll(__lanemask_lt()) + 100 * __popcll(__lanemask_gt()) + 10000 * (__ffsll(__lanemask_eq()) - 1);
+}
 __global__ void masks_meet(int* out) {
   int l = threadIdx.x, v;
   if (l & 1) v = __shfl_sync(~0ull, l, 0); else v = __shfl_sync(~0ull, l, 1);
@@ -155,6 +168,7 @@ EXPECTED: dict[str, list[int]] = {
     "switches": [1000 * [16 + 3200, 3200, 7, 8][lane % 4] + 64 for lane in range(64)],
     "returns": [540] * 40 + [0] * 24,
     "masks_meet": [1, 0] * 32,
+    "lane_masks": [lane // 3 + 100 * (21 - lane // 3) + 10000 * lane if lane % 3 == 0 else 0 for lane in range(64)],
     "pragma_behind_else": [7] * 10 + [108] * 54,
     "through_pointers": [
         (32 if lane & 1 else 132) + 1000 * sum(count(lambda other, i=i: other % 3 > i) for i in range(lane % 3))
@@ -191,6 +205,16 @@ def test_votes_with_masks_honour_them(compiler: Compiler) -> None:  # noqa: F811
     x[[5, 40]] = 1
     hit = [lane // 8 in (0, 5) for lane in range(64)]
     assert run(compiler, "tiles", x) == [h + 10 * (not h) + 800 + 40000 for h in hit]
+
+
+def test_reductions_take_the_lanes_of_their_mask(compiler: Compiler) -> None:  # noqa: F811
+    x, bits = (np.arange(64, dtype=i32) * 11 + 3) % 64, np.zeros(64, i32)
+    tiles = x.reshape(8, 8)
+    wanted = tiles.sum(1) - 1000 * tiles.min(1) + 100000 * (tiles.min(1) // 2)
+    assert run(compiler, "reductions", x, bits) == np.repeat(wanted, 8).tolist()
+    odd = np.bitwise_and.reduce(tiles[:, 1::2] | 1, 1) + 100 * np.bitwise_or.reduce(tiles[:, 1::2], 1)
+    even = np.bitwise_xor.reduce(tiles[:, ::2], 1)
+    assert bits.reshape(8, 8).tolist() == [[e, o] * 4 for e, o in zip(even, odd)]
 
 
 def test_warps_of_32_lanes_by_option(compiler: Compiler) -> None:  # noqa: F811

@@ -74,7 +74,7 @@ def runtime_library() -> Path:
         return build(compiler, sources, ("-O2",), stem="runtime", what="the CPU runtime")
     except BuildFailed as error:
         why = (
-            f"could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; choose another compiler"
+            f"could not build its library with {compiler}: {error.log.strip()[:2000]}; choose another compiler"
             " by HIPGRAPHDSL_CXX, or `pip install ziglang`"
         )
         raise lacks("cpu", "compiler", why) from error
@@ -141,7 +141,7 @@ class CpuRuntime(HipAbiRuntime):
             "runtime": "cpu",
             "device": self.get_device_name(0),
             "workers": self.workers,
-            "compiler": " ".join(compiler.command),
+            "compiler": str(compiler),
             "compiler version": compiler.version,
             "library": str(self.path),
             "cache": str(wanted_folder()),

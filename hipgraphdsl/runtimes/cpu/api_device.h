@@ -662,7 +662,7 @@ API int hgcpuLastFault(char* text, size_t bytes) {
   snprintf(text, bytes, "%s", g_fault.text);
   return hipSuccess;
 }
-// Tell the sanitizer the name of memory that an array has; a null name forgets it.
+// Tells the sanitizer the name of memory that an array has; a null name takes back one that was told of it.
 API int hgcpuNameArray(const void* pointer, size_t bytes, const char* name) {
   name_array(pointer, bytes, name);
   return hipSuccess;

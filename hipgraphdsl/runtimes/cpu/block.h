@@ -130,6 +130,7 @@ struct BlockWorker : hgcpu_worker {
   void* main_stack_pointer;
   char* stacks;
   size_t stack_bytes, stride;
+  void* signal_stack;  // of its thread; null where the thread had one before
   hgcpu_fiber* idle;  // fibers that run no thread
   hgcpu_fiber* of[kFibers];  // the fiber of each thread that has waited
   hgcpu_warp warp[kFibers / 32];
@@ -157,6 +158,12 @@ inline void block_worker_free(void* pointer) {
   if (w->stacks) munmap(w->stacks, w->stride * (kFibers + 1));
   watch_free(w->kept_watch);
   for (hgcpu_fiber& f : w->fiber) free(f.path);
+  if (w->signal_stack) {
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+    free(w->signal_stack);
+  }
   free(w);
 }
 
@@ -429,14 +436,16 @@ inline void fault_install() {
   const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
   for (int number : numbers) sigaction(number, &how, &g_before[number]);
 }
-// A fiber whose stack is full cannot take a signal.
-inline void fault_prepare_thread() {
+// A fiber whose stack is full cannot take a signal. Returns the stack that signals of this thread have from now on; null where it
+// has one.
+inline void* signal_stack_new() {
   stack_t there;
-  if (sigaltstack(nullptr, &there) || !(there.ss_flags & SS_DISABLE)) return;
+  if (sigaltstack(nullptr, &there) || !(there.ss_flags & SS_DISABLE)) return nullptr;
   memset(&there, 0, sizeof there);
   there.ss_size = kSignalStackBytes;
-  there.ss_sp = must_alloc(kSignalStackBytes);  // lives as long as the thread
+  there.ss_sp = must_alloc(kSignalStackBytes);
   sigaltstack(&there, nullptr);
+  return there.ss_sp;
 }
 
 inline void block_grow(hgcpu_fiber* f) {
@@ -463,7 +472,6 @@ inline hgcpu_worker* block_worker() {
     pthread_key_create(&g_block_key, block_worker_free);
     fault_install();
   });
-  fault_prepare_thread();
   void* memory = nullptr;
   if (posix_memalign(&memory, 64, sizeof(BlockWorker))) return nullptr;
   memset(memory, 0, sizeof(BlockWorker));
@@ -483,6 +491,7 @@ inline hgcpu_worker* block_worker() {
   }
   stack_guard(w, &w->fiber[kFibers]);
   w->calls = &kBlockCalls;
+  w->signal_stack = signal_stack_new();
   pthread_setspecific(g_block_key, w);
   return t_block_worker = w;
 }

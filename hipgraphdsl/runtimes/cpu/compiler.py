@@ -47,8 +47,8 @@ _FINDING = threading.Lock()
 class BuildFailed(Exception):
     """The compiler refused a source; `log` is what it printed."""
 
-    def __init__(self, command: Sequence[str], log: str) -> None:
-        super().__init__(f"{command[0]} could not build it:\n{log}")
+    def __init__(self, compiler: Compiler, log: str) -> None:
+        super().__init__(f"{compiler} could not build it:\n{log}")
         self.log = log
 
 
@@ -59,6 +59,9 @@ class Compiler:
     command: tuple[str, ...]  # how to call it: ("/usr/bin/clang++",) or (python, "-m", "ziglang", "c++")
     kind: Literal["clang", "zig", "gcc"]  # zig is the clang inside the ziglang wheel; its flags are clang's
     version: str  # first line of what ``--version`` prints
+
+    def __str__(self) -> str:
+        return " ".join(self.command)
 
     @property
     def is_clang(self) -> bool:
@@ -280,52 +283,51 @@ def _preprocessed(
     compiler: Compiler, flags: Sequence[str], reading: Reading, folder: Path, unit: str, what: str
 ) -> tuple[str, str]:
     """Return what the preprocessor makes of a source in a folder, and what the compiler said."""
-    command = [*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit]
-    said = _run(command, folder, what)
+    said = _run(compiler, [*flags, *reading.options, "-E", "-o", "preprocessed", unit], folder, what)
     if not (folder / "preprocessed").is_file():
-        raise _nothing_written(compiler, command, said, flags)
+        raise _nothing_written(compiler, said, flags)
     return (folder / "preprocessed").read_text(errors="replace"), said
 
 
 def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
     """Make a library of sources in a folder; return what the compiler said."""
-    command = [*compiler.command, *flags, "-o", name, *units]
+    arguments = [*flags, "-o", name, *units]
     if sys.platform != "darwin":
-        command += ["-lpthread", "-ldl"]
-    alone = _with_fewer_libraries(compiler, command)
+        arguments += ["-lpthread", "-ldl"]
+    alone = _with_fewer_libraries(compiler, arguments)
     try:
         try:
-            said = _run(alone, folder, what)
+            said = _run(compiler, alone, folder, what)
         except BuildFailed as failed:
-            if alone == command or not re.search("undefined (symbol|reference)", failed.log):
+            if alone == arguments or not re.search("undefined (symbol|reference)", failed.log):
                 raise
-            said = _run(command, folder, what)
+            said = _run(compiler, arguments, folder, what)
     except BuildFailed as failed:
         if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
             raise
         said = failed.log
     if not (folder / name).is_file():
-        raise _nothing_written(compiler, command, said, flags)
+        raise _nothing_written(compiler, said, flags)
     return said
 
 
-def _with_fewer_libraries(compiler: Compiler, command: list[str]) -> list[str]:
-    """Return a command that most libraries are linked by faster; the linker refuses those that need more."""
-    if sys.platform == "darwin" or WITHOUT_HELPERS in command:
-        return command
+def _with_fewer_libraries(compiler: Compiler, arguments: list[str]) -> list[str]:
+    """Return arguments by which most libraries are linked faster; the linker refuses those that need more."""
+    if sys.platform == "darwin" or WITHOUT_HELPERS in arguments:
+        return arguments
     if compiler.kind == "zig":
         # To compile the helpers takes longer than all else, and few libraries need them.
-        return [*command, WITHOUT_HELPERS, "-Wl,-z,defs"]
-    if compiler.kind == "gcc" and "-nostdinc++" in command:
+        return [*arguments, WITHOUT_HELPERS, "-Wl,-z,defs"]
+    if compiler.kind == "gcc" and "-nostdinc++" in arguments:
         # To read the C++ library takes more than half of the time that linking takes; without its headers few need it.
-        kept = [word for word in command if word != "-lstdc++"]
+        kept = [word for word in arguments if word != "-lstdc++"]
         return [*kept, "-nodefaultlibs", "-Wl,-z,defs", "-lm", "-lgcc", "-lc"]
-    return command
+    return arguments
 
 
-def _nothing_written(compiler: Compiler, command: list[str], said: str, flags: Sequence[str]) -> BuildFailed:
+def _nothing_written(compiler: Compiler, said: str, flags: Sequence[str]) -> BuildFailed:
     advice = "no library was written; leave out the option that stops the compiler from it"
-    return BuildFailed(command, f"{said}\n{advice}: {shlex.join(flags[len(compiler.library_options()) :])}")
+    return BuildFailed(compiler, f"{said}\n{advice}: {shlex.join(flags[len(compiler.library_options()) :])}")
 
 
 def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str] = ()) -> str:
@@ -358,11 +360,11 @@ def _folder(texts: Mapping[str, str], cache: Path) -> Iterator[Path]:
         yield folder
 
 
-def _run(command: list[str], folder: Path, what: str) -> str:
+def _run(compiler: Compiler, arguments: Sequence[str], folder: Path, what: str) -> str:
     started = time.monotonic()
     try:
         process = subprocess.Popen(
-            command,
+            [*compiler.command, *arguments],
             cwd=folder,
             env=_environment(),
             text=True,
@@ -372,21 +374,21 @@ def _run(command: list[str], folder: Path, what: str) -> str:
             stderr=subprocess.STDOUT,
         )
     except OSError as error:
-        why = f"cannot start its compiler {command[0]!r}: {error.strerror}; install a C++ compiler, or `pip install ziglang`"
+        why = f"cannot start its compiler '{compiler}': {error.strerror}; install a C++ compiler, or `pip install ziglang`"
         raise lacks("cpu", "compiler", why) from error
     with process:
         try:
             try:
                 said, _ = process.communicate(timeout=_SLOW_S)
             except subprocess.TimeoutExpired:
-                log.info("building %s with %s; the first build on a machine may take a minute", what, command[0])
+                log.info("building %s with %s; the first build on a machine may take a minute", what, compiler)
                 said, _ = process.communicate()
                 log.info("built %s in %.1f s", what, time.monotonic() - started)
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
-        raise BuildFailed(command, said)
+        raise BuildFailed(compiler, said)
     return said
 
 

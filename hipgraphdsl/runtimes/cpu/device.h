@@ -1093,6 +1093,10 @@ static thread_local bool hgcpu_waited;
 
 HGCPU_INLINE unsigned hgcpu_linear() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
 HGCPU_INLINE unsigned __lane_id() { return hgcpu_linear() % HGCPU_WARP_SIZE; }
+// As on AMD, of the lanes that are active. Macros, because weave.py has to see the warp operation.
+#define __lanemask_lt() (__activemask() & ((1ull << __lane_id()) - 1))
+#define __lanemask_gt() (__activemask() & (~1ull << __lane_id()))
+#define __lanemask_eq() (1ull << __lane_id())
 
 // The sanitizer knows a barrier by its line: the compiler may make several of one.
 #if HGCPU_SANITIZE
@@ -1190,7 +1194,7 @@ HGCPU_INLINE bool hgcpu_all(const bool* gone, const dim3& n) {
 
 // -- warp operations: see docs/cpu_kernels.md for which lanes take part ---------------------------------------------------
 
-enum hgcpu_kind : uint32_t { hgcpu_exchanges = 1, hgcpu_votes, hgcpu_matches, hgcpu_meets };
+enum hgcpu_kind : uint32_t { hgcpu_exchanges = 1, hgcpu_votes, hgcpu_matches, hgcpu_meets, hgcpu_reduces };
 static constexpr uint64_t hgcpu_all_lanes = HGCPU_WARP_SIZE == 64 ? ~0ull : 0xffffffffull;
 
 // Wait with the other lanes. `site` tells apart the operations of one statement that lanes may leave out (weave.py).
@@ -1284,7 +1288,39 @@ struct hgcpu_at_site {
   static HGCPU_INLINE unsigned long long __match_any_sync(uint64_t mask, T value) {
     return hgcpu_match(mask, value) & mask;
   }
+#define HGCPU_REDUCTION(name, text)                                                                               \
+  template <class T>                                                                                              \
+  static HGCPU_INLINE T name(uint64_t mask, T value) {                                                            \
+    static_assert(sizeof(T) <= 8, "a warp reduction takes at most 8 bytes");                                      \
+    uint64_t bits = 0;                                                                                            \
+    __builtin_memcpy(&bits, &value, sizeof value);                                                                \
+    const hgcpu_warp* warp = hgcpu_meet<site>(hgcpu_reduces, mask, bits, false);                                  \
+    uint64_t lanes = warp->active & mask;                                                                         \
+    T all = value, other;                                                                                         \
+    for (bool first = true; lanes; lanes &= lanes - 1, first = false) {                                           \
+      __builtin_memcpy(&other, &warp->values[__builtin_ctzll(lanes)], sizeof other);                              \
+      all = first ? other : T(text);                                                                              \
+    }                                                                                                             \
+    return all;                                                                                                   \
+  }
+#define HGCPU_REDUCTIONS(X)                                                                                       \
+  X(__reduce_add_sync, all + other)                                                                               \
+  X(__reduce_min_sync, other < all ? other : all)                                                                 \
+  X(__reduce_max_sync, all < other ? other : all)                                                                 \
+  X(__reduce_and_sync, all & other)                                                                               \
+  X(__reduce_or_sync, all | other)                                                                                \
+  X(__reduce_xor_sync, all ^ other)
+  HGCPU_REDUCTIONS(HGCPU_REDUCTION)
+#undef HGCPU_REDUCTION
 };
+#define HGCPU_REDUCTION(name, text)                \
+  template <class T>                               \
+  HGCPU_INLINE T name(uint64_t mask, T value) {    \
+    return hgcpu_at_site<0>::name(mask, value);    \
+  }
+HGCPU_REDUCTIONS(HGCPU_REDUCTION)
+#undef HGCPU_REDUCTION
+#undef HGCPU_REDUCTIONS
 #define HGCPU_SHUFFLE(name, argument)                                                                             \
   template <class T>                                                                                              \
   HGCPU_INLINE T name(T value, argument which, int width = warpSize) {                                            \

@@ -351,6 +351,7 @@ inline void launch_fail_with(Launch* l, Failure* f) {
   failure_hold(f);
   if (!l->failure.replace(nullptr, f)) failure_release(f);
   l->stop.set(1);
+  polls_check();  // its waits for semaphores and memory end
 }
 inline void launch_fail(Launch* l, int code) {
   Failure* f = failure_new(code);
@@ -624,6 +625,10 @@ inline void in_order_hand_over(Launch* l) {
     }
   }
 }
+inline bool in_order_runs() {
+  Guard<SpinLock> g(g_in_order.lock);
+  return g_in_order.first;
+}
 // Called by the monitor every few milliseconds: a launch that has begun no node since may be waiting for one of its own.
 inline bool in_order_check() {
   Guard<SpinLock> g(g_in_order.lock);
@@ -873,7 +878,6 @@ inline void exec_abort(Exec* x) {
   x->lock.unlock();
   for (const Task& task : over) push_last(task);
   for (Exec* body : x->bodies) exec_abort(body);
-  if (g_monitor) polls_check();
 }
 
 // ---- update -----------------------------------------------------------------------------------------------------------------

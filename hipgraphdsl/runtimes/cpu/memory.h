@@ -58,10 +58,11 @@ inline void block_set_fresh(Block* b) {
 }
 
 // ---- what the sanitizer knows of memory ------------------------------------------------------------------------------------
-// Arrays by name, as whoever owns them has told.
+// Arrays by name, as whoever owns them has told; they may overlap.
 struct NamedArray {
   uintptr_t start, bytes;
-  char* name;
+  char* name;      // the last that was told
+  uint32_t times;  // how often one was, and not taken back
 };
 struct NamedArrays {
   Mutex lock;
@@ -71,23 +72,40 @@ inline NamedArrays& named_arrays() {
   static NamedArrays* made = create<NamedArrays>();
   return *made;
 }
-// Name memory, or forget the names of what lies there.
+inline void names_remove(NamedArrays& arrays, uint32_t i) {
+  free(arrays.list[i].name);
+  arrays.list[i] = arrays.list.back();
+  arrays.list.pop();
+}
+// Names memory; a null name takes back one that this memory was given.
 inline void name_array(const void* pointer, size_t bytes, const char* name) {
   NamedArrays& arrays = named_arrays();
   Guard<Mutex> g(arrays.lock);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(pointer);
+  for (uint32_t i = 0; i < arrays.list.count; ++i) {
+    NamedArray& old = arrays.list[i];
+    if (old.start != start || old.bytes != bytes) continue;
+    if (name) {
+      free(old.name);
+      old.name = strdup(name);
+      ++old.times;
+    } else if (!--old.times) {
+      names_remove(arrays, i);
+    }
+    return;
+  }
+  if (name) arrays.list.push({start, bytes, strdup(name), 1});
+}
+// Forgets all names of memory that is given back.
+inline void forget_names(const void* pointer, size_t bytes) {
+  NamedArrays& arrays = named_arrays();
+  if (!arrays.list.count) return;
+  Guard<Mutex> g(arrays.lock);
   const uintptr_t start = reinterpret_cast<uintptr_t>(pointer), end = start + bytes;
   for (uint32_t i = arrays.list.count; i-- > 0;) {
-    NamedArray& old = arrays.list[i];
-    if (old.start < end && start < old.start + old.bytes) {
-      free(old.name);
-      arrays.list[i] = arrays.list.back();
-      arrays.list.pop();
-    }
+    const NamedArray& old = arrays.list[i];
+    if (old.start < end && start < old.start + old.bytes) names_remove(arrays, i);
   }
-  if (name) arrays.list.push({start, bytes, strdup(name)});
-}
-inline void forget_names(const void* pointer, size_t bytes) {
-  if (named_arrays().list.count) name_array(pointer, bytes, nullptr);
 }
 
 struct Memory {

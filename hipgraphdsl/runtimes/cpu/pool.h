@@ -197,6 +197,7 @@ inline bool poll_wait(const Poll& p) {
 }
 
 inline Worker* worker_add(bool extra);
+inline bool in_order_runs();
 inline bool in_order_check();
 
 inline uint64_t cpu_ns() {
@@ -258,7 +259,7 @@ inline void* monitor_main(void*) {
       if (calm >= 4) {
         calm = 0;
         m.armed.set_sequential(0);
-        if (task_waits(p)) m.armed.set_sequential(1);  // pushed meanwhile, by somebody who still saw us armed
+        if (task_waits(p) || in_order_runs()) m.armed.set_sequential(1);  // begun meanwhile, by somebody who still saw us armed
       }
       seen = ticks;
       looked = now;

@@ -884,6 +884,13 @@ inline void sanitized_open(SanitizedLaunch* l, const hgcpu_param_info* params, v
     if (!v.own) l->extents.push({start, start + v.bytes, v.name, nullptr, true, true});
   }
   if (l->extents.count) qsort(l->extents.items, l->extents.count, sizeof(Extent), by_start);
+  uint32_t apart = 0;
+  for (const Extent& e : l->extents) {  // arrays that overlap are judged as one
+    Extent* last = apart ? &l->extents[apart - 1] : nullptr;
+    if (!last || e.start >= last->end) l->extents[apart++] = e;
+    else if (e.end > last->end) last->end = e.end;
+  }
+  l->extents.count = apart;
   for (uint32_t i = 0; i < count; ++i) {
     const char* at = static_cast<const char*>(args[i]);
     for (uint32_t k = 0; k + sizeof(uintptr_t) <= params[i].bytes; k += sizeof(uintptr_t)) {

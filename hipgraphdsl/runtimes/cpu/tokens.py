@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 OPEN: Final = {"(": ")", "[": "]", "{": "}"}
+_DIGRAPHS: Final = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
 
 
 class Token(NamedTuple):
@@ -28,7 +29,7 @@ class Token(NamedTuple):
 _TOKEN: Final = re.compile(
     r"""(?P<marker>^[ \t]*\#[^\n]*) | (?P<space>\s+)
     | (?P<string>(?:u8|[uUL])?(?:R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-    | (?P<name>[^\W\d][\w$]*) | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*) | (?P<punct>::|&&|\|\||->|.)""",
+    | (?P<name>[^\W\d][\w$]*) | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*) | (?P<punct><%|%>|<:(?!:[^:>])|:>|::|&&|\|\||->|.)""",
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 _MARKER: Final = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"([\s\d]*)')
@@ -56,7 +57,7 @@ def read_tokens(text: str) -> list[Token]:
                 else:
                     out.append(Token("pragma", spelled, match.start(), match.end(), file, line))
             elif kind != "space":
-                out.append(Token(kind, spelled, match.start(), match.end(), file, line))
+                out.append(Token(kind, _DIGRAPHS.get(spelled, spelled), match.start(), match.end(), file, line))
             line += spelled.count("\n")
             at = match.end()
         at = max(at, stop)

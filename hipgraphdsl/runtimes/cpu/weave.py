@@ -24,7 +24,8 @@ from .tokens import OPEN, Token, closings, read_tokens
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
 )
-_MASKED: Final = frozenset({*(f"{name}_sync" for name in _MASKLESS if name != "__activemask"), "__syncwarp"})
+_REDUCTIONS: Final = frozenset(f"__reduce_{what}_sync" for what in ("add", "min", "max", "and", "or", "xor"))
+_MASKED: Final = frozenset({*(f"{name}_sync" for name in _MASKLESS if name != "__activemask"), "__syncwarp"}) | _REDUCTIONS
 _OPERATIONS: Final = _MASKLESS | _MASKED
 _BARRIER: Final = "__syncthreads"
 _WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_or", "__syncthreads_and"}
