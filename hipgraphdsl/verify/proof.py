@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import ExternalArray, as_int
 from ..backends import backend_named
-from ..backends.callbacks import memory_view
+from ..backends.callbacks import bytes_at
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
 from ..kernels import Symbol
@@ -187,7 +187,7 @@ def _outside_memory(workflow: Workflow) -> Iterator[None]:
     kept: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for array in (array for document in workflow.documents for array in document.arrays.values()):
         if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
-            memory = memory_view(array.pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
+            memory = bytes_at(array.pointer, array.nbytes)
             kept.append((memory, memory.copy()))
     try:
         yield
