@@ -266,7 +266,10 @@ class Laboratory:
         name = full_name(program, step)
         prefix = name[: len(name) - len(node.name)]
         if node.made is not None:
-            self._alloc(prefix + node.made.name, node.made, step, scope)
+            array = prefix + node.made.name
+            if program is not self.program and array in self.fresh:  # a pass of a loop frees what the one before has left
+                self._free(self.fresh.pop(array))
+            self._alloc(array, node.made, step, scope)
         elif node.freed is not None:
             array = prefix + node.freed.name
             cell = self.fresh.pop(array, None)
