@@ -225,11 +225,11 @@ class _Planner:
         chained = one_by_one(nodes, order, deps, levels, target)
         if chained:
             deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-        by_host: set[int] = set()
-        if not {type(node) for node in nodes}.isdisjoint((EagerNode, ConditionalNode)):
-            by_host.update(i for i, node in enumerate(nodes) if isinstance(node, EagerNode))
-            deciding = ((i, node) for i, node in enumerate(nodes) if isinstance(node, ConditionalNode))
-            by_host.update(i for i, node in deciding if host_decides(node, levels[i], target))
+        by_host = {
+            i
+            for i, node in enumerate(nodes)
+            if type(node) is EagerNode or (type(node) is ConditionalNode and host_decides(node, levels[i], target))
+        }
         return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
 
     def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
