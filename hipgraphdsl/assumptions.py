@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .arrays import as_dict, as_int
+from .arrays import as_dict, as_int, int_from
 from .errors import DeclarationError
 from .workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
 
@@ -37,10 +37,7 @@ def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
     for name, count in given.items():
         if name not in ENGINES:
             raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
-        number = as_int(count)
-        if number is None or number < 1:
-            raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
-        limits[name] = number
+        limits[name] = int_from(1, count, f"simulate: engines[{name!r}] is how many there are, an int from 1")
     return limits
 
 

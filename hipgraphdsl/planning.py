@@ -6,11 +6,12 @@ target's quirks need them (`suited`) -> `Plan`, which backends lower and which c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from .any_order import in_any_order
+from .arrays import as_int, int_from
 from .batches import Batched, Batcher, Grouping
 from .chains import with_chains
 from .deciding import host_decides, one_by_one
@@ -86,7 +87,7 @@ def make_plan(
     if lanes != "auto" or any_order or (batch == "auto" and not join):
         batch = False
     devices = devices_of(workflow, device)
-    automatic = not isinstance(lanes, int)
+    automatic = lanes is None or isinstance(lanes, str)
     plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         plan = with_chains(plan, target, automatic=batch == "auto")
@@ -182,7 +183,7 @@ class _Planner:
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
         most = self.target.bypass_edges
-        packs = self.pack and _has_allocs(workflow)
+        packs = self.pack and _any_kind(workflow, lambda node: node.made is not None or node.freed is not None)
         bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
         opens = len(workflow.documents) > 1 and any(
             isinstance(node, ChildGraphNode) and (self.inline or _is_no_child(node.workflow)) for node in workflow.nodes
@@ -373,28 +374,21 @@ def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: 
     return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
-def _has_allocs(workflow: Workflow) -> bool:
-    kinds = (node for document in workflow.documents for node in _kinds(document))
-    return any(node.made is not None or node.freed is not None for node in kinds)
-
-
-def _kinds(workflow: Workflow) -> Iterable[AnyNode]:
-    """Return one node of each kind that a workflow has, for questions that all nodes of a kind answer alike."""
-    return {type(node): node for node in workflow.nodes}.values()
+def _any_kind(workflow: Workflow, holds: Callable[[AnyNode], bool]) -> bool:
+    """Return whether something holds for a node in a workflow; all nodes of a kind answer alike."""
+    return any(holds(node) for document in workflow.documents for node in {type(n): n for n in document.nodes}.values())
 
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    return any(not node.in_child for document in workflow.documents for node in _kinds(document))
+    return _any_kind(workflow, lambda node: not node.in_child)
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
     if lanes is None:
         return None
-    if isinstance(lanes, int) and not isinstance(lanes, bool):
-        if lanes < 1:
-            raise DeclarationError(f"lanes is at least 1 (got {lanes})")
-        return lanes
+    if (number := as_int(lanes)) is not None:
+        return int_from(1, number, "lanes is at least 1")
     if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.on_host:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .arrays import AllocArray, Array, ExternalArray, Parameter
+from .arrays import AllocArray, Array, ExternalArray, Parameter, int_from
 from .draft import Draft
 from .errors import DeclarationError
 from .nodes import EmptyNode, FreeNode
@@ -30,8 +30,7 @@ def repeated(workflow: Workflow, count: Any, name: str | None = None) -> Workflo
     DeclarationError
         If `count` is no number from 1, or there would be more than a million nodes.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise DeclarationError(f"repeat: how many launches one launch does is an int from 1 (got {count!r})")
+    count = int_from(1, count, "repeat: how many launches one launch does is an int from 1")
     if count * len(workflow.nodes) > _MOST_NODES:
         raise DeclarationError(
             f"repeat: {count} passes of {len(workflow.nodes)} nodes are more than {_MOST_NODES:,} nodes; launch a graph of fewer"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ExternalArray, as_int
+from ..arrays import ExternalArray, int_from
 from ..backends import backend_named
 from ..backends.callbacks import bytes_at
 from ..checks import OF_GRAPHS, check_workflow
@@ -59,7 +59,8 @@ class Proof:
     def report(self, orders: int, repeats: int, seed: int, *, audit: bool, sanitize: bool, progress: bool) -> VerifyReport:
         """Run the workflow in many ways, and report where results differ; the parameters are those of `verify`."""
         found, ran = self.found, [self.runtime]
-        orders, repeats = _count(orders, "orders is how many orders are tried"), _count(repeats, "repeats is how many launches")
+        orders = int_from(0, orders, "verify: orders is how many orders are tried, an int from 0")
+        repeats = int_from(0, repeats, "verify: repeats is how many launches, an int from 0")
         with (
             progress_bar("verify", progress) as found.advance,
             _outside_memory(self.workflow),
@@ -137,13 +138,6 @@ class Proof:
         with suppress(HipGraphError), closing(Laboratory(self.workflow, runtime, device, self.params)) as laboratory:
             return unstable_steps(laboratory)
         return {}
-
-
-def _count(value: Any, what: str) -> int:
-    number = as_int(value)
-    if number is None or number < 0:
-        raise DeclarationError(f"verify: {what}, an int from 0 (got {value!r})")
-    return number
 
 
 def _require_tolerance(tolerance: Any, workflow: Workflow) -> None:

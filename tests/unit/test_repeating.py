@@ -62,6 +62,14 @@ def test_edges_between_passes_are_none_that_others_imply() -> None:
         assert "HG701" not in {found.code for found in graph.check().diagnostics}
 
 
+def test_numbers_of_numpy_count_passes_and_lanes() -> None:
+    g = hg.Graph("calls")
+    for name in "ab":
+        g.empty(name=name)
+    one: Any = np.int64(1)
+    assert [step.name for step in g.repeat(2 * one).plan(lanes=one).steps] == ["a.0", "b.0", "a.1", "b.1"]
+
+
 def test_user_code_runs_pass_by_pass() -> None:
     g, seen = hg.Graph("calls"), list[str]()
     for name in "abc":
