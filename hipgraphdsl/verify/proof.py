@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ExternalArray, int_from
+from ..arrays import ExternalArray, as_dict, as_int, int_from
 from ..backends import backend_named
 from ..backends.callbacks import bytes_at
 from ..checks import OF_GRAPHS, check_workflow
@@ -51,7 +51,7 @@ class Proof:
         self.runtime = opened_runtime(runtime, device)
         self.device = device
         self.require_runs(self.runtime, device)
-        self.params = {**_copied(self.workflow), **(params or {})}
+        self.params = {**_copied(self.workflow), **as_dict(params, "verify: params")}
         _require_values(self.workflow, self.params)
         _require_tolerance(tolerance, self.workflow)
         self.found = Found(tolerance)
@@ -61,13 +61,15 @@ class Proof:
         found, ran = self.found, [self.runtime]
         orders = int_from(0, orders, "verify: orders is how many orders are tried, an int from 0")
         repeats = int_from(0, repeats, "verify: repeats is how many launches, an int from 0")
+        if (first := as_int(seed)) is None:
+            raise DeclarationError(f"verify: seed is the first seed of orders and schedules, an int (got {seed!r})")
         with (
             progress_bar("verify", progress) as found.advance,
             _outside_memory(self.workflow),
             self.runtime.using_device(self.device),
         ):
             if not sanitize or self.is_safe():
-                ran = self.run(orders, repeats, seed, audit)
+                ran = self.run(orders, repeats, first, audit)
         seconds = time.perf_counter() - self.started
         targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
         return VerifyReport(self.workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
