@@ -83,8 +83,8 @@ def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: 
             since[lane] = {i}
     count = sum(step.any_order for step in made)
     if count:
-        said = "1 kernel begins" if count == 1 else f"{counted(count, 'kernel')} begin"
-        notes.append(f"{said} without waiting for those before in the same lane, which no edge asks for (any order).")
+        said, them = ("1 kernel begins", "it") if count == 1 else (f"{counted(count, 'kernel')} begin", "them")
+        notes.append(f"{said} without waiting for those before {them} in the same lane, because no edge requires it (any order).")
     else:
         notes.append("No kernel begins in any order: in each lane all wait for each other (lanes=1 gathers independent ones).")
     return made

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .arrays import as_dict, as_int
+from .arrays import as_dict, as_int, int_from
 from .errors import DeclarationError
 from .workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
 
@@ -37,10 +37,7 @@ def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
     for name, count in given.items():
         if name not in ENGINES:
             raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
-        number = as_int(count)
-        if number is None or number < 1:
-            raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
-        limits[name] = number
+        limits[name] = int_from(1, count, f"simulate: engines[{name!r}] is how many there are, an int from 1")
     return limits
 
 
@@ -69,7 +66,7 @@ class Times:
     def of_look(self) -> float:
         """Return how long it takes to read a condition."""
         given = self._durations.get(LOOK, 0.0) if isinstance(self._durations, Mapping) else 0.0
-        return _time(given, f"durations[{LOOK!r}]")
+        return as_time(given, f"simulate: durations[{LOOK!r}]")
 
     def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
         """Refuse keys that stand for nothing in what was simulated; nodes in bodies which do not run may have durations too."""
@@ -164,22 +161,22 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
     if isinstance(durations, Mapping):
         key = next((key for key in (name, *node.duration_keys) if key in durations), None)
         if key is not None:
-            return _time(durations[key], f"durations[{key!r}]", name)
+            return as_time(durations[key], f"simulate: durations[{key!r}]", name)
     elif not callable(durations):
         raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
     elif (value := durations(node)) is not None:
-        return _time(value, f"the duration of node {name!r}", name)
+        return as_time(value, f"simulate: the duration of node {name!r}", name)
     return None if node.work else 0.0
 
 
-def _time(value: Any, where: str, node: str = "") -> float:
+def as_time(value: Any, where: str, node: str = "") -> float:
     """Return a duration as a number; refuse what is none."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, (bool, np.bool_, str, bytes)) or not 0 <= number < math.inf:
-        raise DeclarationError(f"simulate: {where} is a time, a finite number from 0 (got {value!r})", node=node)
+        raise DeclarationError(f"{where} is a time, a finite number from 0 (got {value!r})", node=node)
     return number
 
 

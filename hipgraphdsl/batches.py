@@ -92,8 +92,8 @@ class Batcher:
         A topological one.
     cover : Cover
         The edges that are needed, and depths along them.
-    placed : sequence of (int or None), or None
-        The device of each node, where there are several.
+    places : sequence of (int or None, int), or None
+        The device and the segment of each node, which the launches of a batch share; None where there is one of each.
     target : Target
     automatic : bool
         Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell: see
@@ -103,7 +103,7 @@ class Batcher:
     nodes: Sequence[AnyNode]
     order: Sequence[int]
     cover: Cover
-    placed: Sequence[int | None] | None
+    places: Sequence[tuple[int | None, int]] | None
     target: Target
     automatic: bool
 
@@ -158,7 +158,7 @@ class Batcher:
 
     def _groups(self, known: Mapping[Kernel, Batching | str]) -> tuple[list[list[int]], list[int], dict[Kernel, str]]:
         """Return groups, the group of each node, and the kernels of which none became large enough only because they cannot."""
-        nodes, deps, placed, even = self.nodes, self.cover.reduced, self.placed, self.automatic
+        nodes, deps, places, even = self.nodes, self.cover.reduced, self.places, self.automatic
         nbytes, resident = self.target.parameter_bytes, self.target.resident_threads
         kinds = {  # for each kernel its number, which is compared sooner, and how many launches a batch of it holds
             kernel: (n, 0 if isinstance(how, str) else how.capacity(nbytes)) for n, (kernel, how) in enumerate(known.items())
@@ -173,7 +173,7 @@ class Batcher:
             if kind is not None and (alike := self._alike(node)) is not None:
                 assert isinstance(node, KernelNode)
                 before = frozenset([group_of[source] for source in deps[i]]) if deps[i] else nothing
-                key = (kind, alike[1:], node.grid if even else None, None if placed is None else placed[i], before)
+                key = (kind, alike[1:], node.grid if even else None, None if places is None else places[i], before)
                 capacity = kind[1]
                 if not capacity:
                     others[key] += 1
@@ -195,7 +195,7 @@ class Batcher:
 
     def _join_ends(self, members: list[list[int]], group_of: Sequence[int], known: Mapping[Kernel, Batching | str]) -> None:
         """Join groups that nothing follows, whatever their grids are and however long they last."""
-        deps, placed = self.cover.reduced, self.placed
+        deps, places = self.cover.reduced, self.places
         followed = {group_of[source] for sources in deps for source in sources}
         first: dict[Any, list[int]] = {}
         for group, inside in enumerate(members):
@@ -204,7 +204,7 @@ class Batcher:
             if group in followed or not isinstance(how, Batching) or (alike := self._alike(node)) is None:
                 continue
             before = frozenset([group_of[source] for source in deps[inside[0]]])
-            key = (alike, None if placed is None else placed[inside[0]], before)
+            key = (alike, None if places is None else places[inside[0]], before)
             into = first.setdefault(key, inside)
             if into is inside:
                 continue
@@ -220,8 +220,8 @@ class Batcher:
         for group, inside in enumerate(members):
             node = self.nodes[inside[0]] if inside else None
             if isinstance(node, KernelNode) and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
-                i, placed = inside[0], self.placed
-                kinds.append((self.cover.depths[i], node.kernel.module, node.alike[1:], None if placed is None else placed[i]))
+                i, places = inside[0], self.places
+                kinds.append((self.cover.depths[i], node.kernel.module, node.alike[1:], None if places is None else places[i]))
             else:
                 kinds.append(group)
         return kinds
@@ -278,7 +278,8 @@ class Batcher:
 
         An empty node that waits for one batch alone is put into it: what follows waits for the batch then.
         """
-        nodes, (deps, depths), nbytes = self.nodes, (self.cover.reduced, self.cover.depths), self.target.parameter_bytes
+        nodes, places, nbytes = self.nodes, self.places, self.target.parameter_bytes
+        deps, depths = self.cover.reduced, self.cover.depths
         group_of = [0] * len(nodes)
         parts: list[list[int]] = []
         ways: dict[int, Batching | Mixing] = {}
@@ -294,7 +295,12 @@ class Batcher:
                     threads[node.kernel] = max(most, math.prod(node.block)) if free and most else 0
             assert not isinstance(how, str)
             before = {group_of[source] for source in deps[inside[0]]} if isinstance(node, EmptyNode) else ()
-            if len(before) == 1 and (group := before.pop()) in ways and len(parts[group]) < ways[group].capacity(nbytes):
+            if (
+                len(before) == 1
+                and (group := before.pop()) in ways
+                and len(parts[group]) < ways[group].capacity(nbytes)
+                and (places is None or places[inside[0]][1] == places[parts[group][0]][1])
+            ):
                 parts[group] += inside
                 group_of[inside[0]] = group
                 continue

@@ -28,12 +28,7 @@ class Launches(NamedTuple):
 
 def together(plan: Plan) -> list[tuple[int, ...]]:
     """Return the steps that are done by one launch each, two or more of them, as backends that build graphs make it."""
-    if not plan.batches:
-        return []
-    graphs = [(plan, tuple(range(len(plan.steps))))]
-    if plan.cut is not None:
-        graphs = [(step.child, own) for step, own in zip(plan.cut.plan.steps, plan.cut.members) if step.child is not None]
-    return [tuple(own[i] for i in run) for graph, own in graphs for run in dict.fromkeys(graph.runs) if len(run) > 1]
+    return [tuple(run) for run in dict.fromkeys(plan.runs) if len(run) > 1] if plan.batches else []
 
 
 def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:

@@ -14,13 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from .arrays import ExternalArray
-from .backends.callbacks import memory_view
 from .executable import Executable
+from .executable.memory import Block
 from .executable.state import plan_for
 from .plan import Plan
 from .planning import Batch, Lanes
 from .runtimes.base import Runtime
-from .runtimes.data import MemcpyKind
 from .workflow import Workflow
 
 _log = logging.getLogger(__name__)
@@ -114,35 +113,13 @@ def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, 
                 times.append(clock() - started)
         finally:
             executable.synchronize()
-            for array, pointer, values in saved:
-                _copy(runtime, array, pointer, values, restore=True)
+            for block, values in saved:
+                executable._own.memory.write(block, values)
     return statistics.median(times) * 1e6
 
 
-def _foreign_memory(executable: Executable) -> list[tuple[ExternalArray, int, np.ndarray[Any, Any]]]:
-    """Return copies of the memory that an Executable may write and does not own."""
-    found: dict[int, ExternalArray] = {}
-    bound = (block for kept in executable._own.parameters.kept.values() for block in kept.values())
-    for block in (*executable._own.memory.arrays.values(), *bound):
-        if isinstance(block.array, ExternalArray):
-            found[block.pointer] = block.array
-    saved = []
-    for pointer, array in found.items():
-        if array.writeable and array.nbytes:
-            values = np.empty(array.nbytes, np.uint8)
-            _copy(executable.runtime, array, pointer, values, restore=False)
-            saved.append((array, pointer, values))
-    return saved
-
-
-def _copy(runtime: Runtime, array: ExternalArray, pointer: int, values: np.ndarray[Any, Any], *, restore: bool) -> None:
-    if array.on_host:
-        memory = memory_view(pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
-        if restore:
-            memory[...] = values
-        else:
-            values[...] = memory
-    elif restore:
-        runtime.memcpy(pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
-    else:
-        runtime.memcpy(values.ctypes.data, pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
+def _foreign_memory(executable: Executable) -> list[tuple[Block, np.ndarray[Any, Any]]]:
+    """Return the memory that an Executable may write and does not own, with its values."""
+    memory, parameters = executable._own.memory, executable._own.parameters
+    foreign = (b for b in (*memory.arrays.values(), *parameters.kept_blocks()) if isinstance(b.array, ExternalArray))
+    return [(block, memory.read(block)) for block in foreign if block.array.writeable and block.array.nbytes]

@@ -6,12 +6,13 @@ target's quirks need them (`suited`) -> `Plan`, which backends lower and which c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .any_order import in_any_order
-from .batches import Batcher, Grouping
+from .arrays import as_int, int_from
+from .batches import Batched, Batcher, Grouping
 from .chains import with_chains
 from .deciding import host_decides, one_by_one
 from .errors import DeclarationError
@@ -24,6 +25,7 @@ from .placement import device_of, devices_of
 from .plan import Plan, Step, lanes_of
 from .printed import counted
 from .programmatic import with_programmatic_edges
+from .segments import segments
 from .suited import FAN_OUT, suited
 from .target import Target
 from .temporaries import Packing, pack_temporaries
@@ -85,7 +87,7 @@ def make_plan(
     if lanes != "auto" or any_order or (batch == "auto" and not join):
         batch = False
     devices = devices_of(workflow, device)
-    automatic = not isinstance(lanes, int)
+    automatic = lanes is None or isinstance(lanes, str)
     plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         plan = with_chains(plan, target, automatic=batch == "auto")
@@ -96,6 +98,30 @@ def require_batch(batch: Any) -> None:
     """Refuse what is none of the values of `batch`."""
     if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
         raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
+
+
+class _Nodes(NamedTuple):
+    """The nodes that become steps."""
+
+    nodes: Sequence[AnyNode]
+    deps: Sequence[tuple[int, ...]]  # with those that `chained` adds
+    order: Sequence[int]  # a topological one
+    entries: Sequence[FlatNode] | None  # what they were flattened to; None where they are the workflow's own
+    declared: int  # edges
+    placed: Sequence[int | None] | None  # the device of each, where there are several
+    chained: Mapping[int, int]  # for conditional nodes that must run one by one the one before
+    by_host: Set[int]  # those that the host does
+
+    @property
+    def places(self) -> Sequence[tuple[int | None, int]] | None:
+        """The device and the segment of each node; None where there is one of each."""
+        if not self.by_host and self.placed is None:
+            return None
+        position = positions(self.order)
+        deps = [tuple([position[source] for source in self.deps[i]]) for i in self.order]
+        groups = segments(deps, [i in self.by_host for i in self.order])
+        segment_of = {self.order[k]: number for number, group in enumerate(groups) for k in group}
+        return [(None if self.placed is None else self.placed[i], segment_of[i]) for i in range(len(self.nodes))]
 
 
 @dataclass(frozen=True)
@@ -125,66 +151,39 @@ class _Planner:
     children: dict[tuple[int, bool], Plan] = field(default_factory=dict)
 
     def plan(self, workflow: Workflow) -> Plan:
-        target, device, devices = self.target, self.device, self.devices
         notes: list[str] = []
         entries, packing = self._entries(workflow, notes)
-        deps: Sequence[tuple[int, ...]]
-        nodes: Sequence[AnyNode]
-        if entries is None:
-            nodes, deps, order, level_of = (
-                workflow.nodes,
-                workflow.predecessors,
-                workflow.order,
-                [Level(workflow)] * len(workflow.nodes),
-            )
-            if nodes and not order:
-                raise cycle_error(workflow)
-        else:
-            nodes, deps, level_of = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))
-            order = tuple(range(len(entries)))
-        placed = [device_of(node, device, level) for node, level in zip(nodes, level_of)] if len(devices) > 1 else None
-        limit = None if self.bound is None else self.bound * len(devices)
-        declared = sum(map(len, deps))
-        chained = one_by_one(nodes, order, deps, level_of, target)
-        if chained:
-            deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-        cover = covered(order, positions(order), deps, None if self.automatic else self.bound, placed, device)
-        grouping = None
-        if self.batch:
-            cover, grouping = self._in_batches(nodes, order, cover, placed, limit, notes)
-        declared_lanes = len(cover.lanes)
-        if grouping is not None:
-            order = tuple(grouping.order)
-        elif self.automatic and limit is not None and gathers(declared_lanes, limit, order, deps):
-            cover = covered(order, positions(order), deps, self.bound, placed, device)
-        gathered, behind = cover.added, {i: (before,) for i, before in chained.items() if before in cover.reduced[i]}
-        cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *before) for i, before in behind.items()})
+        found = self._nodes(workflow, entries)
+        cover, grouping, before = self._in_lanes(found, notes)
+        order = found.order if grouping is None else tuple(grouping.order)
         position = positions(order)
-        steps = _steps(nodes, entries, order, position, cover, placed)
+        behind = {i: (source,) for i, source in found.chained.items() if source in cover.reduced[i]}
+        gathered = cover.added
+        notes += _edge_notes(found, cover, len(behind), self.target, before if self.automatic else 0)
+        cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *sources) for i, sources in behind.items()})
+        steps = _steps(found, order, position, cover)
+        batches: tuple[Batched, ...] = ()
         if grouping is not None:
+            batches = grouping.batches
             steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
-        if len(workflow.documents) > 1:
-            for step in [step for step in steps if step.node.held]:
-                steps[step.index] = self._with_plans(step, level_of[order[step.index]])
-        notes[:0] = [] if packing is None else [str(packing)]
-        notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if self.automatic else 0)
-        batches = () if grouping is None else grouping.batches
-        if batches:
             launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
             made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
             notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
+        if len(workflow.documents) > 1:
+            for step in [step for step in steps if step.node.held]:
+                steps[step.index] = self._with_plans(step)
         if self.any_order:
-            steps = in_any_order(steps, [[position[d] for d in deps[i]] for i in order], notes)
-        steps = suited(steps, target, self.join, notes, narrow=not batches)
-        lanes = lanes_of(steps, len(cover.lanes))
+            steps = in_any_order(steps, [[position[d] for d in found.deps[i]] for i in order], notes)
+        steps = suited(steps, self.target, self.join, notes, narrow=not batches)
+        lanes, lane_devices = lanes_of(steps, len(cover.lanes)), tuple(cover.devices)
         return Plan(
-            workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches
+            workflow, tuple(steps), lanes, found.declared, tuple(notes), packing, self.device, self.devices, lane_devices, batches
         )
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
         most = self.target.bypass_edges
-        packs = self.pack and _has_allocs(workflow)
+        packs = self.pack and _any_kind(workflow, lambda node: node.made is not None or node.freed is not None)
         bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
         opens = len(workflow.documents) > 1 and any(
             isinstance(node, ChildGraphNode) and (self.inline or _is_no_child(node.workflow)) for node in workflow.nodes
@@ -194,6 +193,7 @@ class _Planner:
         entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.workflow))
         packing = pack_temporaries(entries, self.device) if packs else None
         if packing is not None:
+            notes.append(str(packing))
             gone = set(packing.nodes)
             entries = _without(entries, lambda i, sources: entries[i].name in gone)
         if bypasses:
@@ -208,14 +208,51 @@ class _Planner:
                 notes.append(f"{counted(left, 'empty node')} left out: the few edges past {past} cost less.")
         return entries, packing
 
-    def _with_plans(self, step: Step, level: Level) -> Step:
-        """Return a step with the plans of the workflows that its node, one of a level, holds."""
+    def _nodes(self, workflow: Workflow, entries: Sequence[FlatNode] | None) -> _Nodes:
+        """Return the nodes that become steps: the workflow's own, or those of `entries`."""
+        target, device = self.target, self.device
+        nodes: Sequence[AnyNode]
+        deps: Sequence[tuple[int, ...]]
+        if entries is None:
+            nodes, deps, order, levels = workflow.nodes, workflow.predecessors, workflow.order, [Level(workflow)]
+            levels *= len(nodes)
+            if nodes and not order:
+                raise cycle_error(workflow)
+        else:
+            nodes, deps, levels = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))
+            order = tuple(range(len(entries)))
+        placed = [device_of(node, device, level) for node, level in zip(nodes, levels)] if len(self.devices) > 1 else None
+        declared = sum(map(len, deps))
+        chained = one_by_one(nodes, order, deps, levels, target)
+        if chained:
+            deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
+        by_host = {
+            i
+            for i, node in enumerate(nodes)
+            if type(node) is EagerNode or (type(node) is ConditionalNode and host_decides(node, levels[i], target))
+        }
+        return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
+
+    def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
+        """Return the edges that are needed, in lanes, the batches if there are any, and how many lanes there are as declared."""
+        order, deps = found.order, found.deps
+        limit = None if self.bound is None else self.bound * len(self.devices)
+        grouping = None
+        cover = covered(order, positions(order), deps, None if self.automatic else self.bound, found.placed, self.device)
+        if self.batch:
+            cover, grouping = self._in_batches(found, cover, limit, notes)
+        lanes = len(cover.lanes)
+        if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
+            cover = covered(order, positions(order), deps, self.bound, found.placed, self.device)
+        return cover, grouping, lanes
+
+    def _with_plans(self, step: Step) -> Step:
+        """Return a step with the plans of the workflows that its node holds."""
         node = step.node
         if isinstance(node, ChildGraphNode):
             return step._replace(child=self._child_plan(node.workflow, inline=False))
         assert isinstance(node, ConditionalNode)
-        bodies = tuple(self._child_plan(body, inline=self.inline) for body in node.bodies)
-        return step._replace(bodies=bodies, by_host=host_decides(node, level, self.target))
+        return step._replace(bodies=tuple(self._child_plan(body, inline=self.inline) for body in node.bodies))
 
     def _child_plan(self, workflow: Workflow, *, inline: bool) -> Plan:
         """Return the plan of a child or body; which devices it uses, its binding says."""
@@ -225,18 +262,10 @@ class _Planner:
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
 
-    def _in_batches(
-        self,
-        nodes: Sequence[AnyNode],
-        order: Sequence[int],
-        declared: Cover,
-        placed: Sequence[int | None] | None,
-        limit: int | None,
-        notes: list[str],
-    ) -> tuple[Cover, Grouping | None]:
+    def _in_batches(self, found: _Nodes, declared: Cover, limit: int | None, notes: list[str]) -> tuple[Cover, Grouping | None]:
         """Return an order in which batches are neighbours in one lane each; none where none is, or lanes must be gathered."""
         automatic, target = self.batch == "auto", self.target
-        batcher = Batcher(nodes, order, declared, placed, target, automatic)
+        batcher = Batcher(found.nodes, found.order, declared, found.places, target, automatic)
         among = batcher.candidates()
         if automatic and not target.costs.batched_us:
             if among:
@@ -249,7 +278,7 @@ class _Planner:
             outer = between(declared.reduced, grouping.group_of, len(grouping.batch_of))
             count = len(outer)
             one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
-            devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
+            devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
             cover = covered(range(count), range(count), outer, None, devices, self.device)
             before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
             losing = batcher.unpaid(grouping, before - len(cover.lanes)) if automatic else {}
@@ -294,12 +323,11 @@ def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, 
     return kept
 
 
-def _edge_notes(
-    declared: int, cover: Cover, gathered: Mapping[int, Sequence[int]], ordered: int, target: Target, before: int
-) -> list[str]:
+def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, before: int) -> list[str]:
     """Say which edges were left out, and which were added; `before` is the number of lanes before, 0 where it was given."""
     notes = []
-    removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
+    declared, gathered = found.declared, sum(map(len, cover.added.values()))
+    removed = declared + ordered + gathered - sum(map(len, cover.reduced))
     if removed:
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
     if ordered:
@@ -308,7 +336,7 @@ def _edge_notes(
     if gathered:
         lanes = len(cover.lanes)
         notes.append(
-            f"{sum(map(len, gathered.values()))} ordering edges (marked *) gather independent nodes into {lanes} lanes"
+            f"{gathered} ordering edges (marked *) gather independent nodes into {lanes} lanes"
             + (_expected(target, before, lanes) if before else ".")
         )
     return notes
@@ -324,15 +352,9 @@ def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
     return max(sum(not sources for sources in deps), *follower_counts(deps).values(), 0)
 
 
-def _steps(
-    nodes: Sequence[AnyNode],
-    entries: Sequence[FlatNode] | None,
-    order: Sequence[int],
-    position: Sequence[int],
-    cover: Cover,
-    placed: Sequence[int | None] | None,
-) -> list[Step]:
-    """Return the nodes, or what they were flattened to, as steps in order; positions take the place of indices."""
+def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: Cover) -> list[Step]:
+    """Return the nodes as steps in an order; positions take the place of indices."""
+    nodes, entries, placed = found.nodes, found.entries, found.placed
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
     straight = isinstance(position, range)
     steps = []
@@ -347,33 +369,26 @@ def _steps(
         else:
             name, path = entries[i].name, entries[i].path
         steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra, path))
-    if EagerNode in {type(node) for node in nodes}:
-        steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
+    for i in found.by_host:
+        steps[position[i]] = steps[position[i]]._replace(by_host=True)
     return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
-def _has_allocs(workflow: Workflow) -> bool:
-    kinds = (node for document in workflow.documents for node in _kinds(document))
-    return any(node.made is not None or node.freed is not None for node in kinds)
-
-
-def _kinds(workflow: Workflow) -> Iterable[AnyNode]:
-    """Return one node of each kind that a workflow has, for questions that all nodes of a kind answer alike."""
-    return {type(node): node for node in workflow.nodes}.values()
+def _any_kind(workflow: Workflow, holds: Callable[[AnyNode], bool]) -> bool:
+    """Return whether something holds for a node in a workflow; all nodes of a kind answer alike."""
+    return any(holds(node) for document in workflow.documents for node in {type(n): n for n in document.nodes}.values())
 
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    return any(not node.in_child for document in workflow.documents for node in _kinds(document))
+    return _any_kind(workflow, lambda node: not node.in_child)
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
     if lanes is None:
         return None
-    if isinstance(lanes, int) and not isinstance(lanes, bool):
-        if lanes < 1:
-            raise DeclarationError(f"lanes is at least 1 (got {lanes})")
-        return lanes
+    if (number := as_int(lanes)) is not None:
+        return int_from(1, number, "lanes is at least 1")
     if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.on_host:

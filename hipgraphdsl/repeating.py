@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .arrays import AllocArray, Array, ExternalArray, Parameter
+from .arrays import AllocArray, Array, ExternalArray, Parameter, int_from
 from .draft import Draft
 from .errors import DeclarationError
 from .nodes import EmptyNode, FreeNode
@@ -30,8 +30,7 @@ def repeated(workflow: Workflow, count: Any, name: str | None = None) -> Workflo
     DeclarationError
         If `count` is no number from 1, or there would be more than a million nodes.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise DeclarationError(f"repeat: how many launches one launch does is an int from 1 (got {count!r})")
+    count = int_from(1, count, "repeat: how many launches one launch does is an int from 1")
     if count * len(workflow.nodes) > _MOST_NODES:
         raise DeclarationError(
             f"repeat: {count} passes of {len(workflow.nodes)} nodes are more than {_MOST_NODES:,} nodes; launch a graph of fewer"
@@ -54,46 +53,63 @@ class _Passes:
         draft.parameters.update(workflow.parameters)
         aliased = _under_two_names(workflow)
         apart = [node.name for node in workflow.nodes if not workflow.infer or node.name in aliased or _does_more(node)]
-        followed = {source for sources in workflow.predecessors for source in sources}
         self._apart = frozenset(apart)
-        """The nodes that wait for the pass before, whatever they access."""
-        self._last = [name for name in apart if workflow.infer or workflow.index[name] not in followed]
-        """What they wait for there."""
+        """The nodes that follow the pass before, whatever they access."""
+        leading: set[int] = set()  # nodes that precede one of these
+        for i in reversed(workflow.order):
+            if i in leading or workflow.nodes[i].name in self._apart:
+                leading.update(workflow.predecessors[i])
+        self._last = [name for name in apart if workflow.index[name] not in leading]
+        """What they follow there: the last of these nodes."""
 
     def workflow(self) -> Workflow:
         """Return all passes."""
-        before: tuple[str, ...] = ()
+        before = ""
         for number in range(self._count):
-            kept = self._add_pass(number, before)
+            kept = self._add_pass(number)
+            if before:
+                self._order(number, before)
             if number < self._count - 1:
                 before = self._behind(number, kept)
         return Workflow.of(self._draft)
 
-    def _add_pass(self, number: int, before: tuple[str, ...]) -> list[AllocArray]:
-        """Add the nodes of a pass, those that do more than their accesses tell behind others; return the memory that it keeps."""
+    def _add_pass(self, number: int) -> list[AllocArray]:
+        """Add the nodes of a pass; return the memory that it keeps."""
         draft, once = self._draft, self._once
         own = {array.name: replace(array, name=unused(f"{array.name}.{number}", draft.arrays)) for array in self._allocs}
         arrays = {**once.arrays, **own}
         for node in once.nodes:
             after = tuple(f"{source}.{number}" for source in node.after)
-            waits = before if node.name in self._apart else ()
             made = node.translated(arrays, once.parameters) if own else node
-            draft.add(made.changed(name=f"{node.name}.{number}", after=after + waits))
+            draft.add(made.changed(name=f"{node.name}.{number}", after=after))
         for source, target in once.plain_edges:
             draft.order(f"{source}.{number}", f"{target}.{number}")
         return [own[array.name] for array in self._kept]
 
-    def _behind(self, number: int, kept: Iterable[AllocArray]) -> tuple[str, ...]:
-        """Return what the next pass waits for; add what frees the memory that the pass has kept."""
-        last = [f"{name}.{number}" for name in self._last]
+    def _order(self, number: int, before: str) -> None:
+        """Let those nodes of a pass that do more than their accesses tell follow a node, where no other edges imply it."""
+        draft = self._draft
+        behind = {draft.index[before]}
+        for i in self._once.order:
+            node = self._once.nodes[i]
+            at = draft.index[f"{node.name}.{number}"]
+            if not behind.isdisjoint(draft.predecessors[at]):
+                behind.add(at)
+            elif node.name in self._apart:
+                draft.order(before, f"{node.name}.{number}")
+                behind.add(at)
+
+    def _behind(self, number: int, kept: Iterable[AllocArray]) -> str:
+        """Return what the next pass waits for, if it must; add what frees the memory that the pass has kept."""
+        last = tuple(f"{name}.{number}" for name in self._last)
         for left in kept:  # a launch frees what the one before has left
-            after = () if self._once.infer else tuple(last)
+            after = () if self._once.infer else last
             self._draft.add(FreeNode(name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
         if len(last) < 2:
-            return tuple(last)
-        join = EmptyNode(name=unused(f"end of pass {number}", self._draft.index), after=tuple(last))
+            return "".join(last)
+        join = EmptyNode(name=unused(f"end of pass {number}", self._draft.index), after=last)
         self._draft.add(join)
-        return (join.name,)
+        return join.name
 
 
 def _does_more(node: AnyNode) -> bool:

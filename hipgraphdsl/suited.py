@@ -23,10 +23,11 @@ _MANY_COPIES: Final = 16  # from so many on, doing small copies by a kernel pays
 def suited(steps: list[Step], target: Target, join: bool, notes: list[str], *, narrow: bool) -> list[Step]:
     """Return the steps as the target's costs and quirks need them, and note what was done."""
     if join and target.copy_kernel_bytes:
-        steps, copies = _copies_by_kernel(steps, target)
-        if copies:
+        small = {step.index for step in steps if not step.path and suits_copy_kernel(step.node, target)}
+        if len(small) >= _MANY_COPIES:
+            steps = [step._replace(by_kernel=True) if step.index in small else step for step in steps]
             notes.append(
-                f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
+                f"{len(small)} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
     if _needs_one_root(steps, target) and not any(step.by_host for step in steps):
@@ -104,15 +105,6 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
         for i, follower in enumerate(waiting):
             stand_in[step.index, follower] = ends[i // FAN_OUT]
     return made, place
-
-
-def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], int]:
-    """Mark the small copies to page-locked memory, if there are many."""
-    small = [step.index for step in steps if not step.path and suits_copy_kernel(step.node, target)]
-    if len(small) < _MANY_COPIES:
-        return steps, 0
-    marked = set(small)
-    return [step._replace(by_kernel=True) if step.index in marked else step for step in steps], len(small)
 
 
 def suits_copy_kernel(node: AnyNode, target: Target) -> bool:

@@ -376,10 +376,6 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
         own = [at[name] for name in one.names]
         first, each = tasks[min(own)], [tasks[i].duration for i in own]
         duration = times.named(one.title, first.node)
-        if len({tasks[i].segment for i in own}) > 1:  # the host has something to do between them
-            if duration is not None:
-                raise missing(first.name, first.node)
-            continue
         if duration is None:
             duration = max(each) if one.kind == "batch" else math.fsum(each)
         deps = _outside(tasks, own, empty)

@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from .arrays import int_from
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
 from .links import per_link
@@ -448,9 +449,7 @@ class Timeline:
         DeclarationError
             If `width` or `rows` is no number from 1, or `by` anything else.
         """
-        for name, number in (("width", width), ("rows", rows)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise DeclarationError(f"gantt: {name} is an int from 1 (got {number!r})")
+        width, rows = int_from(1, width, "gantt: width is an int from 1"), int_from(1, rows, "gantt: rows is an int from 1")
         charted = self.rows(by)
         shown = charted[:rows]
         margin = min(max((len(row.title) for row in shown if not row.number), default=0), 30)

@@ -17,6 +17,7 @@ from .coercion import (
     as_rank,
     as_shape,
     converted,
+    int_from,
     naming,
     own_copy,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "int_from",
     "naming",
     "no_array",
     "own_copy",

@@ -53,10 +53,7 @@ def as_rank(rank: Any, what: str) -> int | Literal["all"]:
     """Return the number of a rank as an int; ``"all"`` stays as it is."""
     if isinstance(rank, str) and rank == "all":
         return "all"
-    number = as_int(rank)
-    if number is None or number < 0:
-        raise DeclarationError(f"{what}: rank is the number of a rank, from 0, or 'all' (got {rank!r})")
-    return number
+    return int_from(0, rank, f"{what}: rank is the number of a rank, from 0, or 'all'")
 
 
 def as_int(value: Any) -> int | None:
@@ -67,6 +64,14 @@ def as_int(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:  # an array of floats has an `__index__` too
         return None
+
+
+def int_from(least: int, value: Any, what: str) -> int:
+    """Return an integer of any type as an int; refuse what is none or below `least` with a sentence that says what it is."""
+    number = as_int(value)
+    if number is None or number < least:
+        raise DeclarationError(f"{what} (got {value!r})")
+    return number
 
 
 _HANDLE_ATTRIBUTES = ("cuda_stream", "cuda_event", "ptr", "handle")  # torch, torch, cupy, others

@@ -63,6 +63,11 @@ def memory_view(
     return np.ndarray(shape, dtype, buffer, 0, strides)
 
 
+def bytes_at(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return host memory as bytes, without a copy; the caller keeps the memory alive."""
+    return memory_view(address, nbytes, (nbytes,), np.dtype(np.uint8))
+
+
 Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
 """Returns the memory that a view leads to as a buffer, which lives for as long as a function keeps it, and its address."""
 

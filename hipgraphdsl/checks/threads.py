@@ -504,7 +504,9 @@ def _symbol(module: Module, name: str) -> Lanes | None:
         symbol = module.symbol(name)
     except DeclarationError:
         return None
-    if not symbol.shape or symbol.hidden:
+    lanes = symbol.lanes
+    bounds = symbol.shape[:-1] if lanes > 1 else symbol.shape
+    if not bounds or symbol.hidden:
         return None
-    element = CType("", symbol.dtype, size=symbol.dtype.itemsize)
-    return Lanes(0, True, Pointer(Base("symbol", symbol.name, symbol.nbytes), element, symbol.shape[1:]))
+    element = CType("", symbol.dtype, lanes, symbol.dtype.itemsize * lanes)
+    return Lanes(0, True, Pointer(Base("symbol", symbol.name, symbol.nbytes), element, bounds[1:]))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
-from ..backends.callbacks import memory_view
+from ..backends.callbacks import bytes_at, memory_view
 from ..errors import DeclarationError, HipError
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
@@ -197,7 +197,7 @@ class Memory:
                     start = _pages(pages.ctypes.data)
                     block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
                 self._stats.host_bytes += nbytes
-                _bytes_at(start, nbytes)[...] = values
+                bytes_at(start, nbytes)[...] = values
             case ExternalArray():
                 block = hold(array, bind_external(array, prefix), self._home)
             case _:
@@ -215,7 +215,7 @@ class Memory:
         """Return a copy of an array's values; nothing may be in flight."""
         array = block.array
         if array.on_host:
-            return _bytes_at(block.pointer, array.nbytes).copy().view(array.dtype).reshape(array.shape)
+            return bytes_at(block.pointer, array.nbytes).copy().view(array.dtype).reshape(array.shape)
         values = np.empty(array.shape, array.dtype)
         with self._home.there(block.device):
             self._runtime.memcpy(values.ctypes.data, block.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
@@ -225,7 +225,7 @@ class Memory:
         """Set an array's values to what `values_for` has returned; nothing may be in flight."""
         array = block.array
         if array.on_host:
-            _bytes_at(block.pointer, array.nbytes)[...] = _as_bytes(values)
+            bytes_at(block.pointer, array.nbytes)[...] = _as_bytes(values)
         else:
             with self._home.there(block.device):
                 self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
@@ -364,7 +364,3 @@ def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
 def _as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return values as bytes: NumPy copies arrays of structs field by field, without the padding between them."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-
-
-def _bytes_at(address: int, nbytes: int) -> np.ndarray[Any, Any]:
-    return memory_view(address, nbytes, (nbytes,), np.dtype(np.uint8))

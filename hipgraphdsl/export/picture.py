@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from ..assumptions import as_time
 from ..checks import Diagnostic, Report, check_workflow
 from ..errors import DeclarationError
 from ..order import longest_path, reduced
@@ -258,9 +259,10 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
         raise DeclarationError(
             f"critical is True, False, a Timeline, or durations by the names or kinds of nodes (got {critical!r})"
         )
-    known = {} if critical is True else critical
+    given = {} if critical is True else critical
+    known = {key: as_time(value, f"critical[{key!r}]") for key, value in given.items()}
     weights = [
-        next((float(known[key]) for key in (node.name, *node.duration_keys) if key in known), 0.0 if known else 1.0)
+        next((known[key] for key in (node.name, *node.duration_keys) if key in known), 0.0 if known else 1.0)
         for node in workflow.nodes
     ]
     return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]

@@ -143,8 +143,11 @@ def _bound(
     return scope
 
 
-def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of a variable, which are refused where not understood; a vector type adds one axis of its lanes."""
+def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return shape and dtype of a variable, which are refused where not understood, and how many lanes its vector type has.
+
+    Lanes of a vector type are the last axis of the shape.
+    """
     name, scope = declared.name, _scope_of(source, declared.name)
     try:
         if f"variable {name}" in scope.doubts:
@@ -175,7 +178,7 @@ def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[
         ) from None
     if kind.lanes > 1:
         shape.append(kind.lanes)
-    return tuple(shape), kind.dtype
+    return tuple(shape), kind.dtype, kind.lanes
 
 
 def _initializer_length(tokens: Sequence[Token]) -> int:

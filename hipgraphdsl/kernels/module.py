@@ -117,11 +117,14 @@ class Symbol(Array):
     hidden : bool
         Whether it stands for variables that have no name of their own, such as a function's static ones: kernels are ordered by
         it, and nothing can copy it.
+    lanes : int
+        Elements of a vector type (4 for ``float4``), which the last axis counts; else 1.
     """
 
     module: Module = field(kw_only=True)
     constant: bool = field(default=False, kw_only=True)
     hidden: bool = field(default=False, kw_only=True)
+    lanes: int = field(default=1, kw_only=True)
 
     kind = "symbol"
 
@@ -526,8 +529,8 @@ class Module:
         if declared is None:
             names = ", ".join(repr(known) for known in self.symbols) or "none"
             raise DeclarationError(f"module {self._name!r} has no variable {name!r}; its variables are {names}", array=name)
-        shape, dtype = variable_layout(self._declared, declared)
-        symbol = Symbol(name, shape, dtype, module=self, constant=declared.space == "__constant__")
+        shape, dtype, lanes = variable_layout(self._declared, declared)
+        symbol = Symbol(name, shape, dtype, module=self, constant=declared.space == "__constant__", lanes=lanes)
         return self._symbols.setdefault(name, symbol)
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region
 from ..backends import Scope
-from ..backends.callbacks import memory_view
+from ..backends.callbacks import bytes_at
 from ..backends.serial import SerialProgram
 from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
@@ -215,7 +215,7 @@ class Laboratory:
         guard = cell.guard * guards
         pointer, nbytes = cell.pointer - guard, cell.nbytes + 2 * guard
         if cell.on_host:
-            return memory_view(pointer, nbytes, (nbytes,), np.dtype(np.uint8)).copy()
+            return bytes_at(pointer, nbytes).copy()
         data = np.empty(nbytes, np.uint8)
         self.runtime.memcpy(data.ctypes.data, pointer, nbytes, MemcpyKind.DEVICE_TO_HOST)
         return data
@@ -224,7 +224,7 @@ class Laboratory:
         """Set a cell's bytes, or those of its guards too."""
         pointer = cell.pointer - cell.guard * guards
         if cell.on_host:
-            memory_view(pointer, data.size, (data.size,), np.dtype(np.uint8))[...] = data
+            bytes_at(pointer, data.size)[...] = data
         else:
             self.runtime.memcpy(pointer, np.ascontiguousarray(data).ctypes.data, data.size, MemcpyKind.HOST_TO_DEVICE)
 
@@ -266,7 +266,10 @@ class Laboratory:
         name = full_name(program, step)
         prefix = name[: len(name) - len(node.name)]
         if node.made is not None:
-            self._alloc(prefix + node.made.name, node.made, step, scope)
+            array = prefix + node.made.name
+            if program is not self.program and array in self.fresh:  # a pass of a loop frees what the one before has left
+                self._free(self.fresh.pop(array))
+            self._alloc(array, node.made, step, scope)
         elif node.freed is not None:
             array = prefix + node.freed.name
             cell = self.fresh.pop(array, None)

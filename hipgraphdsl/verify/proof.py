@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ExternalArray, as_int
+from ..arrays import ExternalArray, as_dict, as_int, int_from
 from ..backends import backend_named
-from ..backends.callbacks import memory_view
+from ..backends.callbacks import bytes_at
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
 from ..kernels import Symbol
@@ -51,7 +51,7 @@ class Proof:
         self.runtime = opened_runtime(runtime, device)
         self.device = device
         self.require_runs(self.runtime, device)
-        self.params = {**_copied(self.workflow), **(params or {})}
+        self.params = {**_copied(self.workflow), **as_dict(params, "verify: params")}
         _require_values(self.workflow, self.params)
         _require_tolerance(tolerance, self.workflow)
         self.found = Found(tolerance)
@@ -59,14 +59,17 @@ class Proof:
     def report(self, orders: int, repeats: int, seed: int, *, audit: bool, sanitize: bool, progress: bool) -> VerifyReport:
         """Run the workflow in many ways, and report where results differ; the parameters are those of `verify`."""
         found, ran = self.found, [self.runtime]
-        orders, repeats = _count(orders, "orders is how many orders are tried"), _count(repeats, "repeats is how many launches")
+        orders = int_from(0, orders, "verify: orders is how many orders are tried, an int from 0")
+        repeats = int_from(0, repeats, "verify: repeats is how many launches, an int from 0")
+        if (first := as_int(seed)) is None:
+            raise DeclarationError(f"verify: seed is the first seed of orders and schedules, an int (got {seed!r})")
         with (
             progress_bar("verify", progress) as found.advance,
             _outside_memory(self.workflow),
             self.runtime.using_device(self.device),
         ):
             if not sanitize or self.is_safe():
-                ran = self.run(orders, repeats, seed, audit)
+                ran = self.run(orders, repeats, first, audit)
         seconds = time.perf_counter() - self.started
         targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
         return VerifyReport(self.workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
@@ -139,13 +142,6 @@ class Proof:
         return {}
 
 
-def _count(value: Any, what: str) -> int:
-    number = as_int(value)
-    if number is None or number < 0:
-        raise DeclarationError(f"verify: {what}, an int from 0 (got {value!r})")
-    return number
-
-
 def _require_tolerance(tolerance: Any, workflow: Workflow) -> None:
     """Refuse what is no tolerance, and tolerances of arrays that there are not."""
     for value in tolerance.values() if isinstance(tolerance, Mapping) else () if tolerance is None else (tolerance,):
@@ -187,7 +183,7 @@ def _outside_memory(workflow: Workflow) -> Iterator[None]:
     kept: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for array in (array for document in workflow.documents for array in document.arrays.values()):
         if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
-            memory = memory_view(array.pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
+            memory = bytes_at(array.pointer, array.nbytes)
             kept.append((memory, memory.copy()))
     try:
         yield

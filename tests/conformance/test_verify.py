@@ -449,6 +449,18 @@ def test_eager_node_that_does_not_write_what_it_says_is_named(runtime: Runtime) 
     assert "leaves every byte of it as it was" in finding.message
 
 
+def test_verify_allocates_anew_in_each_pass_of_a_loop(runtime: Runtime) -> None:
+    body = hg.Graph("body")
+    n, kept = body.host_array("n", shape=1, dtype="int32"), body.alloc("kept", N, "int32")
+    body.memset(kept, 5)
+    body.memcpy(body.host_array("last", shape=N, dtype="int32"), kept)
+    body.host(lambda n: n.__isub__(1), (n,), name="count")
+    g = hg.Graph("demo")
+    g.conditional("while", g.host_array("word", np.full(1, 3, "int32")), body, bind={"n": g.arrays["word"]}, name="loop")
+    report = verify(g, runtime)
+    assert report.ok, str(report)
+
+
 def test_verify_runs_workflows_that_are_cut_in_every_way(runtime: Runtime) -> None:
     for name in ("eager", "eager_host", "conditional_any_body", "conditional_nested_by_host", "conditional_while_check_every"):
         report = verify(NODE_KINDS[name](hg.Graph("case"), runtime).graph, runtime)

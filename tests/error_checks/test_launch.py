@@ -174,6 +174,8 @@ def test_a_value_that_a_node_inside_a_child_refuses_names_the_node_with_its_chil
     [
         ({"orders": -1}, r"orders is how many orders are tried, an int from 0 \(got -1\)"),
         ({"repeats": 1.5}, r"repeats is how many launches, an int from 0 \(got 1\.5\)"),
+        ({"seed": None}, r"seed is the first seed of orders and schedules, an int \(got None\)"),
+        ({"params": [1]}, r"params is a dict \(got \[1\]\)"),
         ({"tolerance": "1e-6"}, r"tolerance is a number from 0, or a dict of them by array \(got '1e-6'\)"),
         ({"tolerance": {"x": -1.0}}, r"tolerance is a number from 0, or a dict of them by array \(got \{'x': -1\.0\}\)"),
         ({"tolerance": {"y": 1e-6}}, "tolerance has 'y', and graph 'g' has no such array; its arrays are 'x'"),

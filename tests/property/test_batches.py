@@ -824,10 +824,10 @@ def test_two_launches_are_a_batch_where_no_chain_could_take_them() -> None:
 def test_profile_and_simulation_share_the_launches_of_segments(backend: Any) -> None:
     g = hg.Graph("every other")
     x = g.device_array("x", shape=N, dtype="i4")
-    for i in range(6):
+    for i in range(8):
         g.kernel(MIX, 1, BLOCK, (1, x, g.device_array(f"a{i}", shape=N, dtype="i4"), N), name=f"n{i}")
-    g.eager(lambda stream: None, name="between", after=["n0", "n2", "n4"])
-    wanted = [("n0", "n2", "n4"), ("n1", "n3", "n5"), ()]
+    g.eager(lambda stream: None, name="between", after=["n0", "n2", "n4", "n6"])
+    wanted = [("n0", "n2", "n4", "n6"), ("n1", "n3", "n5", "n7"), ()]
     with g.compile(runtime="cpu", backend=backend, batch=True) as exe:
         exe.run()
         assert [names_of(exe.plan, run) for run in launched_together(exe.plan)] == wanted[:2]

@@ -57,7 +57,10 @@ def launches(exe: hg.Executable) -> list[str]:
 def test_kernels_in_the_midst_of_a_lane_begin_in_any_order_until_one_needs_another() -> None:
     plan = planned(independent())
     assert marked(plan) == [f"put{i}" for i in range(1, 6)]
-    assert "5 kernels begin without waiting for those before in the same lane, which no edge asks for (any order)." in plan.notes
+    assert (
+        "5 kernels begin without waiting for those before them in the same lane, because no edge requires it (any order)."
+        in plan.notes
+    )
     assert marked(make_plan(independent().workflow(), hg.Target.named(RDNA), lanes=1)) == []
 
 

@@ -408,6 +408,7 @@ def independent(external: Any, called: list[int]) -> hg.Graph:
     add = hg.Module(ADD)["add"]
     x = g.device_array("x", np.arange(64, dtype="float32"))
     total = g.external_array("total", external)
+    g.external_array("first half of total", external[:32])
     for i in range(40):
         y = g.device_array(f"y{i}", np.full(64, i, dtype="float32"))
         g.kernel(add, 1, 64, (x, y, 64))

@@ -292,6 +292,13 @@ def test_variable_of_a_module_has_bounds() -> None:
     assert finding.arrays == ("table",)
 
 
+@pytest.mark.parametrize(("variable", "read"), [("int4 table[4]", "table[i].x"), ("int4 table[2][2]", "(table[1] + i - 2)->w")])
+def test_vector_variable_of_a_module_has_bounds(variable: str, read: str) -> None:
+    for stop, findings in ((4, 0), (5, 1)):
+        source = f"__device__ {variable};\n" + kernel("int* x", f"{INDEX} if (i < {stop}) x[i] = {read};")
+        assert [d.arrays for d in found(source, "x")] == [("table",)] * findings
+
+
 def test_view_ends_where_its_array_does() -> None:
     module = hg.Module(kernel("int* x", f"{INDEX} x[i] = 1;"))
     g = hg.Graph("demo")

@@ -339,6 +339,12 @@ def test_a_value_that_an_option_does_not_have_is_refused(extension: str, option:
         render(pipeline().workflow(), extension, **{option: value})
 
 
+@pytest.mark.parametrize("value", [-1, float("nan"), "1", None])
+def test_a_duration_on_the_critical_path_is_a_number_from_0(value: Any) -> None:
+    with pytest.raises(DeclarationError, match=rf"critical\['kernel'\] is a time, a finite number from 0 \(got {value!r}\)"):
+        draw(pipeline().workflow(), critical={"kernel": value})
+
+
 @pytest.mark.parametrize("extension", DRAWINGS)
 def test_the_critical_path_is_marked_on_demand_also_through_children(extension: str) -> None:
     workflow = nested().workflow()

@@ -379,6 +379,18 @@ def test_the_root_of_a_segment_has_few_followers_too() -> None:
     assert sorted(i for lane in made.lanes for i in lane) == list(range(len(made.steps)))
 
 
+def test_launches_of_one_batch_are_in_one_segment() -> None:
+    g = hg.Graph("segments")
+    for i in range(5):
+        x = g.device_array(f"x{i}", shape=32, dtype="float32")
+        g.kernel(KERNELS["axpy"], 1, 32, (x, x, 32), name=f"k{i}")
+    g.eager(print, args=(), name="between", after=["k0"])
+    plan = g.plan(target="nvidia:sm_90", batch=True)
+    assert plan.cut is not None
+    assert [plan.steps[plan.index[f"k{i}"]].batch for i in range(5)] == [-1, 0, 0, 0, 0]
+    assert "4 kernel nodes become one launch" in plan.explain()
+
+
 def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
     g = hg.Graph("tilde")
     for name in ("a", "a~", "~watch", "a~~"):
