@@ -206,13 +206,6 @@ class CompiledPath:
         while self.launcher is not None and self.launcher.inside:
             time.sleep(0)
 
-    def has_launched(self) -> bool:
-        """Return whether it has launched since the last call of this method."""
-        if self.launcher is None or not self.launcher.pending:
-            return False
-        self.launcher.pending = False
-        return True
-
     def counts(self) -> tuple[int, int]:
         """Return how many launches and node updates it has made since the last call of this method."""
         launcher = self.launcher
@@ -277,10 +270,10 @@ class CompiledPath:
     def _forget(self) -> None:
         """Withdraw the offer: the launcher sets no parameters until the next one."""
         if self._steps:
-            self.launcher.slots([], [])
             self._clear()
 
     def _clear(self) -> None:
+        self.launcher.slots([], [])  # first: nothing may be set where these tables do not say so
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def withdraw(self) -> None:
