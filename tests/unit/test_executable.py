@@ -717,8 +717,8 @@ import numpy as np
 import hipgraphdsl as hg
 
 ARGUMENTS = (ctypes.py_object, ctypes.py_object, ctypes.py_object)
-press = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(("PyErr_SetInterrupt", ctypes.pythonapi))  # in C, so that it interrupts the traced code
-backend, eager, step = sys.argv[1], sys.argv[2] == "eager", int(sys.argv[3])
+press = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(("PyErr_SetInterrupt", ctypes.pythonapi))  # in C, so that only traced code meets it
+backend, eager = sys.argv[1], sys.argv[2] == "eager"
 
 def once(*_):
     sys.settrace(None)
@@ -772,16 +772,17 @@ g = hg.Graph("g")
 x, a = g.device_array("x", np.zeros(1, "f4")), g.param("a", "float32", 1.0)
 if eager:
     g.eager(lambda stream: None, name="e")
-g.kernel(hg.Module('extern "C" __global__ void add(float* x, float a, float b) { x[0] += a + b; }')["add"], 1, 1, (x, a, 0.0), name="k")
+module = hg.Module('extern "C" __global__ void add(float* x, float a, float b) { x[0] += a + b; }')
+g.kernel(module["add"], 1, 1, (x, a, 0.0), name="k")
 exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.count(5), []
-calls = [
-    lambda: exe.launch(exe.stream, a=float(next(numbers))),
-    lambda: (exe.launch(), exe.synchronize(timeout_s=60)),
-    lambda: exe.write("x", 1),
-    lambda: exe.set("k", b=float(next(numbers))),
-    lambda: (exe.disable("k"), exe.enable("k")),
+calls = [  # each with how many bytecodes lie between two interruptions
+    (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
+    (2, lambda: (exe.launch(), exe.synchronize(timeout_s=60))),
+    (2, lambda: exe.write("x", 1)),
+    (31, lambda: exe.set("k", b=float(next(numbers)))),
+    (7, lambda: (exe.disable("k"), exe.enable("k"))),
 ]
-for number, call in enumerate(calls):
+for number, (step, call) in enumerate(calls):
     for n in itertools.count(1, step):
         if not goes_on(call, n):
             break
@@ -790,7 +791,7 @@ for number, call in enumerate(calls):
         if values != [[8.0], [8.0]]:
             sys.exit(f"call {number}, interrupted at bytecode {n}: {values}")
         values.clear()
-for n in itertools.count(1, 20 * step):
+for n in itertools.count(1, 150):
     again = goes_on(exe.close, n)
     elsewhere(exe.close)
     if not again:
@@ -805,7 +806,7 @@ def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, bac
     """The signal comes in C between two bytecodes, as the interpreter delivers it."""
     name, _, eager = backend.partition(" ")
     environment = {**os.environ, "HIPGRAPHDSL_NATIVE": native}
-    command = [sys.executable, "-c", _INTERRUPTED_EVERYWHERE, name, eager, "9"]
+    command = [sys.executable, "-c", _INTERRUPTED_EVERYWHERE, name, eager]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
