@@ -730,9 +730,7 @@ def interrupted(call, n):
     def local(frame, event, arg):
         nonlocal left
         left -= event == "opcode"
-        if left == 0:
-            frame.f_trace = press
-        return local
+        return local if left else press
     def trace(frame, event, arg):
         frame.f_trace_opcodes = "hipgraphdsl" in frame.f_code.co_filename and left > 0
         return local if frame.f_trace_opcodes else None
