@@ -15,6 +15,7 @@ from .nodes import MemoryOp, Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
+from .printed import short
 from .workflow import AnyNode, Workflow
 
 
@@ -206,5 +207,4 @@ def _same(a: Any, b: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = value.describe() if isinstance(value, Node) else getattr(value, "name", None) or repr(value)
-    text = str(text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return short(str(text), 60)

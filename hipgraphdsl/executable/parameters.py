@@ -117,7 +117,7 @@ class Parameters:
             block = self._memory.find(value)
             array, pointer = block.array, block.pointer
         else:
-            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
+            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value, what="parameter")
             pointer = bind_external(array, "")
         require_alike(name, parameter, array)
         if isinstance(array, ExternalArray):
