@@ -52,17 +52,13 @@ def changing(action: str, *, when_closed: bool = False) -> Callable[[Method[P, T
     return section
 
 
-def using(action: str, *, in_eager: bool = False) -> Callable[[Method[P, T]], Method[P, T]]:
-    """Run a method that reads, writes or waits without the lock: the Executable is open, and stays so until it returns.
-
-    With `in_eager` functions of eager nodes may call it.
-    """
+def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
+    """Run a method that reads, writes or waits without the lock: the Executable is open, and stays so until it returns."""
 
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            if not in_eager:
-                _require_outside(self, action)
+            _require_outside(self, action)
             mine = self._users.mine()
             if mine.locked():  # by an outer call in this thread
                 return method(self, *args, **kwargs)

@@ -280,14 +280,15 @@ class Executable:
 
         Inside a host callback, which must not ask the device: whether all of them have been waited for.
         """
-        inside = running.get(threading.get_ident())
+        thread = threading.get_ident()
+        inside = running.get(thread)
         if inside is not None:
             if self._closed or self._forked:
                 self._refuse_closed("done")
             return inside[1] is not self._own.hosts and not self._own.in_flight.any
-        return self._all_done()
+        return self._own.in_flight.done() if thread in self._own.hosts.inside else self._all_done()
 
-    @using("done", in_eager=True)
+    @using("done")
     def _all_done(self) -> bool:
         return self._own.in_flight.done()
 
@@ -409,7 +410,8 @@ class Executable:
         Parameters
         ----------
         graph : Graph or Workflow
-            Matched by node names; arrays and parameters are matched by name, and keep their memory and values.
+            Matched by node names; arrays and parameters are matched by name, and keep their memory and the values that they
+            were given. A parameter that no launch has given takes the graph's default.
         rebuild : bool
             Where a change cannot be applied in place, build afresh instead of refusing.
 
@@ -425,6 +427,7 @@ class Executable:
         new = graph.workflow()
         try:
             self._change(self._own.changes.with_workflow, new)
+            self._own.take_defaults(new)
             return
         except UpdateError:
             if not rebuild:

@@ -127,19 +127,14 @@ class Instance:
             if program is not None:
                 returned.callback(program.close)
 
-    @property
-    def sound(self) -> bool:
-        """Whether there is a program that does what the state says."""
-        return self.program is not None and not self.torn
-
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def give(self, params: Mapping[str, Any]) -> None:
-        """Give parameters a launch's values, and build what it needs; on failure all is as before."""
-        if not params and self.sound:
+    def give(self, params: Mapping[str, Any], *, defaults: bool = False) -> None:
+        """Give parameters a launch's values, or an update's `defaults`, and build what it needs; on failure all is as before."""
+        if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
-        values = parameters.checked(params, self.state.uses)
+        values = parameters.checked(params, self.state.uses, all_given=not defaults)
         lost = [name for name in params if name in parameters.table and name not in values]
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
@@ -158,6 +153,18 @@ class Instance:
             raise
         parameters.copy(copied)
         parameters.lose(lost)
+        if not defaults:
+            parameters.chosen.update(params)
+
+    def take_defaults(self, workflow: Workflow) -> None:
+        """Give parameters that no launch has given the defaults of a workflow."""
+        given = {}
+        for name, new in workflow.parameters.items():
+            old = self.state.workflow.parameters.get(name)
+            alike = old is not None and (old.dtype, old.shape, old.copy) == (new.dtype, new.shape, new.copy)
+            if alike and new.default is not None and name not in self.parameters.chosen:
+                given[name] = new.default
+        self.give(given, defaults=True)
 
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
@@ -396,6 +403,7 @@ class Instance:
             if not same_value(self.parameters.current(name), value):
                 table, parameter, _ = self.parameters.name(name, value)
                 table[parameter] = value
+                self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
 

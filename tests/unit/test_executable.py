@@ -809,6 +809,43 @@ def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, bac
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+DEFAULTS = hg.Module(
+    """extern "C" __global__ void add(float* x, const float* copied, const float* part, float a, float b) {
+         x[0] = a + 10 * b + 100 * copied[0] + 1000 * part[0];
+    }""",
+    name="defaults",
+)
+
+
+def with_defaults(a: float, b: float | None, copied: int, part: str) -> hg.Graph:
+    g = hg.Graph("defaults")
+    x = g.device_array("x", np.zeros(1, "f4"))
+    g.device_array("one", np.ones(1, "f4"))
+    g.device_array("two", np.full(1, 2, "f4"))
+    copies = g.param("copied", "float32", np.full(1, copied, "f4"), shape=1, copy=True)
+    stands_for = g.param("part", "float32", part, shape=1)
+    g.kernel(DEFAULTS["add"], 1, 1, (x, copies, stands_for, g.param("a", "float32", a), g.param("b", "float32", b)), name="add")
+    return g
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_update_takes_the_defaults_of_parameters_that_no_launch_has_given(cpu: CpuRuntime, backend: Any, rebuild: bool) -> None:
+    with with_defaults(1, None, 1, "one").compile(runtime=cpu, backend=backend) as exe:
+
+        def updated(*defaults: Any, **given: float) -> float:
+            g = with_defaults(*defaults)
+            if rebuild:
+                g.empty(name=f"mark_{len(exe.workflow.nodes)}")  # what cannot be applied in place
+            exe.update(g, rebuild=rebuild)
+            exe.run(**given)
+            return float(exe.read("x")[0])
+
+        assert updated(2, None, 2, "two", b=3.0) == 2232
+        assert updated(4, 5, 1, "one") == 1134
+        assert updated(4, 5, 1, "one", a=7.0) == 1137
+        assert updated(9, 9, 3, "two") == 2337
+
+
 # -- several at once -----------------------------------------------------------------------------------------------------------
 
 
