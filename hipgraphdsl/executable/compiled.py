@@ -231,8 +231,8 @@ class CompiledPath:
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())
-        elif self._stale:  # offered at the next launch with values, since more changes may come before it
-            self._forget()
+        elif self._stale and self._steps:  # offered at the next launch with values, since more changes may come before it
+            self._clear()
         self.launcher.ready = True
         if self.held_back:  # asked behind it, because another thread may hold it back meanwhile
             self.launcher.ready = False
@@ -267,12 +267,8 @@ class CompiledPath:
         self.launcher.slots(slots, list(self._kept.values()))
         self._stale = False
 
-    def _forget(self) -> None:
-        """Withdraw the offer: the launcher sets no parameters until the next one."""
-        if self._steps:
-            self._clear()
-
     def _clear(self) -> None:
+        """Let the launcher set no parameters until the next offer."""
         self.launcher.slots([], [])  # first: nothing may be set where these tables do not say so
         self._kinds, self._steps, self._kept = {}, {}, {}
 

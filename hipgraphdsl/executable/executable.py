@@ -280,13 +280,13 @@ class Executable:
 
         Inside a host callback, which must not ask the device: whether all of them have been waited for.
         """
-        thread = threading.get_ident()
-        inside = running.get(thread)
+        inside = running.get(threading.get_ident())
         if inside is not None:
             if self._closed or self._forked:
                 self._refuse_closed("done")
             return inside[1] is not self._own.hosts and not self._own.in_flight.any
-        return self._own.in_flight.done() if thread in self._own.hosts.inside else self._all_done()
+        in_eager = threading.get_ident() in self._own.hosts.inside  # of this launch, during which nothing is closed
+        return self._own.in_flight.done() if in_eager else self._all_done()
 
     @using("done")
     def _all_done(self) -> bool:

@@ -278,8 +278,8 @@ class Parameters:
                 self.kept[name] = {pointer: block for pointer, block in kept.items() if pointer == current}
                 with self._home.there():
                     for pointer, block in kept.items():
-                        if pointer != current:
-                            block.give_back(self._home)
+                        if pointer != current and block.release is not None:
+                            block.release(pointer)
         self.keeps_replaced = False
         self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
 
