@@ -24,6 +24,8 @@ from difflib import get_close_matches
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from .printed import short
+
 if TYPE_CHECKING:
     from .checks.report import Report
 
@@ -73,8 +75,7 @@ def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationE
 
 def shown(value: object) -> str:
     """Return the ``repr`` of a value for a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return short(repr(value), 60)
 
 
 def unknown_name(

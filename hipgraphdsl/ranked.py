@@ -19,6 +19,7 @@ from .crossings import Exchange, OnStream, connect
 from .errors import CallbackError, DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
 from .executable.changes import require_free, require_switchable
+from .executable.changing import changing
 from .executable.in_flight import stream_handle
 from .nodes.base import translated
 from .partition import Part, partition
@@ -391,17 +392,20 @@ class RankExecutable(Executable):
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
                 " compile the other graph"
             )
-        with self._changing("update"):
-            if not rebuild:
-                self._require_taken_by_all(part, whole)
-            if self._link is not None:
-                self._link.release(self._own.compiled)  # the one that follows begins without
-            try:
-                super().update(part.workflow, rebuild=rebuild)
-            except BaseException as error:
-                self._leave_others(error)
-                raise
+        self._update(part, whole, rebuild)
         self._follow(part, whole)
+
+    @changing("update")
+    def _update(self, part: Part, whole: Workflow, rebuild: bool) -> None:
+        if not rebuild:
+            self._require_taken_by_all(part, whole)
+        if self._link is not None:
+            self._link.release(self._own.compiled)  # the one that follows begins without
+        try:
+            super().update(part.workflow, rebuild=rebuild)
+        except BaseException as error:
+            self._leave_others(error)
+            raise
 
     def _require_taken_by_all(self, part: Part, whole: Workflow) -> None:
         """Refuse on every rank what one of them cannot take in place: all of them go on with the same graph."""

@@ -15,6 +15,7 @@ from .nodes import MemoryOp, Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
+from .printed import short
 from .workflow import AnyNode, Workflow
 
 
@@ -108,13 +109,15 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
             changes += _moves(known, node)
     changes = gone + changes
     for name, array in before.arrays.items():
-        other = after.arrays.get(name)
+        other = after.arrays.get(name, array)
         for what in ("device", "access"):
-            if other is not None and getattr(array, what) != getattr(other, what):
-                place = f"arrays.{name}.{what}"
-                changes.append(
-                    Change(None, place, getattr(array, what), getattr(other, what), False, "memory stays where it was made")
-                )
+            a, b = getattr(array, what), getattr(other, what)
+            if a != b:
+                changes.append(Change(None, f"arrays.{name}.{what}", a, b, False, "memory stays where it was made"))
+    for name, parameter in before.parameters.items():
+        a, b = parameter.default, after.parameters.get(name, parameter).default
+        if not _same(a, b):
+            changes.append(Change(None, f"parameters.{name}.default", a, b, True, ""))
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 
@@ -206,5 +209,4 @@ def _same(a: Any, b: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = value.describe() if isinstance(value, Node) else getattr(value, "name", None) or repr(value)
-    text = str(text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return short(str(text), 60)

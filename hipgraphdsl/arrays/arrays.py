@@ -144,8 +144,10 @@ class ExternalArray(Array):
         return self.pointer
 
     @staticmethod
-    def wrap(name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = ()) -> ExternalArray:
-        """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy.
+    def wrap(
+        name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = (), what: str = "external array"
+    ) -> ExternalArray:
+        """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy; errors say `what` is given the object.
 
         Raises
         ------
@@ -153,19 +155,25 @@ class ExternalArray(Array):
             If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
-        with naming("external array", name):
+        with naming(what, name):
             if isinstance(interface, dict):
                 given, shape, strides, pointer, writeable = _device_memory(interface)
                 location: Literal["host", "device"] = "device"
                 device = _owner(obj) if device is None else device
             else:
-                obj = host = _host_memory(name, obj)
+                obj = host = _host_memory(obj)
+                if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+                    raise DeclarationError(
+                        f"{what} {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask;"
+                        " give x.data, or x.filled(value), which copies",
+                        array=name,
+                    )
                 given, shape, strides, location, access = host.dtype, host.shape, host.strides, "host", ()
                 pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
-                raise DeclarationError(f"external array {name!r} has foreign byte order {given}", array=name)
-            _require_contiguous(name, shape, strides, dtype.itemsize)
+                raise DeclarationError(f"it has foreign byte order {given}")
+            _require_contiguous(shape, strides, dtype.itemsize)
             return ExternalArray(name, as_shape(shape), dtype, obj, pointer, location, writeable, device=device, access=access)
 
 
@@ -187,7 +195,7 @@ def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any
 _DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
 
 
-def _host_memory(name: str, obj: Any) -> np.ndarray[Any, Any]:
+def _host_memory(obj: Any) -> np.ndarray[Any, Any]:
     """Return an object's host memory, shared."""
     try:
         if isinstance(obj, np.ndarray):
@@ -200,16 +208,9 @@ def _host_memory(name: str, obj: Any) -> np.ndarray[Any, Any]:
             host = np.asarray(memoryview(obj))
     except (TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DeclarationError(
-            f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
-            " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
-            array=name,
+            f"{type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array, or an object with"
+            " __cuda_array_interface__, __dlpack__ or the buffer protocol"
         ) from None
-    if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
-        raise DeclarationError(
-            f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
-            " x.data, or x.filled(value), which copies",
-            array=name,
-        )
     return host
 
 
@@ -220,15 +221,14 @@ def _owner(obj: Any) -> int | None:
     return int(number) if int(kind) in _DLPACK_GPUS else None
 
 
-def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
+def _require_contiguous(shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
     if strides is None:
         return
     expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
         if extent > 1 and stride != expected:
             raise DeclarationError(
-                f"external array {name!r} has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
-                " wrapped, so give a contiguous copy, or wrap its base and take a view",
-                array=name,
+                f"it has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
+                " wrapped, so give a contiguous copy, or wrap its base and take a view"
             )
         expected *= extent

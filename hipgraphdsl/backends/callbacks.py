@@ -178,15 +178,15 @@ class HostCalls:
             if stream != handle:
                 given, handle = CapturedStream(stream, runtime), stream
             thread = threading.get_ident()
-            inside[thread] = name
             try:
+                inside[thread] = name
                 fn(given, *args)
             except HipError as error:
                 raise error.at(name) from error.__cause__
             except Exception as error:
                 raise CallbackError.of(name, error, "eager") from error
             finally:
-                del inside[thread]
+                inside.pop(thread, None)
 
         return call
 

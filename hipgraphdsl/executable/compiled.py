@@ -206,13 +206,6 @@ class CompiledPath:
         while self.launcher is not None and self.launcher.inside:
             time.sleep(0)
 
-    def has_launched(self) -> bool:
-        """Return whether it has launched since the last call of this method."""
-        if self.launcher is None or not self.launcher.pending:
-            return False
-        self.launcher.pending = False
-        return True
-
     def counts(self) -> tuple[int, int]:
         """Return how many launches and node updates it has made since the last call of this method."""
         launcher = self.launcher
@@ -238,8 +231,8 @@ class CompiledPath:
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())
-        elif self._stale:  # offered at the next launch with values, since more changes may come before it
-            self._forget()
+        elif self._stale and self._steps:  # offered at the next launch with values, since more changes may come before it
+            self._clear()
         self.launcher.ready = True
         if self.held_back:  # asked behind it, because another thread may hold it back meanwhile
             self.launcher.ready = False
@@ -274,13 +267,9 @@ class CompiledPath:
         self.launcher.slots(slots, list(self._kept.values()))
         self._stale = False
 
-    def _forget(self) -> None:
-        """Withdraw the offer: the launcher sets no parameters until the next one."""
-        if self._steps:
-            self.launcher.slots([], [])
-            self._clear()
-
     def _clear(self) -> None:
+        """Let the launcher set no parameters until the next offer."""
+        self.launcher.slots([], [])  # first: nothing may be set where these tables do not say so
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def withdraw(self) -> None:

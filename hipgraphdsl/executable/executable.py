@@ -30,7 +30,7 @@ from ..timeline import Timeline
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow
-from .changing import Changing, Users, Using
+from .changing import Users, changing, using
 from .compiled import LongWay
 from .in_flight import stream_handle
 from .instance import Instance
@@ -61,7 +61,8 @@ def _after_fork() -> None:
         if executable._lock.acquire(blocking=False):
             executable._lock.release()
         else:  # its owner is a thread that this process does not have
-            executable._lock, executable._depth = threading.RLock(), 0
+            executable._lock, executable._outermost = threading.RLock(), threading.Lock()
+        executable._users = Users()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -91,8 +92,8 @@ class Executable:
         self.device = made[0].device
         self._users = Users()
         self._lock = threading.RLock()
-        self._depth = 0
-        """How often the thread that changes it has entered that section."""
+        self._outermost = threading.Lock()
+        """Held by the outermost of the calls that hold `_lock`."""
         self._own = Instance(workflow, runtime, made, guard, LongWay(self, workflow.name), sanitize=sanitize)
 
     @classmethod
@@ -155,19 +156,9 @@ class Executable:
         )  # fmt: skip
         return executable
 
-    def _changing(self, action: str, *, returning: bool = False) -> Changing:
-        if running or self._own.hosts.inside:  # before taking the lock, which a thread that waits for the callback may hold
-            self._own.hosts.refuse_inside(action, self.workflow.name)
-        # Created on each call: a kept one would make a reference cycle with the Executable.
-        return Changing(self, action, returning=returning)
-
-    def _using(self, action: str) -> Using:
-        if running or self._own.hosts.inside:
-            self._own.hosts.refuse_inside(action, self.workflow.name)
-        return Using(self, action)
-
     # -- running -------------------------------------------------------------------------------------------------------
 
+    @changing("launch")
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once.
 
@@ -201,53 +192,55 @@ class Executable:
             After `close`, in a forked process, or in a function that this Executable calls.
         """
         require_seconds(timeout_s)
-        with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
-            own = self._own
-            self._give(params)
-            own.compiled.wanted = bool(params)
-            handle = own.in_flight.stream if stream is None else stream_handle(stream)
-            own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
-            issued = True
-            try:
-                own.launch(handle)
-            except (CallbackError, HipError) as error:
-                if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
-                    own.in_flight.settle(handle)
-                issued = not own.in_flight.refused(handle, error)
-                raise
-            finally:  # not earlier: a thread that waits meanwhile would see the launch as done
-                if issued:
-                    own.in_flight.launched(handle)
-                own.shared.deadline = None
-            own.stats.launches += 1
+        own = self._own  # no other launch may come between: it may give other values, and streams take several calls
+        self._give(params)
+        own.compiled.wanted = bool(params)
+        in_flight = own.in_flight
+        handle = in_flight.stream if stream is None else stream_handle(stream)
+        own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
+        issued = True
+        try:
+            own.launch(handle)
+        except (CallbackError, HipError) as error:
+            if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
+                in_flight.settle(handle)
+            issued = not in_flight.refused(handle, error)
+            raise
+        finally:  # not earlier: a thread that waits meanwhile would see the launch as done
+            own.shared.deadline = None
+            if issued:  # noted without a call, at which Ctrl-C may come
+                with in_flight.lock:
+                    in_flight.pending[handle] = []
+        own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any]) -> None:
         """Bind the parameters of a launch, and build what it needs."""
         self._own.give(params)
 
+    @using("launch")
     def _launch_failed(self, code: int) -> None:
-        """Raise for a code that the compiled call path has met."""
-        with Using(self, "launch"):  # another thread may close it meanwhile
-            own = self._own
-            assert own.program is not None
-            try:
-                own.program.entry_failed(code)
-            finally:
-                if self.plan.cut is not None:
-                    own.in_flight.settle(own.in_flight.stream)
+        """Raise for a code that the compiled call path has met; another thread may close it meanwhile."""
+        own = self._own
+        assert own.program is not None
+        try:
+            own.program.entry_failed(code)
+        finally:
+            if self.plan.cut is not None:
+                own.in_flight.settle(own.in_flight.stream)
 
     def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
         self.launch(**params)
         self.synchronize()
 
+    @changing("prepared")
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
-        with self._changing("prepared"):
-            self._own.give(params)
-            assert self._program is not None
-            return self._program.refreshed()
+        self._own.give(params)
+        assert self._program is not None
+        return self._program.refreshed()
 
+    @using("synchronize")
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches have finished; Ctrl-C interrupts.
 
@@ -266,22 +259,21 @@ class Executable:
             If the device failed.
         """
         require_seconds(timeout_s)
-        with self._using("synchronize"):
-            own = self._own
-            stale = own.hosts.stale()
-            try:
-                own.wait(timeout_s)
-            except HipError as error:
-                failure = own.hosts.take_failure()
-                if failure is None:
-                    raise error
-                raise failure from failure.__cause__
+        own = self._own
+        stale = own.hosts.stale()
+        try:
+            own.wait(timeout_s)
+        except HipError as error:
             failure = own.hosts.take_failure()
-            if failure is not None:
-                raise failure from failure.__cause__
-            if stale:
-                own.hosts.forget(stale)
-            own.rest(self._lock)
+            if failure is None:
+                raise error
+            raise failure from failure.__cause__
+        failure = own.hosts.take_failure()
+        if failure is not None:
+            raise failure from failure.__cause__
+        if stale:
+            own.hosts.forget(stale)
+        own.rest(self._lock)
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`.
@@ -293,11 +285,16 @@ class Executable:
             if self._closed or self._forked:
                 self._refuse_closed("done")
             return inside[1] is not self._own.hosts and not self._own.in_flight.any
-        with Using(self, "done"):
-            return self._own.in_flight.done()
+        in_eager = threading.get_ident() in self._own.hosts.inside  # of this launch, during which nothing is closed
+        return self._own.in_flight.done() if in_eager else self._all_done()
+
+    @using("done")
+    def _all_done(self) -> bool:
+        return self._own.in_flight.done()
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
+    @using("read")
     def read(self, name: str | Array) -> np.ndarray[Any, Any]:
         """Wait, and return a copy of an array's values.
 
@@ -311,10 +308,9 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
-        with self._using("read"):
-            block = self._own.memory.find(name, "read")
-            self.synchronize()
-            return self._own.memory.read(block)
+        block = self._own.memory.find(name, "read")
+        self.synchronize()
+        return self._own.memory.read(block)
 
     def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
         """Wait, and return copies of arrays' values; of several ranks (`RankExecutable`) on the rank `root` alone.
@@ -328,6 +324,7 @@ class Executable:
             raise DeclarationError(f"gather: there is one rank, 0 (got root={root!r})")
         return tuple(map(self.read, names))
 
+    @using("write")
     def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values.
 
@@ -343,12 +340,12 @@ class Executable:
         DeclarationError
             If there is no array of that name, or the values have another shape or cannot be converted.
         """
-        with self._using("write"):
-            block = self._own.memory.find(name, "write")
-            source = self._own.memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
-            self.synchronize()
-            self._own.memory.write(block, source)
+        block = self._own.memory.find(name, "write")
+        source = self._own.memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
+        self.synchronize()
+        self._own.memory.write(block, source)
 
+    @using("array")
     def array(self, name: str | Array) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
@@ -360,20 +357,20 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
-        with self._using("array"):
-            block = self._own.memory.find(name, "array")
-            return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
+        block = self._own.memory.find(name, "array")
+        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
 
+    @using("known")
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
-        with self._using("known"):
-            own = self._own
-            found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
-            found.note_memory(own.memory.arrays, own.scope, self)
-            return found
+        own = self._own
+        found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
+        found.note_memory(own.memory.arrays, own.scope, self)
+        return found
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
+    @changing("set")
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
         """Change fields of a node, from the next launch on.
 
@@ -391,29 +388,30 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is impossible.
         """
-        with self._changing("set"):
-            self._change(self._own.changes.with_fields, node, fields)
+        self._change(self._own.changes.with_fields, node, fields)
 
     def _change(self, how: Callable[..., Change], *asked: Any) -> None:
         self._own.become(how(self._own.state, *asked))
 
+    @changing("enable")
     def enable(self, node: str | AnyNode) -> None:
         """Run a disabled node again, from the next launch on."""
-        with self._changing("enable"):
-            self._change(self._own.changes.enabled, node, True)
+        self._change(self._own.changes.enabled, node, True)
 
+    @changing("disable")
     def disable(self, node: str | AnyNode) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
-        with self._changing("disable"):
-            self._change(self._own.changes.enabled, node, False)
+        self._change(self._own.changes.enabled, node, False)
 
+    @changing("update")
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Change to another graph of the same shape.
 
         Parameters
         ----------
         graph : Graph or Workflow
-            Matched by node names; arrays and parameters are matched by name, and keep their memory and values.
+            Matched by node names; arrays and parameters are matched by name, and keep their memory and the values that they
+            were given. A parameter that no launch has given takes the graph's default.
         rebuild : bool
             Where a change cannot be applied in place, build afresh instead of refusing.
 
@@ -424,17 +422,17 @@ class Executable:
         CheckError
             If what it would build afresh has faults, unless it was compiled with ``check=False``; nothing has changed then.
         """
-        with self._changing("update"):
-            if not callable(getattr(graph, "workflow", None)):
-                raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
-            new = graph.workflow()
-            try:
-                self._change(self._own.changes.with_workflow, new)
-                return
-            except UpdateError:
-                if not rebuild:
-                    raise
-            self._become(new)
+        if not callable(getattr(graph, "workflow", None)):
+            raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
+        new = graph.workflow()
+        try:
+            self._change(self._own.changes.with_workflow, new)
+            self._own.take_defaults(new)
+            return
+        except UpdateError:
+            if not rebuild:
+                raise
+        self._become(new)
 
     def _become(self, workflow: Workflow) -> None:
         """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
@@ -461,10 +459,10 @@ class Executable:
         total.launches += before.launches
         total.updates += before.updates
 
+    @changing("clone")
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
-        with self._changing("clone"):
-            return self._twin(self.workflow)
+        return self._twin(self.workflow)
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
@@ -480,6 +478,7 @@ class Executable:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
+    @changing("profile")
     def profile(self, /, **params: Any) -> Timeline:
         """Launch an instrumented copy once and return when each node ran.
 
@@ -487,26 +486,25 @@ class Executable:
         and each span bears its node's name; the events cost some time themselves. Nodes that one launch does have one span, with
         their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
-        with self._changing("profile"):
-            self._give(params)
-            self.synchronize()
-            state = self._own.state.on_streams(self.runtime.target)
-            hosts = self._own.hosts
-            hosts.keep()
-            try:
-                return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
-            finally:
-                hosts.undo()  # the graph calls its own, whatever memory the copy had
+        self._give(params)
+        self.synchronize()
+        state = self._own.state.on_streams(self.runtime.target)
+        hosts = self._own.hosts
+        hosts.keep()
+        try:
+            return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
+        finally:
+            hosts.undo()  # the graph calls its own, whatever memory the copy had
 
     def _finish(self) -> None:
         self._own.in_flight.launched(self.stream)
         self.synchronize()
 
+    @using("elapsed_us")
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
-        with self._using("elapsed_us"):
-            self.synchronize()
-            return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
+        self.synchronize()
+        return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
 
     @property
     def workflow(self) -> Workflow:
@@ -560,11 +558,10 @@ class Executable:
         return self._own.in_flight.stream
 
     @property
+    @changing("parameters", when_closed=True)
     def parameters(self) -> dict[str, Any]:
         """Current values of the scalar parameters by launch keyword; None where none has been given."""
-        with self._changing("parameters"):
-            pass  # takes over what the compiled call path has set
-        return self._own.parameters.scalars()
+        return self._own.parameters.scalars()  # with those that the compiled call path has set, which is paused
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
@@ -575,6 +572,7 @@ class Executable:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
+    @changing("close", when_closed=True)
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for the device and free everything; a second call does nothing.
 
@@ -594,25 +592,24 @@ class Executable:
             If a host callback raised and nobody has waited for it.
         """
         require_seconds(timeout_s)
-        with self._changing("close", returning=True):
-            if self._closed:
-                return
-            if self._forked:  # the handles belong to the parent
-                self._closed = True
-                return
-            cut = self._wait_to_close(timeout_s)
+        if self._closed:
+            return
+        if self._forked:  # the handles belong to the parent
             self._closed = True
-            try:
-                self._users.wait_for_others()
-            except BaseException:
-                self._closed = False
-                raise
-            self._own.close()
-            failure = self._own.hosts.take_failure()
-            if cut is not None:
-                raise cut from failure
-            if failure is not None:
-                raise failure from failure.__cause__
+            return
+        cut = self._wait_to_close(timeout_s)
+        self._closed = True
+        try:
+            self._users.wait_for_others()
+        except BaseException:
+            self._closed = False
+            raise
+        self._own.close()
+        failure = self._own.hosts.take_failure()
+        if cut is not None:
+            raise cut from failure
+        if failure is not None:
+            raise failure from failure.__cause__
 
     def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
         """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,10 +25,9 @@ class InFlight:
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
-        self._pending: dict[int, int] = {}
-        """Streams with launches that nobody has waited for yet, each with the number of the last one."""
-        self._lock = threading.Lock()
-        self._tickets = itertools.count(1)
+        self.pending: dict[int, list[None]] = {}
+        """Streams with launches that nobody has waited for yet, each with an object of its own for the last one."""
+        self.lock = threading.Lock()
         self._failed: HipError | None = None
         """What a launch has failed with, until nothing is in flight and it can be raised."""
         self._last: int | None = None
@@ -44,8 +42,8 @@ class InFlight:
     def launched(self, stream: int) -> None:
         """Remember a launch."""
         self._compiled.be_calm(False)
-        with self._lock:
-            self._pending[stream] = next(self._tickets)
+        with self.lock:
+            self.pending[stream] = []
 
     def in_turn(self, stream: int, launch: Callable[[int], None]) -> None:
         """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
@@ -71,8 +69,12 @@ class InFlight:
 
     def note_compiled(self) -> None:
         """Remember launches of the compiled call path, which uses the own stream."""
-        if self._compiled.has_launched():
-            self.launched(self.stream)
+        launcher = self._compiled.launcher
+        if launcher is not None and launcher.pending:
+            self._compiled.be_calm(False)
+            with self.lock:  # both without a call, at which Ctrl-C may come
+                launcher.pending = False
+                self.pending[self.stream] = []
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished, and raise what one has failed with; errors name what is `unfinished`."""
@@ -80,8 +82,8 @@ class InFlight:
         wait = self._runtime.stream_wait
         self.note_compiled()
         try:
-            while waiting := tuple(self._pending.items()):
-                stream, ticket = waiting[0]
+            while waiting := tuple(self.pending.items()):
+                stream, last = waiting[0]
                 left = slice_s(deadline)
                 try:
                     if self._home.switches:
@@ -95,9 +97,9 @@ class InFlight:
                         self._runtime.stream_synchronize(stream)
                     self._failed, done = self._failed or error, True
                 if done:
-                    with self._lock:
-                        if self._pending.get(stream) == ticket:  # else another thread has launched meanwhile
-                            del self._pending[stream]
+                    with self.lock:
+                        if self.pending.get(stream) is last:  # else another thread has launched meanwhile
+                            del self.pending[stream]
                 elif has_passed(deadline):
                     names = unfinished()
                     raise WaitTimeout(
@@ -138,7 +140,7 @@ class InFlight:
         self.note_compiled()
         try:
             with self._home.there():
-                return all(self._runtime.stream_query(stream) for stream in tuple(self._pending))
+                return all(self._runtime.stream_query(stream) for stream in tuple(self.pending))
         except HipError:
             return True
 
@@ -146,11 +148,11 @@ class InFlight:
     def any(self) -> bool:
         """Whether something has not been waited for."""
         self.note_compiled()
-        return bool(self._pending)
+        return bool(self.pending)
 
     def forget(self) -> None:
         """Forget all launches."""
-        self._pending.clear()
+        self.pending.clear()
         self._failed = None
 
 

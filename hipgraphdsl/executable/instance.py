@@ -127,19 +127,14 @@ class Instance:
             if program is not None:
                 returned.callback(program.close)
 
-    @property
-    def sound(self) -> bool:
-        """Whether there is a program that does what the state says."""
-        return self.program is not None and not self.torn
-
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def give(self, params: Mapping[str, Any]) -> None:
-        """Give parameters a launch's values, and build what it needs; on failure all is as before."""
-        if not params and self.sound:
+    def give(self, params: Mapping[str, Any], *, defaults: bool = False) -> None:
+        """Give parameters a launch's values, or an update's `defaults`, and build what it needs; on failure all is as before."""
+        if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
-        values = parameters.checked(params, self.state.uses)
+        values = parameters.checked(params, self.state.uses, all_given=not defaults)
         lost = [name for name in params if name in parameters.table and name not in values]
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
@@ -158,6 +153,18 @@ class Instance:
             raise
         parameters.copy(copied)
         parameters.lose(lost)
+        if not defaults:
+            parameters.chosen.update(params)
+
+    def take_defaults(self, workflow: Workflow) -> None:
+        """Give parameters that no launch has given the defaults of a workflow."""
+        given = {}
+        for name, new in workflow.parameters.items():
+            old = self.state.workflow.parameters.get(name)
+            alike = old is not None and (old.dtype, old.shape, old.copy) == (new.dtype, new.shape, new.copy)
+            if alike and new.default is not None and name not in self.parameters.chosen:
+                given[name] = new.default
+        self.give(given, defaults=True)
 
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
@@ -190,7 +197,8 @@ class Instance:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
                 lock(state.uses, self.memory, parameters, self.home)
-            if parameters.required(state.uses):
+            waits = bool(parameters.required(state.uses))
+            if waits:
                 self.torn = self.program is not None  # the launch that gives it builds
             elif self.program is None or self.torn or afresh or not self._apply(change):
                 self._build(state)
@@ -204,19 +212,20 @@ class Instance:
         if stale and not self.in_flight.any:
             self.hosts.forget(stale)
         self.state = state
-        if self.program is not None and not self.torn:
+        if self.program is not None and not waits:
             self.program.follow(state.plan, state.disabled)
         if afresh:
             stats, plan = self.stats, state.plan
             stats.nodes, stats.edges, stats.lanes = len(plan.steps), plan.edges, len(plan.lanes)
+        self.torn = waits and self.program is not None
 
     def _apply(self, change: Change) -> bool:
-        """Change the program in place; False if it must be built again."""
+        """Change the program in place, which is torn until the state follows; False if it must be built again."""
         program, state, before = self.program, change.state, self.state.disabled
         assert program is not None
         steps, off = state.plan.steps, state.disabled
         made = [(i, None if i in off else program.resolve(steps[i])) for i in change.steps]  # all of them before any is set
-        self.torn = True  # until all of it is done
+        self.torn = True
         if change.values:
             made += [(i, program.resolve(steps[i])) for i in self._left_by_compiled(change.values)]
         for i, operation in made:
@@ -227,7 +236,6 @@ class Instance:
             if operation is not None and not self._set(i, operation):
                 return False
         program.complete()
-        self.torn = False
         return True
 
     def _set(self, index: int, operation: Operation) -> bool:
@@ -298,7 +306,6 @@ class Instance:
                 if before is not None:
                     returned.callback(self.parameters.forget_replaced)  # nothing is in flight
                     returned.callback(before.close)
-            self.torn = False
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
         """Set the addresses of a plan's packed arrays."""
@@ -363,17 +370,20 @@ class Instance:
         Memory that array parameters were bound to before is released, and compiled code waits from now on where the own stream is
         all that there is to wait for.
         """
-        if not (self.compiled.waits_slowly or self.parameters.keeps_replaced) or not changing.acquire(blocking=False):
+        if not (self.compiled.waits_slowly or self.parameters.keeps_replaced):
             return
+        held: list[bool] = []
         try:
-            if self.in_flight.any:  # another thread has launched since the wait
+            held += map(changing.acquire, (False,))  # at once: Ctrl-C cannot come between taking the lock and noting it
+            if False in held or self.in_flight.any:  # another thread changes something, or has launched since the wait
                 return
             if self.parameters.keeps_replaced:
                 self.parameters.forget_replaced()
             hosts = self.hosts
             self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
         finally:
-            changing.release()
+            if True in held:
+                changing.release()
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""
@@ -393,6 +403,7 @@ class Instance:
             if not same_value(self.parameters.current(name), value):
                 table, parameter, _ = self.parameters.name(name, value)
                 table[parameter] = value
+                self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
 

@@ -32,16 +32,9 @@ class Known:
         for name, block in arrays.items():
             array = block.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
+            device, writeable = block.device if several else array.device, getattr(array, "writeable", True)
             self.arrays[name] = ExternalArray(
-                name,
-                array.shape,
-                array.dtype,
-                device=block.device if several else array.device,
-                obj=owner,
-                pointer=block.pointer,
-                location=location,
-                writeable=getattr(array, "writeable", True),
-                lock=False,
+                name, array.shape, array.dtype, owner, block.pointer, location, writeable, device=device, lock=False
             )
         for inner in scope.all_inside():
             for root, pointer in inner.addresses.items():

@@ -271,7 +271,7 @@ class Memory:
         """Free the new blocks of `make_packed`."""
         for device, block in blocks.items():
             if block is not self._packed.get(device):
-                self._free_packed(block)
+                block.give_back(self._home)
 
     def use_packed(self, blocks: dict[int, Block]) -> None:
         """Keep these blocks and return those that were there before."""
@@ -281,11 +281,7 @@ class Memory:
             if before is not now:
                 self._stats.device_bytes += (now.array.nbytes if now else 0) - (before.array.nbytes if before else 0)
                 if before is not None:
-                    self._free_packed(before)
-
-    def _free_packed(self, block: Block) -> None:
-        with self._home.returning(block.device):
-            self._runtime.free(block.pointer)
+                    before.give_back(self._home)
 
     # -- marks of watched plans ----------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ class Parameters:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
         """Those that have no value yet; `required` says which of them a launch must give."""
+        self.chosen: set[str] = set()
+        """Those that a launch has given; the others have their defaults, which an update may change."""
         self.kept: dict[str, dict[int, Block]] = {}
         """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
         self.keeps_replaced = False
@@ -45,15 +47,14 @@ class Parameters:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def checked(self, params: Mapping[str, Any], uses: Uses) -> dict[str, Any]:
-        """Return a launch's arguments as values of scalars and addresses of arrays; refuse missing, unknown and wrong ones.
+    def checked(self, params: Mapping[str, Any], uses: Uses, *, all_given: bool) -> dict[str, Any]:
+        """Return arguments as values of scalars and addresses of arrays; refuse unknown and wrong ones.
 
-        What concerns other ranks alone is left out.
+        What concerns other ranks alone is left out. A launch must have `all_given` that have no value yet.
         """
         given = {name: value for name, value in params.items() if not self._is_elsewhere(name)}
         values = {name: self._value(name, value) for name, value in given.items() if not self._is_foreign(name, value, uses)}
-        missing = self.required(uses) - values.keys()
-        if missing:
+        if all_given and (missing := self.required(uses) - values.keys()):
             names = ", ".join(map(repr, sorted(missing)))
             raise DeclarationError(
                 f"graph {self._name!r}: the first launch must give {names}, which"
@@ -117,7 +118,7 @@ class Parameters:
             block = self._memory.find(value)
             array, pointer = block.array, block.pointer
         else:
-            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
+            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value, what="parameter")
             pointer = bind_external(array, "")
         require_alike(name, parameter, array)
         if isinstance(array, ExternalArray):
@@ -230,6 +231,10 @@ class Parameters:
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
+                continue
+            if name in self.chosen:
+                other.chosen.add(name)
+            elif twin.default is not None:
                 continue
             if parameter.copy or twin.copy:
                 if name in self.own and name in other.own and name not in self.missing:

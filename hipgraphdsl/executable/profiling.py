@@ -29,8 +29,12 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
         program = _Launcher(plan, scope, disabled)
         returned.callback(program.close)
         plan, members = program.launches
-        events: list[int] = []
-        returned.callback(_destroy_all, runtime.event_destroy, events)
+
+        def timed_event() -> int:
+            event = runtime.event_create(timing=True)
+            returned.callback(runtime.event_destroy, event)
+            return event
+
         # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
         streams = {home.device: stream}
         zeros: dict[int, int] = {}
@@ -39,8 +43,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
                 if device not in streams:
                     streams[device] = runtime.stream_create()
                     returned.callback(runtime.stream_destroy, streams[device])
-                events.append(runtime.event_create(timing=True))
-                zeros[device] = events[-1]
+                zeros[device] = timed_event()
         for device, zero in zeros.items():
             with home.there(device):
                 runtime.event_record(zero, streams[device])
@@ -49,9 +52,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
         marks: dict[int, tuple[int, int]] = {}
 
         def issue(step: Step, stream: int) -> None:
-            for _ in range(2):
-                events.append(runtime.event_create(timing=True))  # the next may fail
-            before, after = events[-2:]
+            before, after = timed_event(), timed_event()
             runtime.event_record(before, stream)
             program.issue(step, stream)
             runtime.event_record(after, stream)
@@ -127,9 +128,3 @@ def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: 
             f"elapsed_us: graph {graph!r} has not recorded both events yet; launch it first, with the nodes that record them"
             " enabled"
         ) from error
-
-
-def _destroy_all(destroy: Callable[[int], None], handles: list[int]) -> None:
-    with ExitStack() as returned:  # all of them, even if one call fails
-        for handle in handles:
-            returned.callback(destroy, handle)

@@ -117,6 +117,19 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
     return number
 
 
+def no_struct(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
+    """Return the error of a value that is no struct of a dtype; it names a field that a mapping lacks, or should not have."""
+    names = dtype.names or ()
+    given = value if isinstance(value, Mapping) else names
+    faults = [f"field {name!r} is missing" for name in names if name not in given]
+    faults += [f"there is no field {name!r}" for name in given if name not in names]
+    return DeclarationError(
+        f"{where} is a struct ({', '.join(names)}): give a tuple or dict of its fields, or a numpy.void of its dtype"
+        f" (got {shown(value)})" + "".join(f"; {fault}" for fault in faults[:1]),
+        array=array,
+    )
+
+
 def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = "") -> object:
     """Return a struct that is given by its fields' names as a tuple in their order; all else as it was.
 
@@ -135,7 +148,9 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
             return [struct_fields(dtype, part, where, field) for part in value]
         dtype = dtype.base
     names = dtype.names or ()
-    if isinstance(value, Mapping) and set(value) == set(names):
+    if isinstance(value, Mapping) and names:
+        if set(value) != set(names):
+            raise no_struct(dtype, value, f"{where}: field {field!r}" if field else where)
         value = tuple(value[name] for name in names)
     if isinstance(value, tuple) and len(value) == len(names):
         inner = (f"{field}.{name}" if field else name for name in names)
@@ -152,12 +167,7 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
             return own_copy(np.array(value, dtype)).tobytes()
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"{where}: parameter '{param}': {error}", array=param.name) from None
-    fields = ", ".join(dtype.names or ())
-    raise DeclarationError(
-        f"{where}: parameter '{param}' takes a struct ({fields}): a numpy.void of its dtype, a tuple or a dict "
-        f"(got {said(value)})",
-        array=param.name,
-    )
+    raise no_struct(dtype, value, f"{where}: parameter '{param}'", param.name)
 
 
 class ArgumentPacker:

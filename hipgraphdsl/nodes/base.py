@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
 from ..errors import DeclarationError, node_error
 from ..kernels import Kernel, Module, Symbol
+from ..printed import short
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
@@ -495,8 +496,7 @@ def argument_text(arg: Any) -> str:
         return arg.name
     if isinstance(arg, Access):
         return arg.view.name
-    text = repr(arg)
-    return text if len(text) <= 20 else text[:17] + "..."
+    return short(repr(arg), 20)
 
 
 def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:

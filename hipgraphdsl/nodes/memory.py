@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
 from ..arrays.views import selector_text
-from ..errors import DeclarationError, node_error
-from ..kernels import struct_fields
+from ..errors import DeclarationError, node_error, shown
+from ..kernels import no_struct, struct_fields
 from ..printed import human_bytes
 from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
@@ -180,7 +181,7 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would put it into every field
-        raise _no_struct(value, dtype, where)
+        raise no_struct(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
     found = element[()]
@@ -198,7 +199,7 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
     try:
         if dtype.kind != "V" and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
-        if dtype.kind != "V" and (value is None or isinstance(value, (str, bytes))):
+        if dtype.kind != "V" and (value is None or isinstance(value, (str, bytes, Mapping))):
             raise ValueError("it is no number")
         if dtype.kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
@@ -217,16 +218,9 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
-            raise _no_struct(value, dtype, where) from None
-        raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
+            raise no_struct(dtype, value, where) from None
+        raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {error}") from None
     return element
-
-
-def _no_struct(value: Any, dtype: np.dtype[Any], where: str) -> DeclarationError:
-    fields = ", ".join(dtype.names or ())
-    return DeclarationError(
-        f"{where} is a struct ({fields}): give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
-    )
 
 
 def _unfillable(dst: ArrayView) -> str:

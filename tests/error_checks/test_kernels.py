@@ -295,7 +295,8 @@ def test_a_struct_of_another_size_than_it_is_compiled_with_is_refused(fields: li
 
 def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
     p = g.param("p", P)
-    with pytest.raises(hg.DeclarationError, match=r"'q': default is a struct \(a, b\): give a tuple .* \(got \{'a': 1\}\)"):
+    text = r"'q': default is a struct \(a, b\): give a tuple .* \(got \{'a': 1\}\); field 'b' is missing"
+    with pytest.raises(hg.DeclarationError, match=text):
         g.param("q", P, default={"a": 1})
     with pytest.raises(hg.DeclarationError, match=r"'r': default is a struct \(a, b\): give a tuple .* \(got 3\)"):
         g.param("r", P, default=3)
@@ -336,6 +337,8 @@ def test_fields_inside_a_struct_are_named_by_their_path(g: hg.Graph) -> None:
     for n, (part, name) in enumerate([([1, 2.5], "v"), ((70000, 1), "one.x"), ([(1, 2), (3.5, 4)], "two.x")]):
         with pytest.raises(hg.DeclarationError, match=f"field '{name}' takes an int"):
             g.memset(points, (*good[:n], part, *good[n + 1 :]))
+    with pytest.raises(hg.DeclarationError, match=r"field 'one' is a struct \(x, y\): .*; there is no field 'z'"):
+        g.memset(points, (good[0], {"x": 1, "y": 2.0, "z": 3}, good[2]))
 
 
 def test_the_dtype_of_a_struct_is_one() -> None:

@@ -711,6 +711,141 @@ def test_ctrl_c_interrupts_a_wait(interrupted: dict[str, tuple[bool, str]], back
     assert ("'gate'" in said) == (backend in ("explicit", "capture"))
 
 
+_INTERRUPTED_EVERYWHERE = """
+import ctypes, itertools, signal, sys, threading
+import numpy as np
+import hipgraphdsl as hg
+
+ARGUMENTS = (ctypes.py_object, ctypes.py_object, ctypes.py_object)
+press = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(("PyErr_SetInterrupt", ctypes.pythonapi))  # in C, so that only traced code meets it
+backend, eager = sys.argv[1], sys.argv[2] == "eager"
+
+def once(*_):
+    sys.settrace(None)
+    raise KeyboardInterrupt
+
+def interrupted(call, n):
+    "Call, and press Ctrl-C at the n-th bytecode of the package; return whether there are so many."
+    left = n
+    def local(frame, event, arg):
+        nonlocal left
+        left -= event == "opcode"
+        return local if left else press
+    def trace(frame, event, arg):
+        frame.f_trace_opcodes = "hipgraphdsl" in frame.f_code.co_filename and left > 0
+        return local if frame.f_trace_opcodes else None
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+def goes_on(call, n):
+    try:
+        return interrupted(call, n)
+    except KeyboardInterrupt:  # it came behind the call
+        return True
+
+def elsewhere(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(60)
+    if thread.is_alive():
+        sys.exit("another thread waits for ever")
+
+def used():
+    exe.set("k", b=0.0)
+    exe.enable("k")
+    exe.write("x", 0)
+    exe.launch(a=2.0)
+    exe.launch(a=3.0)
+    exe.launch()
+    values.append(exe.read("x").tolist())
+
+signal.signal(signal.SIGINT, once)
+g = hg.Graph("g")
+x, a = g.device_array("x", np.zeros(1, "f4")), g.param("a", "float32", 1.0)
+if eager:
+    g.eager(lambda stream: None, name="e")
+module = hg.Module('extern "C" __global__ void add(float* x, float a, float b) { x[0] += a + b; }')
+g.kernel(module["add"], 1, 1, (x, a, 0.0), name="k")
+exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.count(5), []
+calls = [  # each with how many bytecodes lie between two interruptions
+    (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
+    (2, lambda: (exe.launch(), exe.synchronize(timeout_s=60))),
+    (2, lambda: exe.write("x", 1)),
+    (31, lambda: exe.set("k", b=float(next(numbers)))),
+    (7, lambda: (exe.disable("k"), exe.enable("k"))),
+]
+for number, (step, call) in enumerate(calls):
+    for n in itertools.count(1, step):
+        if not goes_on(call, n):
+            break
+        elsewhere(used)
+        used()
+        if values != [[8.0], [8.0]]:
+            sys.exit(f"call {number}, interrupted at bytecode {n}: {values}")
+        values.clear()
+for n in itertools.count(1, 150):
+    again = goes_on(exe.close, n)
+    elsewhere(exe.close)
+    if not again:
+        break
+    exe = g.compile(runtime="cpu", backend=backend)
+    exe.run()
+"""
+
+
+@pytest.mark.parametrize(("backend", "native"), [("explicit", "1"), ("explicit", "0"), ("explicit eager", "1"), ("streams", "1")])
+def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, backend: str, native: str) -> None:
+    """The signal comes in C between two bytecodes, as the interpreter delivers it."""
+    name, _, eager = backend.partition(" ")
+    environment = {**os.environ, "HIPGRAPHDSL_NATIVE": native}
+    command = [sys.executable, "-c", _INTERRUPTED_EVERYWHERE, name, eager]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+DEFAULTS = hg.Module(
+    """extern "C" __global__ void add(float* x, const float* copied, const float* part, float a, float b) {
+         x[0] = a + 10 * b + 100 * copied[0] + 1000 * part[0];
+    }""",
+    name="defaults",
+)
+
+
+def with_defaults(a: float, b: float | None, copied: int, part: str) -> hg.Graph:
+    g = hg.Graph("defaults")
+    x = g.device_array("x", np.zeros(1, "f4"))
+    g.device_array("one", np.ones(1, "f4"))
+    g.device_array("two", np.full(1, 2, "f4"))
+    copies = g.param("copied", "float32", np.full(1, copied, "f4"), shape=1, copy=True)
+    stands_for = g.param("part", "float32", part, shape=1)
+    g.kernel(DEFAULTS["add"], 1, 1, (x, copies, stands_for, g.param("a", "float32", a), g.param("b", "float32", b)), name="add")
+    return g
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_update_takes_the_defaults_of_parameters_that_no_launch_has_given(cpu: CpuRuntime, backend: Any, rebuild: bool) -> None:
+    with with_defaults(1, None, 1, "one").compile(runtime=cpu, backend=backend) as exe:
+
+        def updated(*defaults: Any, **given: float) -> float:
+            g = with_defaults(*defaults)
+            if rebuild:
+                g.empty(name=f"mark_{len(exe.workflow.nodes)}")  # what cannot be applied in place
+            exe.update(g, rebuild=rebuild)
+            exe.run(**given)
+            return float(exe.read("x")[0])
+
+        assert updated(2, None, 2, "two", b=3.0) == 2232
+        assert updated(4, 5, 1, "one") == 1134
+        assert updated(4, 5, 1, "one", a=7.0) == 1137
+        assert updated(9, 9, 3, "two") == 2337
+
+
 # -- several at once -----------------------------------------------------------------------------------------------------------
 
 

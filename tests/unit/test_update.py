@@ -218,3 +218,10 @@ def test_update_hands_callbacks_what_they_are_given(value: Any) -> None:
         exe.run()
     assert given == [value]
     assert type(given[0]) is type(value)
+
+
+def test_explain_update_names_a_parameter_whose_default_is_another() -> None:
+    old, new = hg.Graph("old"), hg.Graph("new")
+    old.param("a", "float32", 1.0)
+    new.param("a", "float32", 2.0)
+    assert str(hg.explain_update(old, new)).endswith("in place  graph.parameters.a.default: 1.0 -> 2.0")
