@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from typing import Final
 
 from .syntax import Node, bare, called, children, control_of, documents, edited, end_of, is_write, named, start_of, walk
+from .tokens import place_behind
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
@@ -78,7 +79,7 @@ def split(
         try:
             kernel = _Kernel(source, node)
             # As of a system header: the compiler's warnings are about the kernel itself.
-            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data, end_of(own[k]))}'
+            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data[: end_of(own[k])])}'
         except (Unknown, LookupError, RecursionError):
             continue
         text = text.replace(f"/*{made}*/", function)
@@ -120,15 +121,10 @@ def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
     return {int(mark[1]): n for mark, n in marks if mark and n["kind"] == "FunctionDecl"}
 
 
-def _marker(data: bytes, at: int) -> str:
-    """Return a marker that gives what follows its own line again."""
-    last = None
-    for last in re.finditer(rb'^# (\d+) ("[^"\n]*")[^\n]*\n', data[:at], re.MULTILINE):  # noqa: B007
-        pass
-    if last is None:
-        raise Unknown("no line")
-    line = int(last[1]) + data.count(b"\n", last.end(), at)
-    return f"# {line} {last[2].decode()}\n"
+def _marker(before: bytes) -> str:
+    """Return a marker that gives what follows a text its own line again."""
+    file, line = place_behind(before.decode())
+    return f'# {line} "{file}"\n'
 
 
 def _array(kind: str, name: str, value: str = "") -> str:
