@@ -12,8 +12,9 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .macros import Budget
+from .scope import Constant, Scope
 from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
-from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
+from .types import BUILTIN_WORDS, IGNORED_WORDS
 from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
 
 

@@ -264,9 +264,9 @@ def expand_macros(
             made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
-        # The halves of >> go on touching each other.
+        # The halves of >> and >>= go on touching each other.
         ends = [
-            token.start if t.text == next_one.text == ">" and t.end == next_one.start else end
+            token.start if t.text == ">" and next_one.text in (">", ">=") and t.end == next_one.start else end
             for t, next_one in zip(made, [*made[1:], token])
         ]
         made = [

@@ -324,8 +324,8 @@ class _Compilation:
             spelled = "<<<" if [t.text for t in tokens[n : n + 2]] == ["<<", "<"] else token.text
             for pattern, what, instead in _REFUSED:
                 if pattern.fullmatch(spelled):
-                    file, line = place_behind(self.preprocessed[: token.start])
-                    return DeclarationError(f"{file}:{line}: runtime 'cpu' does not support {what} ({spelled}); {instead}")
+                    file, number = place_behind(self.preprocessed[: token.start])
+                    return DeclarationError(f"{file}:{number}: runtime 'cpu' does not support {what} ({spelled}); {instead}")
         lines = self.source.splitlines()
         out: list[str] = []
         for line in _clean(failed.log).splitlines():
