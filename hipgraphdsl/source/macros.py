@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from ..errors import DeclarationError
-from .tokens import Doubt, Token, closing_index, split_commas, tokenize, without_attributes
+from .tokens import Doubt, Lexer, Token, closing_index, split_commas, tokenize, without_attributes
 
 _MOST_EXPANDED: Final = 100_000
 
@@ -27,7 +27,9 @@ class Macro:
     @cached_property
     def body(self) -> tuple[Token, ...]:
         """The text's tokens."""
-        return tuple(tokenize(f" {self.text}", "macro"))  # the blank: # is an operator here, it begins no directive
+        lexer = Lexer(self.text, "macro")
+        lexer.line_start = False  # '#' is an operator here, it begins no directive
+        return tuple(lexer)
 
     @cached_property
     def words(self) -> frozenset[str]:

@@ -6,13 +6,23 @@ from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from .expressions import Value, constant
 from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
 from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES, CType, builtin_name, known_type, natural_alignment
+
+_VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "nullptr", "sizeof", "NULL"})
+
+
+def are_values(inside: Sequence[Token]) -> bool:
+    """Return whether parentheses behind a name hold values, so that a variable is declared, and not parameters of a function.
+
+    Names alone may be either; they count as types.
+    """
+    return bool(inside) and (inside[0].kind in ("number", "string", "char") or inside[0].text in _VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,14 @@ class Scope:
             raise ValueError(doubt.reason)
         return constant(tokens, self._value, self.type_named).number
 
+    def initializes(self, inside: Sequence[Token]) -> bool:
+        """Return whether parentheses behind a name hold one value, so that a variable is declared, and not a function."""
+        try:
+            self.evaluate(inside)
+        except ValueError:
+            return are_values(inside) and len(split_commas(inside)) == 1
+        return True
+
     def type_named(self, words: Sequence[Token]) -> CType | None:
         """Return the type that words name, pointers included; None where it is not known, or they are more than a type."""
         try:
@@ -215,7 +233,12 @@ class Scope:
 
         Raises ValueError.
         """
-        tokens = without_attributes(tokens)
+        base, rest = self._base(without_attributes(tokens), busy)
+        n = next((n for n, t in enumerate(rest) if t.text not in ("*", "const") and t.text not in IGNORED_WORDS), len(rest))
+        return replace(base, pointers=base.pointers + sum(t.text == "*" for t in rest[:n])), rest[n:]
+
+    def _base(self, tokens: list[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
+        """Read a type without the pointers behind it, which belong to one name each."""
         words: list[Token] = []
         elaborated = ""
         const = False
@@ -265,11 +288,7 @@ class Scope:
             base = CType(spell(words), opaque="enum" if elaborated == "enum" else "struct")
         if base.pointers == 0:
             base = replace(base, const=base.const or const)
-        pointers = base.pointers
-        while i < len(tokens) and (tokens[i].text == "*" or tokens[i].text in IGNORED_WORDS or tokens[i].text == "const"):
-            pointers += tokens[i].text == "*"
-            i += 1
-        return replace(base, pointers=pointers), list(tokens[i:])
+        return base, tokens[i:]
 
     def _argument(self, word: Token, before: str) -> Sequence[Token]:
         """Return what a word inside of a type's name stands for, the word behind another."""
@@ -278,12 +297,8 @@ class Scope:
 
     def declarators(self, tokens: Sequence[Token]) -> list[Declarator]:
         """Read ``type a, *b[4] = {...}``; raises ValueError."""
-        base, rest = self.specifiers(tokens)
-        found = []
-        for n, part in enumerate(split_commas(rest)):
-            kind = base if n == 0 else replace(base, pointers=0)
-            found.append(self._declarator(kind, part))
-        return found or [Declarator(base, "")]
+        base, rest = self._base(without_attributes(tokens))
+        return [self._declarator(base, part) for part in split_commas(rest)] or [Declarator(base, "")]
 
     def _declarator(self, kind: CType, tokens: list[Token]) -> Declarator:
         initializer: list[Token] = []
@@ -317,6 +332,9 @@ class Scope:
             elif text == "(":
                 end = closing_index(tokens, i)
                 inside = tokens[i + 1 : end]
+                if name and end + 1 == len(tokens) and self.initializes(inside):
+                    initializer = inside
+                    break
                 if name or (end + 1 < len(tokens) and tokens[end + 1].text == "("):
                     raise ValueError("functions and pointers to functions can be neither kernel parameters nor symbols")
                 nested = self._declarator(replace(kind, pointers=0), list(inside))

@@ -78,8 +78,9 @@ def split(
         space = kernels[k].rpartition("::")[:2]
         try:
             kernel = _Kernel(source, node)
-            # As of a system header: the compiler's warnings are about the kernel itself.
-            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data[: end_of(own[k])])}'
+            file, line = place_behind(data[: end_of(own[k])].decode())
+            # As of a system header: the compiler's warnings are about the kernel itself. What follows has its own line again.
+            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n# {line} "{file}"\n'
         except (Unknown, LookupError, RecursionError):
             continue
         text = text.replace(f"/*{made}*/", function)
@@ -119,12 +120,6 @@ def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
     """Return the definitions of the kernels."""
     marks = [(re.search(rf"{_MARK}(\d+)_", n.get("name", "")), n) for n in trees]
     return {int(mark[1]): n for mark, n in marks if mark and n["kind"] == "FunctionDecl"}
-
-
-def _marker(before: bytes) -> str:
-    """Return a marker that gives what follows a text its own line again."""
-    file, line = place_behind(before.decode())
-    return f'# {line} "{file}"\n'
 
 
 def _array(kind: str, name: str, value: str = "") -> str:

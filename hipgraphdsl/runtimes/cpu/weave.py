@@ -20,6 +20,7 @@ from typing import Final
 
 from ...errors import DeclarationError
 from ...source import OPENING, Token, closing_angle
+from ...source.unit import without_digraphs
 from .tokens import closings, place_behind, read_tokens
 
 _MASKLESS: Final = frozenset(
@@ -80,7 +81,7 @@ def weave(text: str, *, guards: bool = False) -> Woven:
     DeclarationError
         If warp operations stand where the lanes that take part cannot be known; file and line are named.
     """
-    return _Weaver(text, guards).run()
+    return _Weaver(without_digraphs(text), guards).run()
 
 
 class _Weaver:
@@ -392,12 +393,7 @@ class _Weaver:
         n = called - 1
         name = tokens[n].text
         if name == ">":  # of an explicit specialisation
-            depth = 0
-            while n > head:
-                depth += {">": 1, "<": -1}.get(tokens[n].text, 0)
-                n -= 1
-                if not depth:
-                    break
+            n = next((k for k in range(head, n) if tokens[k + 1].text == "<" and closing_angle(tokens, k + 1) == n), head)
             name = tokens[n].text
         names = ""
         while n - 2 >= head and tokens[n - 1].text == "::" and tokens[n - 2].kind == "name":  # declared before, in a namespace
