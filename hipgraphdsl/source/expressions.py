@@ -241,10 +241,9 @@ class Reader:
         line, token = self.line, self.take()
         if token.kind == "number" or token.kind == "char":
             try:
-                found = _number(token.text, widest=self.condition) if token.kind == "number" else _character(token.text)
+                return _number(token.text, widest=self.condition) if token.kind == "number" else _character(token.text)
             except ValueError as error:
                 return syntax.Opaque((), str(error))  # a floating-point number
-            return found
         if token.kind == "string":
             return syntax.Opaque()
         if token.kind != "name":
@@ -352,7 +351,10 @@ def constant(tokens: Sequence[Token], lookup: Lookup, type_named: TypeNamed = la
     ValueError
         If it is not one, if it holds a name that `lookup` does not know, or if it overflows a signed type.
     """
-    return _Evaluator(lookup, condition=False).whole(Reader(tokens, type_named))
+    try:
+        return _Evaluator(lookup, condition=False).whole(Reader(tokens, type_named))
+    except RecursionError:  # one constant is computed from another, and so on
+        raise ValueError("it is nested too deeply") from None
 
 
 def evaluate_condition(tokens: Sequence[Token], lookup: Lookup) -> bool:
@@ -393,11 +395,10 @@ class _Evaluator:
                 return node
             case syntax.Name(text=name):
                 return self.named(name)
-            case syntax.Call(name=name):
-                if name and (not self.condition or self.named(name) is not None):
-                    raise ValueError(f"{name!r} has no known value")
-                if name:  # __has_include(<...>) and its like
+            case syntax.Call(name=name) if name:
+                if self.condition and self.named(name) is None:  # __has_include(<...>) and its like
                     return None
+                raise ValueError(f"{name!r} has no known value")
             case syntax.Unary():
                 operand = self.value(node.operand)
                 return None if operand is None else self.unary(node.operator, operand)

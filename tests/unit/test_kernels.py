@@ -132,6 +132,14 @@ def test_each_name_of_a_declaration_has_its_own_pointers() -> None:
     assert Module("typedef float* P;\n__global__ void k() { __shared__ P a, b; }")["k"].static_shared_bytes == 16
 
 
+def test_constants_that_need_too_many_others_are_refused() -> None:
+    constants = "".join(f"const int n{k + 1} = n{k} + 1;\n" for k in range(1000))
+    module = Module(f"const int n0 = 1;\n{constants}__device__ int near[n9], far[n999];")
+    assert module.symbol("near").shape == (10,)
+    with pytest.raises(DeclarationError, match=r"variable 'far' of .*: it is nested too deeply"):
+        module.symbol("far")
+
+
 def test_default_of_a_template_may_compare() -> None:
     source = "template<int B = 1 < 2, class T = float> __global__ void k(T* x) { __shared__ float s[B + 1]; }"
     assert Module(source)["k<>"].static_shared_bytes == 8
