@@ -1,16 +1,18 @@
 """HIP C++ source, read without compiling it.
 
-``tokens`` splits text, ``expressions`` evaluates integer constants, ``macros`` and ``preprocessor`` follow preprocessor
-lines, ``unit`` puts headers in and leaves bodies unread, ``bodies`` reads those of kernels as syntax ``trees``, ``types`` knows
-C++ types, and ``declarations`` has what a translation unit declares: `Declarations` is what `kernels.Module` asks.
+``tokens`` splits text, ``types`` knows C++ types, ``expressions`` reads expressions as syntax ``trees`` and evaluates integer
+constants, ``macros`` and ``preprocessor`` follow preprocessor lines, ``unit`` puts headers in and leaves bodies unread, ``scope``
+knows what names mean, and ``declarations`` has what a translation unit declares: `Declarations` is what `kernels.Module` asks.
+``bodies`` reads those of kernels.
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """
 
 from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
 from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
+from .scope import Constant, Scope
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
-from .types import IGNORED_WORDS, Constant, CType, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
+from .types import IGNORED_WORDS, CType, bfloat16_dtype, is_bfloat16, natural_alignment
 from .unit import Headers, names_in
 
 __all__ = [

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from . import trees as syntax
-from .expressions import LEVELS, WORDS, Value, constant
+from .expressions import Reader
+from .scope import Scope
 from .tokens import CLOSING, Token, closing_angle, closing_index, split_commas
-from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
+from .types import BUILTIN_WORDS, IGNORED_WORDS
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[syntax.Block, frozenset[int]]:
@@ -27,12 +28,6 @@ def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope)
     return syntax.Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)
 
 
-class _NotUnderstood(ValueError):
-    pass
-
-
-_ASSIGNMENTS: Final = {"=": "", **{f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")}}
-_CASTS: Final = ("static_cast", "reinterpret_cast", "const_cast")
 _ATTRIBUTES: Final = frozenset({"alignas", "__align__", "__attribute__"})
 _DECLARING: Final = frozenset({"const", "auto", "__const"}) | _ATTRIBUTES | IGNORED_WORDS | BUILTIN_WORDS
 _REFUSED: Final = frozenset(
@@ -42,55 +37,22 @@ _REFUSED: Final = frozenset(
         "static_assert", "typeid",
     }
 )  # fmt: skip
-_DEEPEST: Final = 60
 
 
-class _Parser:
+class _Parser(Reader):
+    deepest = 60
+
     def __init__(self, tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> None:
-        self.tokens = list(tokens)
+        super().__init__(tokens, scope.type_named)
         self.scope = scope
-        self.at = 0
-        self.names: list[dict[str, int]] = [{name: n for n, name in enumerate(parameters)}]
+        self.names = [{name: n for n, name in enumerate(parameters)}]
         self.count = len(parameters)
-        self.escaped: set[int] = set()
-        self.depth = 0
-
-    # -- tokens --------------------------------------------------------------------------------------------------------
-
-    def text(self, ahead: int = 0) -> str:
-        at = self.at + ahead
-        if at >= len(self.tokens):
-            return ""
-        token = self.tokens[at]
-        return WORDS.get(token.text, token.text) if token.kind == "name" else token.text
-
-    def kind(self, ahead: int = 0) -> str:
-        at = self.at + ahead
-        return self.tokens[at].kind if at < len(self.tokens) else ""
 
     def take(self, wanted: str = "") -> Token:
-        if self.at >= len(self.tokens):
-            raise _NotUnderstood("the body ends too early")
-        token = self.tokens[self.at]
-        if token.doubt is not None:
-            raise _NotUnderstood(token.doubt.reason)
-        if wanted and token.text != wanted:
-            raise _NotUnderstood(f"{token.text!r} stands where {wanted!r} is expected")
-        self.at += 1
-        return token
-
-    def takes(self, text: str) -> bool:
-        found = self.text() == text
-        if found:
-            self.take()
-        return found
-
-    @property
-    def line(self) -> int:
-        return self.tokens[min(self.at, len(self.tokens) - 1)].line if self.tokens else 0
-
-    def slot(self, name: str) -> int:
-        return next((names[name] for names in reversed(self.names) if name in names), -1)
+        token = self.tokens[self.at] if self.at < len(self.tokens) else None
+        if token is not None and token.doubt is not None:
+            raise ValueError(token.doubt.reason)
+        return super().take(wanted)
 
     def declare(self, name: str) -> int:
         self.names[-1][name] = self.count
@@ -117,8 +79,8 @@ class _Parser:
         """Read something with a scope of its own."""
         self.names.append({})
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise _NotUnderstood("it is nested too deeply")
+        if self.depth > self.deepest:
+            raise ValueError("it is nested too deeply")
         found = read()
         self.names.pop()
         self.depth -= 1
@@ -137,7 +99,7 @@ class _Parser:
     def statement(self) -> list[Any]:
         word = self.text()
         if word in _REFUSED:
-            raise _NotUnderstood(f"{word!r} is not read")
+            raise ValueError(f"{word!r} is not read")
         if word == "{":
             return [self.braces()]
         if word == ";":
@@ -165,13 +127,6 @@ class _Parser:
         then = self.body()
         return syntax.If(condition, then, self.body() if self.takes("else") else None)
 
-    def parenthesis(self) -> Any:
-        """Read a condition in parentheses; one that declares is not read."""
-        self.take("(")
-        found = self.expression()
-        self.take(")")
-        return found
-
     def counting(self) -> syntax.Block:
         self.take("(")
         first = [] if self.takes(";") else self.simple()
@@ -197,8 +152,8 @@ class _Parser:
         if self.declares():
             return self.declaration()
         points = self.text(1) == "(" and self.text(2) in ("*", "&")
-        if points and self.slot(self.text()) < 0 and self.value_type(self.tokens[self.at]) is not None:
-            raise _NotUnderstood("a pointer to an array or to a function")
+        if points and self.slot(self.text()) < 0 and self.type_named([self.tokens[self.at]]) is not None:
+            raise ValueError("a pointer to an array or to a function")
         found = self.expression()
         self.take(";")
         return [found]
@@ -229,12 +184,12 @@ class _Parser:
         end = self.at
         while end < len(self.tokens) and self.tokens[end].text != ";":
             if self.tokens[end].text in CLOSING:  # for (auto x : range)
-                raise _NotUnderstood("a declaration does not end")
+                raise ValueError("a declaration does not end")
             end = closing_index(self.tokens, end) + 1 if self.tokens[end].text in ("(", "[", "{") else end + 1
         tokens = self.tokens[self.at : end]
         doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
         if doubt is not None or end >= len(self.tokens):
-            raise _NotUnderstood(doubt.reason if doubt else "a declaration does not end")
+            raise ValueError(doubt.reason if doubt else "a declaration does not end")
         words = {t.text for t in tokens}
         deduced = "auto" in words
         if deduced:
@@ -251,7 +206,7 @@ class _Parser:
         found = []
         for each in declared:
             if not each.name or (each.reference and not (each.type.const and not each.type.pointers)):
-                raise _NotUnderstood("a reference to a variable")
+                raise ValueError("a reference to a variable")
             bounds = tuple(self.within(list(bound), self.single) if bound else syntax.Opaque() for bound in each.bounds)
             if each.bounds and each.type.pointers:
                 bounds = (*bounds, syntax.Opaque())  # of pointers, or a pointer to an array
@@ -273,12 +228,12 @@ class _Parser:
         at = next((n for n, t in enumerate(tokens) if t.text in ("=", "(", "{")), len(tokens))
         name = tokens[at - 1]
         if not at or name.kind != "name" or any(t.text in ("&", "&&", "[", ",") for t in tokens[:at]) or name.text in _DECLARING:
-            raise _NotUnderstood(f"the declaration of {name.text!r}")
+            raise ValueError(f"the declaration of {name.text!r}")
         parts: tuple[Any, ...] = ()
         if at < len(tokens):
             inside = tokens[at + 1 :] if tokens[at].text == "=" else tokens[at + 1 : closing_index(tokens, at)]
             if tokens[at].text != "=" and closing_index(tokens, at) != len(tokens) - 1:
-                raise _NotUnderstood(f"the declaration of {name.text!r}")
+                raise ValueError(f"the declaration of {name.text!r}")
             parts = tuple(self.within(part, self.single) for part in split_commas(inside))
         self.at = end
         self.take(";")
@@ -290,7 +245,7 @@ class _Parser:
         try:
             found = read()
             if self.at != len(self.tokens):
-                raise _NotUnderstood(f"{self.text()!r} is not understood")
+                raise ValueError(f"{self.text()!r} is not understood")
         finally:
             self.tokens, self.at = kept
         return found
@@ -302,209 +257,10 @@ class _Parser:
         parts = self.listed("{", self.initial, "}")
         return parts[0] if len(parts) == 1 else syntax.Opaque(parts)
 
-    def listed(self, opening: str, read: Callable[[], Any], closing: str) -> tuple[Any, ...]:
-        """Read what commas separate between brackets."""
-        self.take(opening)
-        found = []
-        while self.text() != closing:
-            found.append(read())
-            if not self.takes(","):
-                break
-        self.take(closing)
-        return tuple(found)
-
-    # -- expressions ---------------------------------------------------------------------------------------------------
-
-    def expression(self) -> Any:
-        found = self.single()
-        while self.takes(","):
-            found = syntax.Binary(",", found, self.single())
-        return found
-
-    def single(self) -> Any:
-        """Read an expression without commas."""
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise _NotUnderstood("it is nested too deeply")
-        found = self.binary(1)
-        if self.takes("?"):
-            then = self.expression()
-            self.take(":")
-            found = syntax.Choice(found, then, self.single())
-        elif (assigned := self.operator()) in _ASSIGNMENTS:
-            self.skip_operator(assigned)
-            found = syntax.Assign(_ASSIGNMENTS[assigned], found, self.single())
-        self.depth -= 1
-        return found
-
-    def operator(self) -> str:
-        """Return the operator that comes next; a shift to the right is several tokens."""
-        text = self.text()
-        if text == ">" and self.text(1) in (">", ">="):
-            return text + self.text(1)
-        return text
-
-    def skip_operator(self, operator: str) -> None:
-        self.take()
-        if operator in (">>", ">>="):
-            self.take()
-
-    def binary(self, level: int) -> Any:
-        left = self.unary()
-        while (known := LEVELS.get(operator := self.operator())) is not None and known >= level:
-            self.skip_operator(operator)
-            left = syntax.Binary(operator, left, self.binary(known + 1))
-        return left
-
-    def unary(self) -> Any:
-        line, text = self.line, self.text()
-        if self.kind() == "punct" or text in ("!", "~"):
-            if text in ("+", "-", "!", "~"):
-                self.take()
-                return syntax.Unary(text, self.unary())
-            if text == "*":
-                self.take()
-                return syntax.Index(self.unary(), Value(0), line)
-            if text == "&":
-                self.take()
-                operand = self.unary()
-                self.escaped.update(syntax.variables(operand))
-                return syntax.AddressOf(operand)
-            if text in ("++", "--"):
-                self.take()
-                return syntax.Assign(text[0], self.unary(), Value(1))
-            if text == "(" and (cast := self.cast()) is not None:
-                return cast
-        if text in ("sizeof", "alignof"):
-            return self.size()
-        return self.postfix(self.primary())
-
-    def cast(self) -> Any:
-        """Read ``(type) operand``; None where the parentheses hold no type."""
-        closing = closing_index(self.tokens, self.at)
-        inside = self.tokens[self.at + 1 : closing]
-        if not inside or inside[0].kind != "name" or self.slot(inside[0].text) >= 0:
-            return None
-        try:
-            found, rest = self.scope.specifiers(inside)
-        except ValueError:
-            follows = self.tokens[closing + 1].kind if closing + 1 < len(self.tokens) else ""
-            if follows in ("name", "number") and all(t.kind == "name" or t.text in ("::", "*", "<", ">") for t in inside):
-                raise _NotUnderstood("a cast to a type that is not known") from None
-            return None
-        if rest:
-            return None
-        self.pass_to(closing + 1)
-        return syntax.Cast(found, self.unary())
-
-    def pass_to(self, stop: int) -> None:
-        """Take all tokens before `stop`."""
-        while self.at < stop:
-            self.take()
-
-    def size(self) -> Any:
-        begun = self.at
-        self.take()
-        if self.text() != "(":
-            raise _NotUnderstood("sizeof without parentheses")
-        self.pass_to(closing_index(self.tokens, self.at) + 1)
-        try:
-            return constant(self.tokens[begun : self.at], lambda _: None, self.scope.size_of)
-        except ValueError:
-            return syntax.Opaque()
-
     def primary(self) -> Any:
-        line, token = self.line, self.take()
-        if token.kind == "number" or token.kind == "char":
-            try:
-                return constant([token], lambda _: None)
-            except ValueError:
-                return syntax.Opaque()  # a floating-point number
-        if token.kind == "string":
-            return syntax.Opaque()
-        if token.text == "(":
-            found = self.expression()
-            self.take(")")
-            return found
-        if token.kind != "name" or token.text in _REFUSED:
-            if token.text != "::":
-                raise _NotUnderstood(f"{token.text!r} is not read")
-            self.at -= 1
-            token = token._replace(text="")
-        name = token.text
-        if name in ("true", "false"):
-            return Value(int(name == "true"), 1, True)
-        if name in _CASTS:
-            return self.named_cast()
-        slot = self.slot(name)
-        if slot >= 0:
-            return syntax.Name(name, slot)
-        name = self.qualified(name)
-        if self.text() == "(" and "::" not in name and (kind := self.value_type(token)) is not None:
-            arguments = self.arguments()
-            return syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments)
-        if self.text() == "(":
-            return syntax.Call(name, self.arguments(), line)
-        return syntax.Name(name)
-
-    def qualified(self, name: str) -> str:
-        """Read on behind a name from outside: ``::member``, and template arguments that a call follows."""
-        while True:
-            if self.text() == "::":
-                self.take()
-                name += "::" + self.take().text
-            elif self.text() == "<" and (closing := closing_angle(self.tokens, self.at)) + 1 < len(self.tokens):
-                inside = self.tokens[self.at + 1 : closing]
-                plain = all(t.kind in ("name", "number") or t.text in ("::", ",", "*", "<", ">") for t in inside)
-                if not plain or self.tokens[closing + 1].text not in ("(", "::"):
-                    return name
-                self.at = closing + 1
-                name += "<>"
-            else:
-                return name
-
-    def value_type(self, token: Token) -> CType | None:
-        try:
-            found, rest = self.scope.specifiers([token])
-        except ValueError:
-            return None
-        return None if rest else found
-
-    def named_cast(self) -> syntax.Cast:
-        closing = closing_angle(self.tokens, self.at)
-        inside = self.tokens[self.at + 1 : closing]
-        found, rest = self.scope.specifiers(inside)
-        if rest:
-            raise _NotUnderstood("a cast to a reference")
-        self.pass_to(closing + 1)
-        return syntax.Cast(found, self.parenthesis())
-
-    def arguments(self) -> tuple[Any, ...]:
-        return self.listed("(", self.single, ")")
-
-    def postfix(self, found: Any) -> Any:
-        while True:
-            line, text = self.line, self.text()
-            if text == "[":
-                self.take()
-                found = syntax.Index(found, self.expression(), line)
-                self.take("]")
-            elif text in (".", "->"):
-                self.take()
-                if self.kind() != "name":
-                    raise _NotUnderstood("what follows a point")
-                found = syntax.Member(found, self.take().text, text == "->", line)
-                if self.text() == "<" and closing_angle(self.tokens, self.at) < len(self.tokens):
-                    closing = closing_angle(self.tokens, self.at)
-                    if self.tokens[min(closing + 1, len(self.tokens) - 1)].text == "(":
-                        self.at = closing + 1
-            elif text == "(":
-                found = syntax.Call("", (found, *self.arguments()), line)
-            elif text in ("++", "--"):
-                self.take()
-                found = syntax.Assign(text[0], found, Value(1), before=True)
-            else:
-                return found
+        if self.kind() == "name" and self.tokens[self.at].text in _REFUSED:
+            raise ValueError(f"{self.text()!r} is not read")
+        return super().primary()
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import DeclarationError
 from .macros import Budget
+from .scope import Constant, Scope, are_values
 from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
-from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
+from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES
 from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
 
 
@@ -195,7 +197,10 @@ def _item(source: _Source, space: str) -> Item:
             listed += source.until(("<", ">", ";"))
             if source.text() in ("", ";"):
                 raise DeclarationError(f"{source.where}, line {taken[-1].line}: this template's '<' is not closed")
-            depth += 1 if source.text() == "<" else -1
+            if source.text() == ">":
+                depth -= 1
+            elif listed[-1].kind == "name":  # behind a number it compares
+                depth += 1
             listed.append(source.take())
         taken += listed
         templates = (templates or ()) + _template_parameters(listed[1:-1])
@@ -232,8 +237,21 @@ def _item(source: _Source, space: str) -> Item:
     return found
 
 
+def _parenthesis(head: Sequence[Token]) -> list[Token]:
+    """Return what stands in the first parentheses of a declaration."""
+    plain = without_attributes(head)
+    at = next((n for n, t in enumerate(plain) if t.text == "("), len(plain))
+    return plain[at + 1 : closing_index(plain, at)]
+
+
+def _has_values(head: Sequence[Token]) -> bool:
+    """Return whether a static declaration without a body, ``static int c(x)``, may be that of a variable."""
+    parts = split_commas(_parenthesis(head))
+    typed = (part[0].text in KNOWN_TYPES or any(a.kind == b.kind == "name" for a, b in pairwise(part)) for part in parts)
+    return bool(parts) and not any(typed)
+
+
 _TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
-_VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "nullptr", "sizeof", "NULL"})
 
 
 def _is_function(head: Sequence[Token]) -> bool:
@@ -247,7 +265,7 @@ def _is_function(head: Sequence[Token]) -> bool:
             inside = plain[i + 1 : closing_index(plain, i)]
             if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
                 return _is_function(inside)
-            return not (inside and (inside[0].kind in ("number", "string", "char") or inside[0].text in _VALUES))
+            return not are_values(inside)
         i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
     return False
 
@@ -327,6 +345,9 @@ class Declarations:
         words = {t.text for t in item.head}
         doubt = _doubt(tokens)
         own: set[str] = set()
+        declares = item.kind == "function" and item.body is None and bool(words & VARIABLE_SPACES)
+        if declares and self._here.initializes(_parenthesis(item.head)):  # __device__ int x(N);
+            item.kind = "variable"
         match item.kind:
             case "typedef":
                 self._typedef(tokens, doubt)
@@ -401,15 +422,20 @@ class Declarations:
         brace = next((n for n, t in enumerate(inside) if t.text == "{"), None)
         if brace is not None:
             close = closing_index(inside, brace)
-            self._record(inside[:brace], inside[brace + 1 : close], record, doubt)
-            for name in (t.text for t in inside[close + 1 :] if t.kind == "name"):
-                self._here.define(name, "enum" if record == "enum" else "struct")
-            return
-        names = [n for n, t in enumerate(inside) if t.kind == "name"]
-        if names and "(" not in {t.text for t in inside} and "[" not in {t.text for t in inside}:
-            last = names[-1]
-            if inside[last].text not in BUILTIN_WORDS and inside[last].text != record:
-                self._here.define(inside[last].text, inside[:last], doubt)
+            own = self._record(inside[:brace], inside[brace + 1 : close], record, doubt)
+            for part in split_commas(without_attributes(inside[close + 1 :])):
+                if own and part[0].text == "*":
+                    self._here.define(part[-1].text, [part[-1]._replace(text=own), *part[:-1]])
+                else:
+                    own = own or part[-1].text
+                    self._here.define(part[-1].text, "enum" if record == "enum" else "struct")
+        elif not {"(", "["} & {t.text for t in inside}:
+            first, *others = split_commas(inside) or [[]]
+            closed = max((n for n, t in enumerate(first) if t.text == ">"), default=0)  # vec<T*>
+            base = first[: next((n for n in range(closed, len(first)) if first[n].text == "*"), len(first) - 1)]
+            for part in (first[len(base) :], *others):
+                if part and part[-1].kind == "name" and part[-1].text not in BUILTIN_WORDS | {record}:
+                    self._here.define(part[-1].text, [*base, *part[:-1]], doubt)
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
         """Record a struct or an enum, and return its name."""
@@ -547,7 +573,8 @@ def _static_variables(tokens: Sequence[Token]) -> Iterator[str]:
             i = end + 1
         texts = [t.text for t in without_attributes(head)]
         name = _declared_name(head)
-        if _is_function(head) or not name or {"constexpr", "__shared__", "__constant__"} & {*texts}:
+        function = _is_function(head) and not (i < len(tokens) and tokens[i].text == ";" and _has_values(head))
+        if function or not name or {"constexpr", "__shared__", "__constant__"} & {*texts}:
             continue
         before = texts[: texts.index(name)]
         pointee = len(before) - before[::-1].index("*") if "*" in before else 0

@@ -1,4 +1,7 @@
-"""Integer constant expressions with C++'s types: its usual conversions, and in `#if` only intmax_t and uintmax_t."""
+"""Expressions: read as syntax trees, and evaluated where they are integer constants.
+
+Constants have C++'s types and its usual conversions; in `#if` there are only intmax_t and uintmax_t.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from .tokens import Token, closing_index
+from . import trees as syntax
+from .tokens import Token, closing_angle, closing_index
+from .types import CType
 
 
 class Undecided(ValueError):
@@ -40,8 +45,8 @@ class Value(NamedTuple):
 
 Lookup = Callable[[str], Value | int | None]
 """Value of a name, or None."""
-Sizes = Callable[[Sequence[Token]], tuple[int, bool, int] | None]
-"""For the words of a type its bits, whether it is unsigned, and its size in bytes; bits are 0 where it is no integer type."""
+TypeNamed = Callable[[Sequence[Token]], CType | None]
+"""The type that words name, or None."""
 
 
 LEVELS: Final = {
@@ -57,11 +62,288 @@ COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
 COMPUTED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "|": op.or_, "^": op.xor, "&": op.and_, "+": op.add, "-": op.sub, "*": op.mul,
 }  # fmt: skip
+_ASSIGNMENTS: Final = {"=": "", **{f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")}}
+_CASTS: Final = ("static_cast", "reinterpret_cast", "const_cast")
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|[lLzZ])?|(?:ll|LL|[lLzZ])[uU])")
 
 
-def constant(tokens: Sequence[Token], lookup: Lookup, sizes: Sizes = lambda _: None) -> Value:
+class Reader:
+    """Reads expressions from tokens as syntax trees, by recursive descent; raises ValueError at what it does not understand.
+
+    With `condition` they are of an `#if`: a name has no type, and what stands in parentheses behind one is not read.
+    """
+
+    deepest = 100
+
+    def __init__(self, tokens: Sequence[Token], type_named: TypeNamed, *, condition: bool = False) -> None:
+        self.tokens = list(tokens)
+        self.type_named = type_named
+        self.condition = condition
+        self.at = 0
+        self.depth = 0
+        self.names: list[dict[str, int]] = []  # the numbers of variables, of the innermost scope last
+        self.escaped: set[int] = set()  # variables whose address is taken
+
+    def slot(self, name: str) -> int:
+        """Return the number of a variable, -1 for a name from outside."""
+        return next((names[name] for names in reversed(self.names) if name in names), -1)
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def text(self, ahead: int = 0) -> str:
+        """Return the text of the next token, or of one behind it; operators that are words as signs."""
+        at = self.at + ahead
+        if at >= len(self.tokens):
+            return ""
+        token = self.tokens[at]
+        return WORDS.get(token.text, token.text) if token.kind == "name" else token.text
+
+    def kind(self, ahead: int = 0) -> str:
+        """Return the kind of the same."""
+        at = self.at + ahead
+        return self.tokens[at].kind if at < len(self.tokens) else ""
+
+    def take(self, wanted: str = "") -> Token:
+        """Take the next token, which must be the one that is `wanted`."""
+        if self.at >= len(self.tokens):
+            raise ValueError("the expression ends too early")
+        token = self.tokens[self.at]
+        if wanted and token.text != wanted:
+            raise ValueError(f"{token.text!r} stands where {wanted!r} is expected")
+        self.at += 1
+        return token
+
+    def takes(self, text: str) -> bool:
+        """Take the next token if it has this text; return whether it has."""
+        found = self.text() == text
+        if found:
+            self.take()
+        return found
+
+    def pass_to(self, stop: int) -> None:
+        """Take all tokens before `stop`."""
+        while self.at < stop:
+            self.take()
+
+    @property
+    def line(self) -> int:
+        """Line of the next token."""
+        return self.tokens[min(self.at, len(self.tokens) - 1)].line if self.tokens else 0
+
+    def inside(self, closing: int) -> list[Token]:
+        """Take a bracket and all up to the one at `closing` that closes it; return what stands between them."""
+        found = self.tokens[self.at + 1 : closing]
+        self.pass_to(closing + 1)
+        return found
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def expression(self) -> Any:
+        """Read an expression."""
+        found = self.single()
+        while self.takes(","):
+            found = syntax.Binary(",", found, self.single())
+        return found
+
+    def single(self) -> Any:
+        """Read an expression without commas."""
+        self.depth += 1
+        if self.depth > self.deepest:
+            raise ValueError("it is nested too deeply")
+        found = self.binary(1)
+        if self.takes("?"):
+            then = self.expression()
+            self.take(":")
+            found = syntax.Choice(found, then, self.single())
+        elif (assigned := self.operator()) in _ASSIGNMENTS:
+            self.skip_operator(assigned)
+            found = syntax.Assign(_ASSIGNMENTS[assigned], found, self.single())
+        self.depth -= 1
+        return found
+
+    def operator(self) -> str:
+        """Return the operator that comes next; a shift to the right is two tokens that touch."""
+        text, at = self.text(), self.at
+        if text == ">" and self.text(1) in (">", ">=") and self.tokens[at].end == self.tokens[at + 1].start:
+            return text + self.text(1)
+        return text
+
+    def skip_operator(self, operator: str) -> None:
+        """Take the tokens of an operator."""
+        self.take()
+        if operator in (">>", ">>="):
+            self.take()
+
+    def binary(self, level: int) -> Any:
+        """Read operands and the operators of this level and above between them."""
+        left = self.unary()
+        while (known := LEVELS.get(operator := self.operator())) is not None and known >= level:
+            self.skip_operator(operator)
+            left = syntax.Binary(operator, left, self.binary(known + 1))
+        return left
+
+    def unary(self) -> Any:
+        """Read an operand with the operators before and behind it."""
+        line, text = self.line, self.text()
+        if self.kind() == "punct" or text in ("!", "~"):
+            if text in ("+", "-", "!", "~"):
+                self.take()
+                return syntax.Unary(text, self.unary())
+            if text == "*":
+                self.take()
+                return syntax.Index(self.unary(), Value(0), line)
+            if text == "&":
+                self.take()
+                operand = self.unary()
+                self.escaped.update(syntax.variables(operand))
+                return syntax.AddressOf(operand)
+            if text in ("++", "--"):
+                self.take()
+                return syntax.Assign(text[0], self.unary(), Value(1))
+            if text == "(" and (cast := self.cast()) is not None:
+                return cast
+        if text in ("sizeof", "alignof"):
+            return self.size()
+        return self.postfix(self.primary())
+
+    def cast(self) -> Any:
+        """Read ``(type) operand``; None where the parentheses hold no type."""
+        closing = closing_index(self.tokens, self.at)
+        words = self.tokens[self.at + 1 : closing]
+        if self.condition or not words or words[0].kind != "name" or self.slot(words[0].text) >= 0:
+            return None
+        found = self.type_named(words)
+        if found is not None:
+            self.pass_to(closing + 1)
+            return syntax.Cast(found, self.unary())
+        follows = self.tokens[closing + 1] if closing + 1 < len(self.tokens) else None
+        operand = follows is not None and follows.kind in ("name", "number") and follows.text not in WORDS
+        if operand and all(t.kind == "name" or t.text in ("::", "*", "<", ">") for t in words):
+            raise ValueError("a cast to a type that is not known")
+        return None
+
+    def size(self) -> Any:
+        """Read ``sizeof(type)``."""
+        operator = self.take().text
+        if self.text() != "(":
+            raise ValueError(f"{operator} without parentheses")
+        words = self.inside(closing_index(self.tokens, self.at))
+        found = self.type_named(words)
+        if found is None or not found.nbytes or operator == "alignof":
+            return syntax.Opaque((), f"{operator}({' '.join(word.text for word in words)}) is not known")
+        return Value(found.nbytes, 64, True)
+
+    def primary(self) -> Any:
+        """Read a literal, a name, a call, or an expression in parentheses."""
+        if self.text() == "(":
+            return self.parenthesis()
+        line, token = self.line, self.take()
+        if token.kind == "number" or token.kind == "char":
+            try:
+                return _number(token.text, widest=self.condition) if token.kind == "number" else _character(token.text)
+            except ValueError as error:
+                return syntax.Opaque((), str(error))  # a floating-point number
+        if token.kind == "string":
+            return syntax.Opaque()
+        if token.kind != "name":
+            if token.text != "::":
+                raise ValueError(f"{token.text!r} is not read")
+            self.at -= 1
+            token = token._replace(text="")
+        name = token.text
+        if name in ("true", "false"):
+            return Value(int(name == "true")) if self.condition else Value(int(name == "true"), 1, True)
+        if name in _CASTS:
+            return self.named_cast(name)
+        slot = self.slot(name)
+        if slot >= 0:
+            return syntax.Name(name, slot)
+        name = self.qualified(name)
+        if self.text() != "(":
+            return syntax.Name(name)
+        if self.condition:
+            self.pass_to(closing_index(self.tokens, self.at) + 1)
+            return syntax.Call(name, (), line)
+        kind = None if "::" in name else self.type_named([token])
+        arguments = self.arguments()
+        if kind is None:
+            return syntax.Call(name, arguments, line)
+        return syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments)
+
+    def qualified(self, name: str) -> str:
+        """Read on behind a name from outside: ``::member``, and template arguments that a call follows."""
+        while True:
+            if self.text() == "::":
+                self.take()
+                name += "::" + self.take().text
+            elif self.text() == "<" and (closing := closing_angle(self.tokens, self.at)) + 1 < len(self.tokens):
+                inside = self.tokens[self.at + 1 : closing]
+                plain = all(t.kind in ("name", "number") or t.text in ("::", ",", "*", "<", ">") for t in inside)
+                if not plain or self.tokens[closing + 1].text not in ("(", "::"):
+                    return name
+                self.at = closing + 1
+                name += "<>"
+            else:
+                return name
+
+    def named_cast(self, operator: str) -> syntax.Cast:
+        """Read ``<type>(operand)``."""
+        words = self.inside(closing_angle(self.tokens, self.at))
+        found = self.type_named(words)
+        if found is None:
+            raise ValueError(f"{operator} to a reference, or to a type that is not known")
+        return syntax.Cast(found, self.parenthesis())
+
+    def parenthesis(self) -> Any:
+        """Read an expression in parentheses; as a condition that is one that declares nothing."""
+        self.take("(")
+        found = self.expression()
+        self.take(")")
+        return found
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Read the arguments of a call."""
+        return self.listed("(", self.single, ")")
+
+    def listed(self, opening: str, read: Callable[[], Any], closing: str) -> tuple[Any, ...]:
+        """Read what commas separate between brackets."""
+        self.take(opening)
+        found = []
+        while self.text() != closing:
+            found.append(read())
+            if not self.takes(","):
+                break
+        self.take(closing)
+        return tuple(found)
+
+    def postfix(self, found: Any) -> Any:
+        """Read the operators behind an operand."""
+        while True:
+            line, text = self.line, self.text()
+            if text == "[":
+                self.take()
+                found = syntax.Index(found, self.expression(), line)
+                self.take("]")
+            elif text in (".", "->"):
+                self.take()
+                if self.kind() != "name":
+                    raise ValueError("what follows a point")
+                found = syntax.Member(found, self.take().text, text == "->", line)
+                if self.text() == "<" and closing_angle(self.tokens, self.at) < len(self.tokens):
+                    closing = closing_angle(self.tokens, self.at)
+                    if self.tokens[min(closing + 1, len(self.tokens) - 1)].text == "(":
+                        self.at = closing + 1
+            elif text == "(":
+                found = syntax.Call("", (found, *self.arguments()), line)
+            elif text in ("++", "--"):
+                self.take()
+                found = syntax.Assign(text[0], found, Value(1), before=True)
+            else:
+                return found
+
+
+def constant(tokens: Sequence[Token], lookup: Lookup, type_named: TypeNamed = lambda _: None) -> Value:
     """Evaluate an integer constant expression.
 
     Raises
@@ -69,7 +351,10 @@ def constant(tokens: Sequence[Token], lookup: Lookup, sizes: Sizes = lambda _: N
     ValueError
         If it is not one, if it holds a name that `lookup` does not know, or if it overflows a signed type.
     """
-    return _Parser(tokens, lookup, sizes, condition=False).whole()
+    try:
+        return _Evaluator(lookup, condition=False).whole(Reader(tokens, type_named))
+    except RecursionError:  # one constant is computed from another, and so on
+        raise ValueError("it is nested too deeply") from None
 
 
 def evaluate_condition(tokens: Sequence[Token], lookup: Lookup) -> bool:
@@ -82,129 +367,138 @@ def evaluate_condition(tokens: Sequence[Token], lookup: Lookup) -> bool:
     ValueError
         If it is no expression that the preprocessor takes.
     """
-    return _Parser(tokens, lookup, lambda _: None, condition=True).whole().number != 0
+    return _Evaluator(lookup, condition=True).whole(Reader(tokens, lambda _: None, condition=True)).number != 0
 
 
-class _Parser:
-    """Recursive descent; what is not evaluated (the other side of `?:`, `&&`, `||`) is parsed, and its errors do not count."""
+class _Evaluator:
+    """Evaluates a tree to a number, None where only the compiler knows it; what C++ does not evaluate may have errors."""
 
-    def __init__(self, tokens: Sequence[Token], lookup: Lookup, sizes: Sizes, *, condition: bool) -> None:
-        self.words: list[Token] = []
-        for token in tokens:  # a shift to the right arrives as two tokens
-            last = self.words[-1] if self.words else None
-            if last is not None and token.text == last.text == ">" and last.end == token.start:
-                self.words[-1] = last._replace(text=">>", end=token.end)
-            else:
-                self.words.append(token)
-        self.at = 0
+    def __init__(self, lookup: Lookup, *, condition: bool) -> None:
         self.lookup = lookup
-        self.sizes = sizes
         self.condition = condition
-        self.skipping = 0
         #: Bits and sign of comparisons and logical operators: as an operand, bool is promoted to int.
         self.boolean = (64 if condition else 32), False
         self.unknown = "it"  # what an undecided expression depends on
 
-    def whole(self) -> Value:
-        result = self.ternary()
-        if self.at != len(self.words):
-            raise ValueError(f"{self.words[self.at].text!r} is not part of a constant expression")
+    def whole(self, reader: Reader) -> Value:
+        tree = reader.single()
+        if reader.at != len(reader.tokens):
+            raise ValueError(f"{reader.tokens[reader.at].text!r} is not part of a constant expression")
+        result = self.value(tree)
         if result is None:
             raise Undecided(self.unknown)
         return result
 
-    def peek(self) -> str:
-        if self.at >= len(self.words):
-            return ""
-        token = self.words[self.at]
-        return token.text if token.kind != "name" else WORDS.get(token.text, token.text)
+    def value(self, node: Any) -> Value | None:
+        match node:
+            case Value():
+                return node
+            case syntax.Name(text=name):
+                return self.named(name)
+            case syntax.Call(name=name) if name:
+                if self.condition and self.named(name) is None:  # __has_include(<...>) and its like
+                    return None
+                raise ValueError(f"{name!r} has no known value")
+            case syntax.Unary():
+                operand = self.value(node.operand)
+                return None if operand is None else self.unary(node.operator, operand)
+            case syntax.Binary():
+                return self.binary(node)
+            case syntax.Choice():
+                return self.choice(node)
+            case syntax.Cast():
+                bits, unsigned = node.type.integer
+                if not bits:
+                    raise ValueError("a cast to what is no integer type")
+                operand = self.value(node.operand)
+                return None if operand is None else operand.converted(bits, unsigned)
+            case syntax.Opaque(why=why) if why:
+                raise ValueError(why)
+        raise ValueError("it is no constant expression")
 
-    def take(self) -> Token:
-        if self.at >= len(self.words):
-            raise ValueError("the expression ends too early")
-        self.at += 1
-        return self.words[self.at - 1]
+    def named(self, name: str) -> Value | None:
+        found = self.lookup(name)
+        if found is None:
+            if not self.condition:
+                raise ValueError(f"{name!r} has no known value")
+            self.unknown = repr(name)
+            return None
+        if isinstance(found, Value):
+            return found
+        bits = 64 if self.condition or not Value(found).fits else 32
+        return Value(found, bits, not Value(found, bits).fits)
 
-    def fault(self, why: str) -> Value:
-        """Refuse an operation where it is evaluated."""
-        if not self.skipping:
-            raise ValueError(why)
-        return Value(0)
+    def choice(self, node: syntax.Choice) -> Value | None:
+        chosen = self.value(node.condition)
+        if chosen is None:
+            return None
+        taken, left_out = (node.then, node.otherwise) if chosen.number else (node.otherwise, node.then)
+        try:
+            other = self.value(left_out)  # for its type
+        except ValueError:
+            other = None
+        picked = self.value(taken)
+        if picked is None or other is None:
+            return picked  # the type of what is not known is taken for the same
+        bits, unsigned = self.common(self.promoted(picked), self.promoted(other))
+        return Value(picked.number, bits, unsigned).wrapped()
+
+    def binary(self, node: syntax.Binary) -> Value | None:
+        pending = [node]
+        while isinstance(node.left, syntax.Binary):  # a long sum is a deep tree
+            node = node.left
+            pending.append(node)
+        left = self.value(node.left)
+        for each in reversed(pending):
+            if each.operator in ("&&", "||"):
+                left = self.logical(each.operator == "||", left, each.right)
+            else:
+                right = self.value(each.right)
+                left = None if left is None or right is None else self.operate(each.operator, left, right)
+        return left
+
+    def logical(self, settles: bool, left: Value | None, right: Any) -> Value | None:
+        """Return the result of ``||`` or ``&&``, which an operand that is true, or not, `settles`."""
+        sides = [left]
+        if left is None or bool(left.number) != settles:
+            sides.append(self.value(right))
+        if any(side is not None and bool(side.number) == settles for side in sides):
+            return Value(int(settles), *self.boolean)
+        return None if None in sides else Value(int(not settles), *self.boolean)
+
+    def unary(self, operator: str, operand: Value) -> Value:
+        if operator == "!":
+            return Value(int(not operand.number), *self.boolean)
+        operand = self.promoted(operand)
+        if operator == "~":
+            return Value(~operand.number, operand.bits, operand.unsigned).wrapped()
+        return operand if operator == "+" else self.made(-operand.number, operand.bits, operand.unsigned)
 
     def made(self, number: int, bits: int, unsigned: bool) -> Value:
         value = Value(number, bits, unsigned)
-        if unsigned or self.condition or value.fits:
-            return value.wrapped()
-        return self.fault(f"{number} does not fit in a signed integer of {bits} bits")
+        if not unsigned and not self.condition and not value.fits:
+            raise ValueError(f"{number} does not fit in a signed integer of {bits} bits")
+        return value.wrapped()
 
     def promoted(self, value: Value) -> Value:
         if self.condition:
             return value._replace(bits=64)
         return value if value.bits >= 32 else Value(value.number, 32, False)
 
-    # -- grammar -------------------------------------------------------------------------------------------------------
-
-    def ternary(self) -> Value | None:
-        chosen = self.binary(1)
-        if self.peek() != "?":
-            return chosen
-        self.take()
-        yes = self.unless(chosen is not None and not chosen.number, self.ternary)
-        if self.take().text != ":":
-            raise ValueError("a ':' is missing")
-        no = self.unless(chosen is not None and chosen.number != 0, self.ternary)
-        if chosen is None:
-            return None
-        picked = yes if chosen.number else no
-        other = no if chosen.number else yes
-        if picked is None or other is None:
-            return picked  # the type of what is not known is taken for the same
-        bits, unsigned = self.common(self.promoted(picked), self.promoted(other))
-        return Value(picked.number, bits, unsigned).wrapped()
-
-    def unless(self, skipped: bool, parse: Callable[[], Value | None]) -> Value | None:
-        self.skipping += skipped
-        try:
-            return parse()
-        finally:
-            self.skipping -= skipped
-
-    def common(self, a: Value, b: Value) -> tuple[int, bool]:
+    @staticmethod
+    def common(a: Value, b: Value) -> tuple[int, bool]:
         """Return the type of the usual arithmetic conversions, of operands that are promoted."""
         if a.bits == b.bits:
             return a.bits, a.unsigned or b.unsigned
         wide = a if a.bits > b.bits else b
         return wide.bits, wide.unsigned
 
-    def binary(self, level: int) -> Value | None:
-        left = self.unary()
-        while True:
-            operator = self.peek()
-            known = LEVELS.get(operator)
-            if known is None or known < level:
-                return left
-            self.take()
-            if operator in ("&&", "||"):
-                decided = left is not None and bool(left.number) == (operator == "||")
-                right = self.unless(decided, lambda known=known: self.binary(known + 1))  # type: ignore[misc]
-                left = self.logical(operator, left, right)
-            else:
-                right = self.binary(known + 1)
-                left = None if left is None or right is None else self.operate(operator, left, right)
-
-    def logical(self, operator: str, left: Value | None, right: Value | None) -> Value | None:
-        settles = operator == "||"
-        for side in (left, right):
-            if side is not None and bool(side.number) == settles:
-                return Value(int(settles), *self.boolean)
-        return None if left is None or right is None else Value(int(not settles), *self.boolean)
-
     def operate(self, operator: str, left: Value, right: Value) -> Value:
         left, right = self.promoted(left), self.promoted(right)
         a, b = left.number, right.number
         if operator in ("<<", ">>"):
             if not 0 <= b < left.bits:
-                return self.fault(f"a shift by {b} bits is not defined")
+                raise ValueError(f"a shift by {b} bits is not defined")
             shifted = a << b if operator == "<<" else a >> b
             return Value(shifted, left.bits, left.unsigned).wrapped()
         bits, unsigned = self.common(left, right)
@@ -213,140 +507,49 @@ class _Parser:
             return Value(int(COMPARED[operator](a, b)), *self.boolean)
         if operator in COMPUTED:
             return self.made(COMPUTED[operator](a, b), bits, unsigned)
+        if operator == ",":
+            raise ValueError("',' is not part of a constant expression")
         if b == 0:
-            return self.fault("division by zero")
+            raise ValueError("division by zero")
         quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates
         if not Value(quotient, bits, unsigned).fits and self.condition:
-            return self.fault("the quotient overflows")
+            raise ValueError("the quotient overflows")
         return self.made(quotient if operator == "/" else a - quotient * b, bits, unsigned)
 
-    def unary(self) -> Value | None:
-        operator = self.peek()
-        if operator in ("-", "+", "!", "~") and self.words[self.at].kind != "string":
-            self.take()
-            operand = self.unary()
-            if operand is None:
-                return None
-            if operator == "!":
-                return Value(int(not operand.number), *self.boolean)
-            operand = self.promoted(operand)
-            if operator == "~":
-                return Value(~operand.number, operand.bits, operand.unsigned).wrapped()
-            return operand if operator == "+" else self.made(-operand.number, operand.bits, operand.unsigned)
-        token = self.take()
-        text = token.text
-        if text == "(":
-            return self.parenthesis()
-        if token.kind == "number":
-            return self.literal(text)
-        if token.kind == "char":
-            return self.character(text)
-        if token.kind != "name":
-            raise ValueError(f"{text!r} is not part of a constant expression")
-        if text in ("true", "false"):
-            return Value(int(text == "true"), *self.boolean) if self.condition else Value(int(text == "true"), 1, True)
-        if not self.condition:
-            if text in ("sizeof", "alignof") and self.peek() == "(":
-                return self.size(text)
-            if text == "static_cast" and self.peek() == "<":
-                return self.named_cast()
-            if self.peek() == "(" and (kind := self.sizes([token])) is not None:
-                self.take()
-                return self.cast(kind, self.closed(self.ternary()))
-        return self.named(text)
 
-    def named(self, text: str) -> Value | None:
-        while self.peek() == "::":
-            self.take()
-            text += f"::{self.take().text}"
-        found = self.lookup(text)
-        if found is None:
-            if not self.condition:
-                if self.skipping:
-                    return None
-                raise ValueError(f"{text!r} has no known value")
-            if self.peek() == "(":  # __has_include(<...>) and its like
-                self.at = min(closing_index(self.words, self.at) + 1, len(self.words))
-            if not self.skipping:
-                self.unknown = repr(text)
-            return None
-        if isinstance(found, Value):
-            return found
-        bits = 64 if self.condition or not Value(found).fits else 32
-        return Value(found, bits, not Value(found, bits).fits)
+def _number(text: str, *, widest: bool) -> Value:
+    match = _INTEGER.fullmatch(text.replace("'", ""))
+    if match is None:
+        raise ValueError(f"{text!r} is no integer")
+    sign, digits, suffix = match.groups()
+    decimal = digits[0] != "0" or len(digits) == 1
+    number = int(digits, 8 if not decimal and digits[1] not in "xXbB" else 0)
+    unsigned = "u" in suffix.lower()
+    wide = widest or len(suffix) > unsigned
+    for bits in (64,) if wide else (32, 64):
+        for kind in (True,) if unsigned else (False,) if decimal and not widest else (False, True):
+            if Value(number, bits, kind).fits:
+                return Value(-number if sign else number, bits, kind)
+    raise ValueError(f"{text} is beyond 64 bits")
 
-    def closed(self, value: Value | None) -> Value | None:
-        if self.take().text != ")":
-            raise ValueError("a parenthesis is not closed")
-        return value
 
-    def parenthesis(self) -> Value | None:
-        if not self.condition:
-            closing = closing_index(self.words, self.at - 1)
-            inside = self.words[self.at : closing]
-            kind = self.sizes(inside) if inside and inside[0].kind == "name" else None
-            if kind is not None and closing + 1 < len(self.words):
-                self.at = closing + 1
-                return self.cast(kind, self.unary())
-        return self.closed(self.ternary())
-
-    def cast(self, kind: tuple[int, bool, int], value: Value | None) -> Value | None:
-        bits, unsigned, _ = kind
-        if not bits:
-            return self.fault("a cast to what is no integer type")
-        return None if value is None else value.converted(bits, unsigned)
-
-    def named_cast(self) -> Value | None:
-        self.take()
-        words = []
-        while self.peek() not in (">", ""):
-            words.append(self.take())
-        self.take()
-        kind = self.sizes(words)
-        if kind is None or self.take().text != "(":
-            raise ValueError("static_cast to a type that is not known")
-        return self.cast(kind, self.closed(self.ternary()))
-
-    def size(self, operator: str) -> Value:
-        closing = closing_index(self.words, self.at)
-        inside = self.words[self.at + 1 : closing]
-        kind = self.sizes(inside)
-        if kind is None or not kind[2] or operator == "alignof":
-            raise ValueError(f"{operator}({' '.join(w.text for w in inside)}) is not known")
-        self.at = closing + 1
-        return Value(kind[2], 64, True)
-
-    def literal(self, text: str) -> Value:
-        match = _INTEGER.fullmatch(text.replace("'", ""))
-        if match is None:
-            raise ValueError(f"{text!r} is no integer")
-        sign, digits, suffix = match.groups()
-        decimal = digits[0] != "0" or len(digits) == 1
-        number = int(digits, 8 if not decimal and digits[1] not in "xXbB" else 0)
-        unsigned = "u" in suffix.lower()
-        wide = self.condition or len(suffix) > unsigned
-        for bits in (64,) if wide else (32, 64):
-            for kind in (True,) if unsigned else (False,) if decimal and not self.condition else (False, True):
-                if Value(number, bits, kind).fits:
-                    return Value(-number if sign else number, bits, kind)
-        raise ValueError(f"{text} is beyond 64 bits")
-
-    def character(self, text: str) -> Value:
-        prefix, _, rest = text.partition("'")
-        units = []
-        for match in re.finditer(r"\\(x[0-9a-fA-F]+|[0-7]{1,3}|.)|(.)", rest[:-1], re.DOTALL):
-            escape, plain = match.groups()
-            if plain is not None:
-                units.append(ord(plain))
-            elif escape[0] == "x":
-                units.append(int(escape[1:], 16))
-            elif escape[0] in "01234567":
-                units.append(int(escape, 8))
-            elif escape in _ESCAPES:
-                units.append(_ESCAPES[escape])
-            else:
-                raise ValueError(f"the escape in {text} is not known")
-        bits, unsigned = {"": (8, False), "u8": (7, True), "u": (16, True), "U": (32, True), "L": (32, False)}[prefix]
-        if len(units) != 1 or units[0] >> (bits if plain is None else 7):
-            raise ValueError(f"the value of {text} depends on the compiler")
-        return self.promoted(Value(units[0], bits, unsigned).wrapped())
+def _character(text: str) -> Value:
+    prefix, _, rest = text.partition("'")
+    units = []
+    for match in re.finditer(r"\\(x[0-9a-fA-F]+|[0-7]{1,3}|.)|(.)", rest[:-1], re.DOTALL):
+        escape, plain = match.groups()
+        if plain is not None:
+            units.append(ord(plain))
+        elif escape[0] == "x":
+            units.append(int(escape[1:], 16))
+        elif escape[0] in "01234567":
+            units.append(int(escape, 8))
+        elif escape in _ESCAPES:
+            units.append(_ESCAPES[escape])
+        else:
+            raise ValueError(f"the escape in {text} is not known")
+    bits, unsigned = {"": (8, False), "u8": (7, True), "u": (16, True), "U": (32, True), "L": (32, False)}[prefix]
+    if len(units) != 1 or units[0] >> (bits if plain is None else 7):
+        raise ValueError(f"the value of {text} depends on the compiler")
+    value = Value(units[0], bits, unsigned).wrapped()
+    return value if bits == 32 else Value(value.number)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from ..errors import DeclarationError
-from .tokens import Doubt, Token, closing_index, split_commas, tokenize, without_attributes
+from .tokens import Doubt, Lexer, Token, closing_index, split_commas, tokenize, without_attributes
 
 _MOST_EXPANDED: Final = 100_000
 
@@ -27,7 +27,9 @@ class Macro:
     @cached_property
     def body(self) -> tuple[Token, ...]:
         """The text's tokens."""
-        return tuple(tokenize(f" {self.text}", "macro"))  # the blank: # is an operator here, it begins no directive
+        lexer = Lexer(self.text, "macro")
+        lexer.line_start = False  # '#' is an operator here, it begins no directive
+        return tuple(lexer)
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -264,9 +266,9 @@ def expand_macros(
             made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
-        # The halves of >> go on touching each other.
+        # The halves of >> and >>= go on touching each other.
         ends = [
-            token.start if t.text == next_one.text == ">" and t.end == next_one.start else end
+            token.start if t.text == ">" and next_one.text in (">", ">=") and t.end == next_one.start else end
             for t, next_one in zip(made, [*made[1:], token])
         ]
         made = [

@@ -71,15 +71,16 @@ class Lexer:
     def __iter__(self) -> Iterator[Token]:
         text, length, match, new = self.text, len(self.text), _TOKEN.match, tuple.__new__
         while (position := self.position) < length:
-            if self.line_start and text[position] == "#":
-                yield self.directive()
-                continue
             found = match(text, position)
             kind = found.lastgroup if found is not None else None
             if found is None or kind is None or (kind == "punct" and text.startswith("/*", found.start(kind))):
                 while text[position] in " \t":
                     position += 1
                 raise DeclarationError(f"{self.where}, line {self.line}: {_fault(text, position)}")
+            if kind == "punct" and self.line_start and text[found.start(kind)] == "#":
+                self.position = found.start(kind)
+                yield self.directive()
+                continue
             end = self.position = found.end()
             if kind == "space":
                 breaks = found.group().count("\n")
@@ -152,14 +153,15 @@ def closing_angle(tokens: Sequence[Token], i: int) -> int:
 def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple[dict[int, int], int]:
     """Pair the angle brackets from `start` to the next semicolon, or with `stop` to where the first is closed.
 
-    Other brackets are passed over. Returns the index of each closing `>` by that of its `<`, and where the search ended.
+    Other brackets are passed over, and so is a `<` behind what is no name, which compares. Returns the index of each closing `>`
+    by that of its `<`, and where the search ended.
     """
     found: dict[int, int] = {}
     begun: list[int] = []
     i = start
     while i < len(tokens) and tokens[i].text != ";" and not (stop and start in found):
         text = tokens[i].text
-        if text == "<":
+        if text == "<" and (i == start or tokens[i - 1].kind == "name"):
             begun.append(i)
         elif text == ">" and begun:
             found[begun.pop()] = i

@@ -89,6 +89,7 @@ class Opaque(NamedTuple):
     """A value that is not computed; its parts are evaluated."""
 
     parts: tuple[Any, ...] = ()
+    why: str = ""  # where it is no constant
 
 
 class Declare(NamedTuple):

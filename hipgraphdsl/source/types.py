@@ -1,18 +1,13 @@
-"""C++ types as parameters and variables have them, and the declarators that name them."""
+"""C++ types as parameters and variables have them."""
 
 from __future__ import annotations
 
 import importlib
-from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
-
-from .expressions import Value, constant
-from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,18 @@ class CType:
     const: bool = False  # the base type is const
     pointers: int = 0  # levels of indirection above the base type
     opaque: str = ""  # "void", "struct" or "enum" where dtype is None
+
+    @property
+    def integer(self) -> tuple[int, bool]:
+        """Bits of an integer type, of which `bool` has 1, and whether it is unsigned; 0 bits for all other types."""
+        if self.pointers or self.dtype is None or self.lanes > 1 or self.dtype.kind not in "biu":
+            return 0, False
+        return 1 if self.dtype.kind == "b" else 8 * self.size, self.dtype.kind != "i"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a variable of this type; 0 where that is not known."""
+        return 8 if self.pointers else self.size
 
 
 def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:
@@ -80,8 +87,8 @@ def _make_types() -> dict[str, CType]:
     return types
 
 
-_TYPES: Final = _make_types()
-_BFLOAT16: Final = {
+KNOWN_TYPES: Final = _make_types()
+_BFLOAT16_LANES: Final = {
     **dict.fromkeys(("hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "__bf16"), 1),
     **dict.fromkeys(("__hip_bfloat162", "__nv_bfloat162"), 2),
 }
@@ -108,6 +115,17 @@ def bfloat16_dtype() -> np.dtype[Any] | None:
     return found
 
 
+def known_type(name: str) -> CType | None:
+    """Return a type that HIP's headers or C++ define, None for all others; raises ValueError where its dtype is not installed."""
+    lanes = _BFLOAT16_LANES.get(name)
+    if lanes is None:
+        return KNOWN_TYPES.get(name)
+    dtype = bfloat16_dtype()
+    if dtype is None:
+        raise ValueError(f"type {name!r} needs the package ml_dtypes: pip install ml_dtypes")
+    return CType(name, dtype, lanes, 2 * lanes, 2 * lanes)
+
+
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Return whether it is ml_dtypes' bfloat16, which NumPy itself does not know."""
     return dtype.type.__name__ == "bfloat16"  # dtype.name is made anew each time it is asked for
@@ -123,341 +141,8 @@ def natural_alignment(dtype: np.dtype[Any]) -> int:
     return dtype.alignment
 
 
-@dataclass(frozen=True, slots=True)
-class Declarator:
-    """What a declaration says of one name: its type, the name and the tokens of each array bound."""
-
-    type: CType
-    name: str
-    bounds: tuple[tuple[Token, ...], ...] = ()
-    reference: bool = False
-    initializer: tuple[Token, ...] = ()
-
-
-class Constant(NamedTuple):
-    """A named integer constant: its expression, and bits and sign of its type where that is written."""
-
-    tokens: Sequence[Token]
-    bits: int = 0
-    unsigned: bool = False
-
-
-class Scope:
-    """The names that a declaration can use: aliases, constants, structs and template arguments, each by its full name.
-
-    `space` has the namespaces around the declaration, ``"a::b::"``. An alias or a constant is kept with the scope that its own
-    words are read in. `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
-    """
-
-    def __init__(self, structs: Mapping[str, np.dtype[Any]]) -> None:
-        self.space = ""
-        self.aliases: MutableMapping[str, tuple[Sequence[Token], Scope]] = {}
-        self.constants: MutableMapping[str, tuple[Constant, Scope]] = {}
-        self.opaque: MutableMapping[str, str] = {}
-        self.doubts: MutableMapping[str, str] = {}
-        self.ambiguous: set[str] = set()  # constants that are defined more than once
-        self.structs = structs
-        self._named: dict[str, list[str]] = {}  # full names by their last part
-        self._local = False
-
-    def at(self, space: str) -> Scope:
-        """Return the scope of a declaration in other namespaces."""
-        other = copy(self)
-        other.space = space
-        return other
-
-    def inner(self) -> Scope:
-        """Return a scope inside this one, to which template arguments or local names can be added."""
-        inside = copy(self)
-        inside.aliases = ChainMap({}, self.aliases)
-        inside.constants = ChainMap({}, self.constants)
-        inside.ambiguous = set(self.ambiguous)
-        inside._local = True
-        return inside
-
-    def full(self, name: str) -> str:
-        """Return the full name of what a name means here.
-
-        It is declared in one of the namespaces around, else in another one (by using, an inline namespace or an alias of a
-        namespace). A name that is not known is returned as it is. Raises ValueError where several namespaces have it.
-        """
-        around = [] if name.startswith("::") else self.space.split("::")[:-1]
-        name = name.removeprefix("::")
-        for n in range(len(around), -1, -1):
-            key = "".join(f"{part}::" for part in around[:n]) + name
-            if key in self.aliases or key in self.constants or key in self.opaque:
-                return key
-        qualifier, _, last = name.rpartition("::")
-        if last in _TYPES or "<" in name or (qualifier and self._is_class(qualifier)):
-            return name
-        known = [key for key in self._named.get(last, []) if "::" in key]
-        found = [key for key in known if key.endswith(f"::{name}")] or known
-        if len({self._meaning(key) for key in found}) > 1:
-            raise ValueError(f"{name!r} may be {' or '.join(map(repr, found))}; write it with its namespace")
-        return found[0] if found else name
-
-    def _is_class(self, name: str) -> bool:
-        """Return whether a name is that of a type with members, whose declarations are not read."""
-        key = self.full(name)
-        return key in self.aliases or self.opaque.get(key) == "struct"
-
-    def _meaning(self, key: str) -> str:
-        if key in self.aliases:
-            return spell(self.aliases[key][0])
-        return spell(self.constants[key][0].tokens) if key in self.constants else self.opaque[key]
-
-    def bind(self, name: str, meaning: Sequence[Token] | Constant | str, where: Scope | None = None) -> None:
-        """Give a name a meaning in this scope; its own words are read in the scope `where`, by default here."""
-        key = self.space + name
-        if isinstance(meaning, str):
-            self.opaque[key] = meaning
-        elif isinstance(meaning, Constant):
-            self.constants[key] = meaning, where or self
-        else:
-            self.aliases[key] = meaning, where or self
-        if not self._local and key not in self._named.setdefault(name, []):
-            self._named[name].append(key)
-
-    def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
-        """Give a name the meaning of a declaration: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
-
-        With `doubt`, the compiler may not see this declaration; a name that has another meaning too is not used then.
-        """
-        key = self.space + name
-        if not isinstance(meaning, str):
-            tokens = meaning.tokens if isinstance(meaning, Constant) else meaning
-            own = next((t.doubt.reason for t in tokens if t.doubt is not None and not t.doubt.branch), "")
-            if own or (doubt and (key in self.aliases or key in self.constants or name in _TYPES)):
-                self.doubts[key] = own or doubt
-            elif not doubt:
-                self.doubts.pop(key, None)
-            if isinstance(meaning, Constant) and key in self.constants and self._meaning(key) != spell(tokens):
-                self.ambiguous.add(key)
-        self.bind(name, meaning)
-
-    def define_constants(self, tokens: Sequence[Token], doubt: str = "") -> None:
-        """Define the constants that ``const int n = 4, m = n;`` declares."""
-        try:
-            for found in self.declarators(tokens):
-                bits, unsigned, _ = _integer(found.type)
-                if bits and found.initializer and not found.bounds:
-                    value = found.initializer
-                    if value[0].text == "{":
-                        value = value[1 : closing_index(value, 0)]
-                    self.define(found.name, Constant(value, bits, unsigned), doubt)
-        except ValueError:  # auto, or a type that is not known
-            for n, token in enumerate(tokens):
-                if token.text == "=" and n and tokens[n - 1].kind == "name":
-                    self.define(tokens[n - 1].text, Constant(tokens[n + 1 :]), doubt)
-                    return
-
-    def _value(self, name: str, busy: frozenset[int] = frozenset()) -> Value | int | None:
-        """Return the value of a name; one in `busy` is being computed and has none."""
-        key = self.full(name)
-        if key in self.doubts:
-            raise ValueError(self.doubts[key])
-        found = self.constants.get(key)
-        if found is None or not found[0].tokens or id(found) in busy:
-            return None
-        known, where = found
-        value = constant(known.tokens, lambda inner: where._value(inner, busy | {id(found)}), where.size_of)
-        return value.converted(known.bits, known.unsigned) if known.bits else value.number
-
-    def constant(self, name: str) -> Value | None:
-        """Return a named constant whose type is written; None where there is none, or not one alone."""
-        try:
-            value = None if self.full(name) in self.ambiguous else self._value(name)
-        except ValueError:
-            return None
-        return value if isinstance(value, Value) else None
-
-    def evaluate(self, tokens: Sequence[Token]) -> int:
-        """Evaluate an integer constant expression; raises ValueError."""
-        doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
-        if doubt is not None:
-            raise ValueError(doubt.reason)
-        return constant(tokens, self._value, self.size_of).number
-
-    def size_of(self, words: Sequence[Token]) -> tuple[int, bool, int] | None:
-        """Return bits and sign of the integer type that words name, 0 bits for other types, and its bytes; None where unknown."""
-        try:
-            kind, rest = self.specifiers(words)
-        except ValueError:
-            return None
-        return None if rest else _integer(kind)
-
-    def named_type(self, words: Sequence[Token], busy: frozenset[int] = frozenset()) -> CType:
-        """Return what the words of a base type mean, ``unsigned long``, ``std::complex<float>``; raises ValueError."""
-        spelling = spell(words)
-        texts = [w.text for w in words]
-        if texts and all(text in BUILTIN_WORDS for text in texts):
-            return replace(_TYPES[_builtin_name(texts)], spelling=spelling)
-        short = spelling
-        for prefix in ("::", "std::", "hip::", "cuda::std::"):
-            if short.startswith(prefix) and "complex" not in short:
-                short = short[len(prefix) :]
-        simple = short.rpartition("::")[2] if "<" not in short else short
-        key = short if "<" in short else self.full(short)
-        if key in self.doubts:
-            raise ValueError(self.doubts[key])
-        known = next((self.structs[name] for name in (short, simple) if name in self.structs), None)
-        if known is not None:
-            return CType(spelling, known, 1, known.itemsize, natural_alignment(known))
-        alias = self.aliases.get(key)
-        if alias is not None and id(alias) not in busy:
-            inner, _ = alias[1].specifiers(alias[0], busy | {id(alias)})
-            return inner if inner.pointers or inner.opaque else replace(inner, spelling=spelling)
-        if key in self.opaque:
-            return CType(spelling, opaque=self.opaque[key])
-        if simple in _BFLOAT16:
-            dtype_or_none = bfloat16_dtype()
-            if dtype_or_none is None:
-                raise ValueError(f"type {spelling!r} needs the package ml_dtypes: pip install ml_dtypes")
-            lanes = _BFLOAT16[simple]
-            return CType(spelling, dtype_or_none, lanes, 2 * lanes, 2 * lanes)
-        for name in (short, simple):
-            if name in _TYPES:
-                return replace(_TYPES[name], spelling=spelling)
-        raise ValueError(
-            f"type {spelling!r} is not known; define it in the source with typedef, using or #define, or give its "
-            f"layout with Module(structs={{{simple!r}: numpy dtype}})"
-        )
-
-    def specifiers(self, tokens: Sequence[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
-        """Read the type at the head of a declaration; return it, pointers included, and what follows.
-
-        Raises ValueError.
-        """
-        tokens = without_attributes(tokens)
-        words: list[Token] = []
-        elaborated = ""
-        const = False
-        i = 0
-        while i < len(tokens):
-            token = tokens[i]
-            text = token.text
-            if text in ("const", "__const"):
-                const = True
-                i += 1
-            elif text in IGNORED_WORDS:
-                i += 1
-                if text == "extern" and i < len(tokens) and tokens[i].kind == "string":
-                    i += 1
-            elif text in ("struct", "class", "union", "enum") and not words:
-                elaborated = text
-                i += 1
-            elif token.kind == "name" and text in BUILTIN_WORDS and all(w.text in BUILTIN_WORDS for w in words):
-                words.append(token)
-                i += 1
-            elif (token.kind == "name" or text == "::") and not words:
-                words.append(token)
-                i += 1
-                while i < len(tokens):
-                    if tokens[i].text == "::" or (tokens[i].kind == "name" and words[-1].text == "::"):
-                        words.append(tokens[i])
-                        i += 1
-                    elif tokens[i].text == "<":
-                        closed = closing_angle(tokens, i)
-                        if closed == len(tokens):
-                            raise ValueError("a template argument list is not closed")
-                        words += tokens[i : closed + 1]
-                        i = closed + 1
-                    else:
-                        break
-            else:
-                break
-        if not words:
-            raise ValueError("no type stands there")
-        # Template arguments may be names that stand for other types: complex<T>.
-        words = [part for n, w in enumerate(words) for part in self._argument(w, words[n - 1].text if n else "::")]
-        try:
-            base = self.named_type(words, busy)
-        except ValueError:
-            if not elaborated:
-                raise
-            base = CType(spell(words), opaque="enum" if elaborated == "enum" else "struct")
-        if base.pointers == 0:
-            base = replace(base, const=base.const or const)
-        pointers = base.pointers
-        while i < len(tokens) and (tokens[i].text == "*" or tokens[i].text in IGNORED_WORDS or tokens[i].text == "const"):
-            pointers += tokens[i].text == "*"
-            i += 1
-        return replace(base, pointers=pointers), list(tokens[i:])
-
-    def _argument(self, word: Token, before: str) -> Sequence[Token]:
-        """Return what a word inside of a type's name stands for, the word behind another."""
-        alias = self.aliases.get(self.full(word.text)) if before != "::" and word.kind == "name" else None
-        return [word] if alias is None else alias[0]
-
-    def declarators(self, tokens: Sequence[Token]) -> list[Declarator]:
-        """Read ``type a, *b[4] = {...}``; raises ValueError."""
-        base, rest = self.specifiers(tokens)
-        found = []
-        for n, part in enumerate(split_commas(rest)):
-            kind = base if n == 0 else replace(base, pointers=0)
-            found.append(self._declarator(kind, part))
-        return found or [Declarator(base, "")]
-
-    def _declarator(self, kind: CType, tokens: list[Token]) -> Declarator:
-        initializer: list[Token] = []
-        depth = 0
-        for n, token in enumerate(tokens):
-            depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-            if depth:
-                continue
-            if token.text == "=" or token.text == "{":
-                initializer = tokens[n + 1 :] if token.text == "=" else tokens[n:]
-                tokens = tokens[:n]
-                break
-            if token.text == ":":  # a bit field
-                tokens = tokens[:n]
-                break
-        pointers, name, reference = kind.pointers, "", False
-        bounds: list[tuple[Token, ...]] = []
-        i = 0
-        while i < len(tokens):
-            text = tokens[i].text
-            if text == "*":
-                pointers += 1
-            elif text in ("&", "&&"):
-                reference = True
-            elif text == "...":
-                raise ValueError("parameter packs are not supported; write the parameters out")
-            elif text == "[":
-                end = closing_index(tokens, i)
-                bounds.append(tuple(tokens[i + 1 : end]))
-                i = end
-            elif text == "(":
-                end = closing_index(tokens, i)
-                inside = tokens[i + 1 : end]
-                if name or (end + 1 < len(tokens) and tokens[end + 1].text == "("):
-                    raise ValueError("functions and pointers to functions can be neither kernel parameters nor symbols")
-                nested = self._declarator(replace(kind, pointers=0), list(inside))
-                name = nested.name
-                pointers += nested.type.pointers
-                reference = reference or nested.reference
-                if nested.type.pointers:  # T (*p)[4]: the bound belongs to what p points at
-                    return Declarator(replace(kind, pointers=pointers), name, nested.bounds, reference)
-                bounds += nested.bounds
-                i = end
-            elif tokens[i].kind == "name" and text != "const" and text not in IGNORED_WORDS:
-                if name:
-                    raise ValueError(f"{text!r} is not understood after {name!r}")
-                name = text
-            elif text != "const" and text not in IGNORED_WORDS:
-                raise ValueError(f"{text!r} is not understood")
-            i += 1
-        return Declarator(replace(kind, pointers=pointers), name, tuple(bounds), reference, tuple(initializer))
-
-
-def _integer(kind: CType) -> tuple[int, bool, int]:
-    """Return bits and sign of an integer type, 0 bits for all others, and its size in bytes."""
-    if kind.pointers or kind.dtype is None or kind.lanes > 1 or kind.dtype.kind not in "biu":
-        return 0, False, 8 if kind.pointers else kind.size
-    return 1 if kind.dtype.kind == "b" else 8 * kind.size, kind.dtype.kind != "i", kind.size
-
-
-def _builtin_name(words: Sequence[str]) -> str:
+def builtin_name(words: Sequence[str]) -> str:
+    """Return the name in `KNOWN_TYPES` of a type of C++ that is given by its words, in any order."""
     counted = sorted(words)
     if "_Bool" in counted:
         return "bool"

@@ -357,6 +357,11 @@ def _plain(text: str) -> str:
             out += [line, end * (breaks + 1), rest] if end else [line]
             breaks = 0 if end else breaks
         text = "".join(out)
-    if re.search(r"<%|%>|<:|:>|%:", text):
-        text = _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)
-    return _SPACE_ATTRIBUTE.sub(lambda m: f"__{m.group(1)}__" + "\n" * m.group().count("\n"), text)
+    return _SPACE_ATTRIBUTE.sub(lambda m: f"__{m.group(1)}__" + "\n" * m.group().count("\n"), without_digraphs(text))
+
+
+def without_digraphs(text: str) -> str:
+    """Return the text with the brackets that digraphs stand for; nothing moves."""
+    if re.search(r"<%|%>|<:|:>|%:", text) is None:
+        return text
+    return _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)

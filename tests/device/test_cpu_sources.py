@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from device.test_cpu_kernels import Library, compiler, i32, library, u32  # noqa: F401
@@ -88,6 +90,8 @@ VALID = {
     "__global__ void k(int* o) { TILE(int, s); s[0] = 1; o[0] = s[0]; }",
     "digraphs": "namespace n <% struct B <% int v; %>; %> template <class T> struct A <% T t; %>;\n"
     "__global__ void k(int* o) <% __shared__ int s<:8:>; A<::n::B> a; a.t.v = 1; s<:0:> = a.t.v; o<:0:> = s<:0:>; %>",
+    "digraphs and a barrier": "__global__ void k(int* o) <% __shared__ int s<:8:>;\n"
+    "s<:0:> = 1; __syncthreads(); o<:0:> = s<:0:>; %>",
     "attribute of a statement": "__global__ void k(int* o) { int one = 1; [[maybe_unused]] int v = __shfl(one, 0); o[0] = v; }",
 }
 DYNAMIC = {
@@ -124,6 +128,13 @@ def test_several_arrays_in_one_declaration_of_dynamic_shared_memory_are_refused(
     source = "__global__ void k(int* o) {\nextern __shared__ int s[], t[]; s[0] = o[0]; }"
     with pytest.raises(DeclarationError, match=r"m\.hip:2: .* one array from a declaration of dynamic shared memory"):
         compile_kernels(source, ["k"], name="m.hip", compiler=compiler)
+
+
+@pytest.mark.parametrize("operator", ["==", "<=", "[]", "+"])
+def test_warp_operation_in_an_operator_is_refused(compiler: Compiler, operator: str) -> None:  # noqa: F811
+    source = f"struct S {{ int a; __device__ bool operator{operator}(int b) {{ return __any(a == b); }} }};\n"
+    with pytest.raises(DeclarationError, match=f"m.hip:1: .* when 'operator{re.escape(operator)}' is called"):
+        compile_kernels(f"{source}__global__ void k(int* o) {{ o[0] = 1; }}", ["k"], name="m.hip", compiler=compiler)
 
 
 def test_a_kernel_may_be_called_like_a_function(compiler: Compiler) -> None:  # noqa: F811

@@ -26,6 +26,10 @@ __device__ int aggInc(int* ctr) {
   return res + __popcll(mask & ((1ull << lane) - 1));
 }
 __device__ int present() { return __popcll(__ballot(1)); }
+template <int One = 1 < 2> __device__ int side(int lane) {
+  if (lane & 1) return __popcll(__ballot(One));
+  return 100 + __popcll(__ballot(One));
+}
 template <class F> __device__ int twice(F f, int lane) { if (lane & 1) return f(1); return 100 + f(1); }
 struct Votes { __device__ int operator()(int p) const { return __popcll(__ballot(p)); } };
 
@@ -42,6 +46,7 @@ __global__ void waterfall(int* out, const int* key) {
   out[lane] = count;
 }
 __global__ void branches(int* out) { int l = threadIdx.x; if (l & 1) out[l] = present(); else out[l] = 100 + present(); }
+__global__ void of_a_template(int* out) { int l = threadIdx.x; out[l] = side(l); out[l] += 1000 * __popcll(__ballot(1)); }
 __global__ void after_a_loop(int* out) {
   int lane = threadIdx.x, n = lane % 5, c = 0;
   while (n-- > 0) c += __popcll(__ballot(1));
@@ -158,6 +163,7 @@ def loops(lane: int) -> int:
 KEY = np.array([i % 7 if i % 3 else 1 for i in range(64)], i32)
 EXPECTED: dict[str, list[int]] = {
     "branches": [132, 32] * 32,
+    "of_a_template": [64132, 64032] * 32,
     "after_a_loop": [2016 + 10000 * sum(count(lambda other, n=n: other % 5 > n) for n in range(lane % 5)) for lane in range(64)],
     "one_line": [20] * 20 + [44] * 44,
     "short_circuit": [129] * 20 + [128] * 44,

@@ -98,6 +98,7 @@ def test_parameter_has_natural_layout(ctype: str, size: int, align: int) -> None
     "before",
     [
         "typedef float real;",
+        "typedef float *address, real, other;",
         "using real = float;",
         "#define real float",
         "#define REAL float\ntypedef REAL real;",
@@ -113,10 +114,41 @@ def test_aliases_are_followed(before: str) -> None:
     assert found.const
 
 
-def test_alias_of_a_pointer_keeps_its_const() -> None:
-    found = parameter_of("input x", "typedef const float* input;")
+@pytest.mark.parametrize("before", ["typedef const float* input;", "typedef const float value, *input;"])
+def test_alias_of_a_pointer_keeps_its_const(before: str) -> None:
+    found = parameter_of("input x", before)
     assert found.pointer
     assert found.const
+
+
+@pytest.mark.parametrize("before", ["typedef struct { int a; } S, *P;", "typedef struct S { int a; } *P;"])
+def test_typedef_of_a_struct_names_pointers_to_it(before: str) -> None:
+    assert parameter_of("P x", before).ctype == "S*"
+
+
+def test_each_name_of_a_declaration_has_its_own_pointers() -> None:
+    kernel = Module("typedef float* P;\n__global__ void k() { __shared__ P a, b; __shared__ float *c, d; }")["k"]
+    assert kernel.static_shared_bytes == 8 + 8 + 8 + 4
+    assert Module("typedef float* P;\n__global__ void k() { __shared__ P a, b; }")["k"].static_shared_bytes == 16
+
+
+def test_constants_that_need_too_many_others_are_refused() -> None:
+    constants = "".join(f"const int n{k + 1} = n{k} + 1;\n" for k in range(1000))
+    module = Module(f"const int n0 = 1;\n{constants}__device__ int near[n9], far[n999];")
+    assert module.symbol("near").shape == (10,)
+    with pytest.raises(DeclarationError, match=r"variable 'far' of .*: it is nested too deeply"):
+        module.symbol("far")
+
+
+def test_default_of_a_template_may_compare() -> None:
+    source = "template<int B = 1 < 2, class T = float> __global__ void k(T* x) { __shared__ float s[B + 1]; }"
+    assert Module(source)["k<>"].static_shared_bytes == 8
+
+
+def test_variables_are_initialised_in_parentheses() -> None:
+    module = Module("const int n(2 + 1); __device__ float a(-3.5f), b[n]; __device__ int c(n); __device__ int f(int);")
+    assert set(module.symbols) == {"a", "b", "c"}
+    assert [module.symbol(name).shape for name in module.symbols] == [(), (3,), ()]
 
 
 NAMESPACES = """

@@ -39,13 +39,17 @@ def sizes(source: str, kernel: str = "k", **options: Any) -> list[int]:
         ("-1 < 0u", 0), ("-1 < 0l", 1), ("-1l < 0u", 1), ("(unsigned char)300", 44), ("(signed char)200", -56), ("'\\n'", 10),
         ("'\\xff'", -1), ("(bool)4 + 1", 2), ("static_cast<unsigned>(-1) >> 28", 15), ("int(3) + sizeof(int)", 7),
         ("~0u >> 31", 1), ("3000000000 > 0", 1), ("-1 >> 1", -1), ("not 0 and 2 bitor 4", 1),
+        ("(2) bitor 1", 3), ("1 ? 2 : unknown(3)", 2), ("+".join(["1"] * 2000), 2000),
     ],
 )  # fmt: skip
 def test_constant_expression_has_the_types_of_cpp(text: str, value: int) -> None:
     assert Scope({}).evaluate(tokenize(text)) == value
 
 
-@pytest.mark.parametrize("text", ["1 / 0", "2147483647 + 1", "1 << 32", "nothing + 1", "1.5", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "text",
+    ["1 / 0", "2147483647 + 1", "1 << 32", "nothing + 1", "1.5", "99999999999999999999", "(" * 400 + "1" + ")" * 400],
+)
 def test_constant_expression_that_cpp_refuses_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Scope({}).evaluate(tokenize(text))
@@ -125,6 +129,11 @@ def test_a_shift_to_the_right_goes_through_macros() -> None:
     assert evaluate_condition(tokens, lambda _: 0)
     with pytest.raises(ValueError):
         evaluate_condition(expand_macros(tokenize("M(8 > > 1)"), macros.get, Budget()), lambda _: 0)
+
+
+@pytest.mark.parametrize("before", ["  ", "\t/* of the kernel */ ", "// the kernel\n "])
+def test_a_source_may_begin_with_a_preprocessor_line(before: str) -> None:
+    assert sizes(f"{before}#define T double\n__global__ void k(T x) {{ }}") == [8]
 
 
 # -- conditionals ------------------------------------------------------------------------------------------------------
@@ -227,6 +236,7 @@ def edge(before: str, write: str, read: str, **options: Any) -> tuple[list[str],
         ("__device__ int v[(4 + 1) * 2];", "v[0] = a;", "o[0] = v[0];", "RAW v"),
         ("__device__ int v[sizeof(int)];", "v[0] = a;", "o[0] = v[0];", "RAW v"),
         ("__device__ int v(3);", "v = a;", "o[0] = v;", "RAW v"),
+        ("enum { N = 3 }; __device__ int v(N);", "v = a;", "o[0] = v;", "RAW v"),
         ("__device__ int (*v)[4];", "(*v)[0] = a;", "o[0] = (*v)[0];", "RAW v"),
         ("__device__ int (*v)(int) = nullptr;", "v = nullptr;", "o[0] = v(1);", "RAW v"),
         ("__device__ decltype(1 + 2) v;", "v = a;", "o[0] = v;", "RAW v"),
@@ -251,11 +261,14 @@ def test_variable_of_a_module_is_seen(before: str, write: str, read: str, reason
         ("static int c[(2 + 3)];", True),
         ("static int (*c)[4];", True),
         ("static int c(3);", True),
+        ("int a, b; static int c(a);", True),
+        ("int a, b; static int2 c(a, b + 1);", True),
         ("[[maybe_unused]] static __attribute__((aligned(16))) int c;", True),
         ("constexpr static int c = 3;", False),
         ("const static int c = 3;", False),
         ("__shared__ static int c;", False),
         ("struct S { static int c(int a) { return a; } };", False),
+        ("struct S { static int c(float4); };", False),
         ('static_assert(1, "c"); int c = static_cast<int>(1); // static int d;', False),
     ],
 )

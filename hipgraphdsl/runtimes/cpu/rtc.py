@@ -21,7 +21,7 @@ from ...errors import DeclarationError
 from ..data import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, reads_files, syntax_tree
 from .split import refused, split
-from .tokens import read_tokens
+from .tokens import place_behind, read_tokens
 from .weave import weave
 
 #: Begins a code object of this runtime; the path of the library and a zero byte follow.
@@ -321,10 +321,11 @@ class _Compilation:
             return DeclarationError(f"kernel source {self.name!r} has no variable {symbol[1]!r}", array=symbol[1])
         tokens = read_tokens(self.preprocessed)
         for n, token in enumerate(tokens):
-            spelled = "<<<" if [t.text for t in tokens[n : n + 3]] == ["<"] * 3 else token.text
+            spelled = "<<<" if [t.text for t in tokens[n : n + 2]] == ["<<", "<"] else token.text
             for pattern, what, instead in _REFUSED:
-                if pattern.fullmatch(spelled) and token.kind != "string":
-                    return DeclarationError(f"{token.place}: runtime 'cpu' does not support {what} ({spelled}); {instead}")
+                if pattern.fullmatch(spelled):
+                    file, number = place_behind(self.preprocessed[: token.start])
+                    return DeclarationError(f"{file}:{number}: runtime 'cpu' does not support {what} ({spelled}); {instead}")
         lines = self.source.splitlines()
         out: list[str] = []
         for line in _clean(failed.log).splitlines():
@@ -343,7 +344,8 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the text of what writes the text that is compiled: another version of it makes other libraries."""
-    return tuple(_header(f"{name}.py") for name in ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens"))
+    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens")
+    return tuple(_header(f"{name}.py") for name in names)
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:

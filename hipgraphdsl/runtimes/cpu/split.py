@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from typing import Final
 
 from .syntax import Node, bare, called, children, control_of, documents, edited, end_of, is_write, named, start_of, walk
+from .tokens import place_behind
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
@@ -77,8 +78,9 @@ def split(
         space = kernels[k].rpartition("::")[:2]
         try:
             kernel = _Kernel(source, node)
-            # As of a system header: the compiler's warnings are about the kernel itself.
-            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data, end_of(own[k]))}'
+            file, line = place_behind(data[: end_of(own[k])].decode())
+            # As of a system header: the compiler's warnings are about the kernel itself. What follows has its own line again.
+            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n# {line} "{file}"\n'
         except (Unknown, LookupError, RecursionError):
             continue
         text = text.replace(f"/*{made}*/", function)
@@ -118,17 +120,6 @@ def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
     """Return the definitions of the kernels."""
     marks = [(re.search(rf"{_MARK}(\d+)_", n.get("name", "")), n) for n in trees]
     return {int(mark[1]): n for mark, n in marks if mark and n["kind"] == "FunctionDecl"}
-
-
-def _marker(data: bytes, at: int) -> str:
-    """Return a marker that gives what follows its own line again."""
-    last = None
-    for last in re.finditer(rb'^# (\d+) ("[^"\n]*")[^\n]*\n', data[:at], re.MULTILINE):  # noqa: B007
-        pass
-    if last is None:
-        raise Unknown("no line")
-    line = int(last[1]) + data.count(b"\n", last.end(), at)
-    return f"# {line} {last[2].decode()}\n"
 
 
 def _array(kind: str, name: str, value: str = "") -> str:

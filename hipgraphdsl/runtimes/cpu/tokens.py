@@ -1,67 +1,45 @@
-"""Tokens of preprocessed C++, with the lines that the user wrote them on, and the brackets that belong together."""
+"""Tokens of preprocessed C++, and the lines that the user wrote them on."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-OPEN: Final = {"(": ")", "[": "]", "{": "}"}
-_DIGRAPHS: Final = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
+from ...source.tokens import CLOSING, OPENING, Lexer, Token
 
-
-class Token(NamedTuple):
-    """A token of preprocessed text: ``name``, ``number``, ``string``, ``punct`` or ``pragma``."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
-    file: str  # where the user wrote it
-    line: int
-
-    @property
-    def place(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}"
-
-
-_TOKEN: Final = re.compile(
-    r"""(?P<marker>^[ \t]*\#[^\n]*) | (?P<space>\s+)
-    | (?P<string>(?:u8|[uUL])?(?:R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-    | (?P<name>[^\W\d][\w$]*) | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*) | (?P<punct><%|%>|<:(?!:[^:>])|:>|::|&&|\|\||->|.)""",
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
-)
-_MARKER: Final = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"([\s\d]*)')
-_ENTERED: Final = re.compile(r'^# \d+ "([^"\n]*)" 1 3', re.MULTILINE)
-_REGION: Final = re.compile(r'^# \d+ "([^"\n]*)"[^\n]*\n(?:(?!# \d)[^\n]*\n)*', re.MULTILINE)
+_MARKER: Final = re.compile(r'^# (\d+) "((?:\\.|[^"\\\n])*)"[^\n]*', re.MULTILINE)
+_ENTERED: Final = re.compile(r'\n# \d+ "([^"\n]*)" 1 3')
+_NEXT_MARKER: Final = re.compile(r"\n(?=# \d)")
 
 
 def read_tokens(text: str) -> list[Token]:
-    """Return the tokens of preprocessed text that stand in the user's own files."""
-    out: list[Token] = []
-    file, line = "", 1
+    """Return the tokens of preprocessed text that stand in the user's own files; a ``directive`` among them is a pragma.
+
+    Raises DeclarationError at what cannot begin a token.
+    """
     # System headers are left out without being read. (Macros of theirs that the user uses have their flag, not their name.)
     system = {*_ENTERED.findall(text), *(f"{at}{name}.h" for at in ("", "./") for name in ("device", "fibers", "lanes"))}
-    skipped = [(m.start(), m.end()) for m in _REGION.finditer(text) if m[1] in system] + [(len(text), len(text))]
-    at = 0
-    for begin, stop in skipped:
-        while at < begin:
-            match = _TOKEN.match(text, at, begin)
-            assert match is not None
-            kind, spelled = str(match.lastgroup if match.lastgroup != "delimiter" else "string"), match.group()
-            if kind == "marker":
-                found = _MARKER.match(spelled)
-                if found:
-                    file, line = found[2], int(found[1]) - 1
-                else:
-                    out.append(Token("pragma", spelled, match.start(), match.end(), file, line))
-            elif kind != "space":
-                out.append(Token(kind, _DIGRAPHS.get(spelled, spelled), match.start(), match.end(), file, line))
-            line += spelled.count("\n")
-            at = match.end()
-        at = max(at, stop)
-    return out
+    found: list[Token] = []
+    lexer = Lexer(text, "kernel source")
+    for token in lexer:
+        marker = _MARKER.match(token.text) if token.kind == "directive" else None
+        if marker is None:
+            found.append(token)
+            continue
+        lexer.where, lexer.line = f"kernel source {marker[2]!r}", int(marker[1]) - 1  # the marker's own line break follows
+        if marker[2] in system:
+            following = _NEXT_MARKER.search(text, lexer.position)
+            lexer.position = following.start() if following else len(text)
+    return found
+
+
+def place_behind(text: str) -> tuple[str, int]:
+    """Return the file and the line of what follows some preprocessed text, as its last marker tells."""
+    file, line, at = "", 1, 0
+    for marker in _MARKER.finditer(text):
+        file, line, at = marker[2], int(marker[1]) - 1, marker.end()
+    return file, line + text.count("\n", at)
 
 
 def closings(tokens: Sequence[Token]) -> dict[int, int]:
@@ -69,8 +47,8 @@ def closings(tokens: Sequence[Token]) -> dict[int, int]:
     found: dict[int, int] = {}
     stack: list[int] = []
     for n, token in enumerate(tokens):
-        if token.text in OPEN and token.kind == "punct":
+        if token.text in OPENING:
             stack.append(n)
-        elif token.text in (")", "]", "}") and token.kind == "punct" and stack:
+        elif token.text in CLOSING and stack:
             found[stack.pop()] = n
     return found | dict.fromkeys(stack, max(len(tokens) - 1, 0))

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import DeclarationError
-from .tokens import OPEN, Token, closings, read_tokens
+from ...source import OPENING, Token, closing_angle
+from ...source.unit import without_digraphs
+from .tokens import closings, place_behind, read_tokens
 
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
@@ -80,7 +82,7 @@ def weave(text: str, *, guards: bool = False) -> Woven:
     DeclarationError
         If warp operations stand where the lanes that take part cannot be known; file and line are named.
     """
-    return _Weaver(text, guards).run()
+    return _Weaver(without_digraphs(text), guards).run()
 
 
 class _Weaver:
@@ -148,7 +150,7 @@ class _Weaver:
 
     def before(self, n: int, text: str) -> None:
         """Insert before a token; before a pragma, which needs a line of its own, at the end of the line before it."""
-        if self.tokens[n].kind == "pragma":
+        if self.tokens[n].kind == "directive":
             at, text = self.tokens[n - 1].end, f" {text}"
         else:
             at = self.tokens[n].start
@@ -175,12 +177,13 @@ class _Weaver:
     def beginning(self, n: int) -> int:
         """Return where the declaration begins that a token belongs to."""
         tokens = self.tokens
-        while n and tokens[n - 1].text not in (";", "{", "}") and tokens[n - 1].kind != "pragma":
+        while n and tokens[n - 1].text not in (";", "{", "}") and tokens[n - 1].kind != "directive":
             n -= 1
         return n
 
     def refuse(self, at: int, what: str) -> DeclarationError:
-        return DeclarationError(f"{self.tokens[at].place}: runtime 'cpu' {what}")
+        file, line = place_behind(self.text[: self.tokens[at].start])
+        return DeclarationError(f"{file}:{line}: runtime 'cpu' {what}")
 
     # -- kernels -------------------------------------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class _Weaver:
         tokens = self.tokens
         start = self.beginning(n)
         while n + 1 < len(tokens) and (tokens[n].text != "(" or tokens[n - 1].text in _ATTRIBUTES):
-            n = self.closing[n] + 1 if tokens[n].text in OPEN else n + 1
+            n = self.closing[n] + 1 if tokens[n].text in OPENING else n + 1
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
             self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
@@ -233,14 +236,17 @@ class _Weaver:
 
     def behind_arguments(self, n: int) -> int:
         """Return what follows a function's name and its template arguments."""
-        return min(self.angle(n + 1) + 1, len(self.tokens) - 1) if self.tokens[n + 1].text == "<" else n + 1
+        tokens = self.tokens
+        return min(closing_angle(tokens, n + 1) + 1, len(tokens) - 1) if tokens[n + 1].text == "<" else n + 1
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 
     def shared(self, n: int) -> None:
         tokens = self.tokens
         start = n
-        while start and tokens[start - 1].text not in (";", "{", "}", ")") and tokens[start - 1].kind not in ("pragma", "string"):
+        while start and tokens[start - 1].text not in (";", "{", "}", ")"):
+            if tokens[start - 1].kind in ("directive", "string"):  # a pragma, or extern "C"
+                break
             start -= 1
         end = next(m for m in range(n, len(tokens)) if tokens[m].text == ";")
         words = {t.text: m for m, t in enumerate(tokens[start:end], start)}
@@ -316,7 +322,7 @@ class _Weaver:
         head = i
         while i < end:
             text = tokens[i].text
-            if text == ";" or tokens[i].kind == "pragma":
+            if text == ";" or tokens[i].kind == "directive":
                 i = head = i + 1
             elif text in ("(", "["):
                 i = self.closing[i] + 1
@@ -373,7 +379,7 @@ class _Weaver:
             if token.text in _ATTRIBUTES and n + 1 < end and tokens[n + 1].text == "(":
                 n = self.closing[n + 1] + 1
             elif token.text == "template" and n + 1 < end and tokens[n + 1].text == "<":
-                n = self.angle(n + 1) + 1
+                n = closing_angle(tokens, n + 1) + 1
             elif token.text in ("(", "[", "{"):
                 out += [n] if token.text == "(" else []
                 n = self.closing[n] + 1
@@ -382,31 +388,13 @@ class _Weaver:
                 n += 1
         return out
 
-    def angle(self, n: int) -> int:
-        """Return the ``>`` that ends template parameters."""
-        depth = 0
-        while n < len(self.tokens):
-            text = self.tokens[n].text
-            if text in ("(", "[", "{"):
-                n = self.closing[n]
-            depth += {"<": 1, ">": -1}.get(text, 0)
-            if not depth:
-                break
-            n += 1
-        return n
-
     def function(self, head: int, called: int, i: int, close: int, space: str, owner: str) -> None:
         tokens = self.tokens
         before = [t.text for t in tokens[head:called]]
         n = called - 1
         name = tokens[n].text
         if name == ">":  # of an explicit specialisation
-            depth = 0
-            while n > head:
-                depth += {">": 1, "<": -1}.get(tokens[n].text, 0)
-                n -= 1
-                if not depth:
-                    break
+            n = next((k for k in range(head, n) if tokens[k + 1].text == "<" and closing_angle(tokens, k + 1) == n), head)
             name = tokens[n].text
         names = ""
         while n - 2 >= head and tokens[n - 1].text == "::" and tokens[n - 2].kind == "name":  # declared before, in a namespace
@@ -541,7 +529,7 @@ class _Weaver:
 
     def conditional(self, i: int, end: int) -> None:
         """Tell apart the operations of a statement of which lanes may leave some out."""
-        flat = [n for n in self.flat(i, end) if self.tokens[n].kind != "string"]
+        flat = list(self.flat(i, end))
         if not any(self.tokens[n].text in ("?", "&&", "||", "and", "or") for n in flat):
             return
         found = [n for n in flat if self.leads(n) and self.tokens[n + 1].text != "::"]
@@ -585,8 +573,8 @@ class _Weaver:
         """Read a statement and return what follows it; `alone` where only one statement may stand."""
         tokens = self.tokens
         start = i
-        while i < end and (tokens[i].kind == "pragma" or tokens[i].text == tokens[i + 1].text == "["):  # [[attributes]]
-            i = i + 1 if tokens[i].kind == "pragma" else self.closing[i] + 1
+        while i < end and (tokens[i].kind == "directive" or tokens[i].text == tokens[i + 1].text == "["):  # [[attributes]]
+            i = i + 1 if tokens[i].kind == "directive" else self.closing[i] + 1
         if i >= end:
             return end
         text = tokens[i].text
@@ -598,7 +586,7 @@ class _Weaver:
             questions = 0
             while tokens[i].text != ":" or questions:
                 questions += {"?": 1, ":": -1}.get(tokens[i].text, 0)
-                i = self.closing[i] + 1 if tokens[i].text in OPEN else i + 1
+                i = self.closing[i] + 1 if tokens[i].text in OPENING else i + 1
             return self.statement(i + 1, end, alone) if i + 1 < end else end
         if text in ("if", "switch"):
             opening = i + 1 if following == "(" else i + 2
@@ -618,7 +606,7 @@ class _Weaver:
             return after
         after = i
         while after < end and tokens[after].text != ";":
-            after = self.closing[after] + 1 if tokens[after].text in OPEN else after + 1
+            after = self.closing[after] + 1 if tokens[after].text in OPENING else after + 1
         shut = self.mark(start, i, after, alone)
         self.code(i, after)
         return self.shut(shut, min(after + 1, end))
@@ -652,7 +640,7 @@ class _Weaver:
     def level(self, i: int, end: int) -> Iterator[int]:
         while i < end:
             yield i
-            i = self.closing[i] + 1 if self.tokens[i].text in OPEN else i + 1
+            i = self.closing[i] + 1 if self.tokens[i].text in OPENING else i + 1
 
     def extent(self, i: int, end: int) -> int:
         """Return what follows a statement, which is read without being marked."""
