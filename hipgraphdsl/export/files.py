@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import os
 import secrets
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..errors import DeclarationError
 
@@ -78,6 +81,22 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         if beside is not None:
             with suppress(OSError):
                 beside.unlink()
+
+
+def npy_file(values: np.ndarray[Any, Any]) -> bytes:
+    """Return what a .npy file of these values holds."""
+    file = io.BytesIO()
+    np.save(file, values.view(npy_dtype(values.dtype)), allow_pickle=False)
+    return file.getvalue()
+
+
+def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
+    try:
+        np.lib.format.dtype_to_descr(dtype)
+    except ValueError:
+        return np.dtype(f"V{dtype.itemsize}")
+    return dtype
 
 
 def fitting(svg: str) -> str:
