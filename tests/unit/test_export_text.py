@@ -52,6 +52,9 @@ def test_unknown_option_lists_those_that_exist(tmp_path: Path) -> None:
         pipeline().export(tmp_path / "g.json", colour=1)
     with pytest.raises(DeclarationError, match=r"a \.dot file takes no option 'colour'; .* 'direction', 'fold', 'edges', "):
         pipeline().export(tmp_path / "g.dot", colour=1)
+    for name, option in (("g.png", {"dpi": "fine"}), ("g.svg", {"timeout_s": "soon"}), ("g.hip", {"stem": 5})):
+        with pytest.raises(DeclarationError, match=rf"{next(iter(option))} is .* \(got "):
+            pipeline().export(tmp_path / name, **option)
     assert os.listdir(tmp_path) == []
 
 
