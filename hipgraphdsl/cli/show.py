@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     parser.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    add_target(parser, "target of the plan, or of what the file shows (default: the device that run takes; of a .hip program amd:gfx942)")
+    add_target(
+        parser, "target of the plan, or of what the file shows (default: the device that run takes; of a .hip program amd:gfx942)"
+    )
     add_lanes(parser, "lanes of the plan, or of what the file shows: auto, declared or a number (default: auto)")
     parser.add_argument(
         "--rows", type=count_from(0), default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"

@@ -48,7 +48,9 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
 
-def png(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int | None = None) -> bytes:
+def png(
+    timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int | None = None
+) -> bytes:
     """Return a chart as PNG, of 144 dots per inch unless `dpi` says how many; the rest as for `svg`."""
     return _drawn(timeline, by, critical, title, {}, format="png", dpi=dpi or 144)
 
