@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
             done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
             if done.returncode:
                 said = done.stderr.strip()
-                raise DeclarationError(f"program {str(source)!r} does not compile with {compiler.command[0]}:\n{said}")
+                raise DeclarationError(f"program {str(source)!r} does not compile with {shlex.join(compiler.command)}:\n{said}")
             beside.replace(output)
     except OSError as error:
         raise DeclarationError(f"{str(output)!r} cannot be written: {error.strerror or error}") from None
