@@ -55,6 +55,9 @@ def test_unknown_option_lists_those_that_exist(tmp_path: Path) -> None:
     for name, option in (("g.png", {"dpi": "fine"}), ("g.svg", {"timeout_s": "soon"}), ("g.hip", {"stem": 5})):
         with pytest.raises(DeclarationError, match=rf"{next(iter(option))} is .* \(got "):
             pipeline().export(tmp_path / name, **option)
+    for name in ("g.dot", "g.html"):
+        with pytest.raises(DeclarationError, match="there is no target 'riva'"):
+            pipeline().export(tmp_path / name, target="riva")
     assert os.listdir(tmp_path) == []
 
 
