@@ -316,7 +316,8 @@ class Graph(DeclaringCollectives):
         ``.graphml``            for graph tools; loads again
         ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`,
                                 `any_order`
-        ``.py``                 a Python program that declares the workflow
+        ``.py``                 a Python program that declares the workflow; reads ``STEM.NAME.npy`` for arrays of more than 4096
+                                elements, which are written too
         ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
         ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid
         ``.html``               one page to look around in, which needs no network

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 
 def count_from(least: int) -> Callable[[str], int]:
@@ -21,6 +22,14 @@ def count_from(least: int) -> Callable[[str], int]:
 def positive(text: str) -> int:
     """Return an option's count of at least 1."""
     return count_from(1)(text)
+
+
+def from_zero(text: str) -> float:
+    """Return an option's number of at least 0."""
+    with suppress(ValueError):
+        if (number := float(text)) >= 0:
+            return number
+    raise argparse.ArgumentTypeError(f"it is a number from 0 (got {text!r})")
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     if not source.is_file():
         raise Misuse(f"there is no file {options.program!r}")
     output = Path(options.output) if options.output else source.with_suffix("")
-    if output == source:
+    if output.resolve() == source.resolve():
         raise Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
     require_place(str(output))
     from ..runtimes.cpu.program import build_program

@@ -49,7 +49,8 @@ def unknown_format(path: str, known: Iterable[str]) -> Misuse:
 def load_npy(path: str) -> np.ndarray[Any, Any]:
     """Read an array from an .npy file."""
     try:
-        values: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+        with open(path, "rb") as file:
+            values: np.ndarray[Any, Any] = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise Misuse(f"{path!r} cannot be read as an .npy file: {why}") from None

@@ -13,6 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from ..arrays import AllocArray
+from ..bench.arguments import from_zero, positive
 from ..graph import Graph
 from ..printed import counted, short
 from ..workflow import Workflow
@@ -68,10 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on AMD, with --backend capture or streams: let independent kernels of a lane overlap",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
+    parser.add_argument("--repeat", type=positive, default=1, metavar="N", help="launch N times (default: 1)")
     add_repeated(parser, "--read", "NAME", "print this array (default: host arrays that nodes write)")
     add_repeated(parser, "--save", "NAME=FILE.npy", "write an array to a file afterwards")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up waiting after this time")
+    parser.add_argument("--timeout", type=from_zero, metavar="SECONDS", help="give up waiting after this time")
     parser.add_argument("--ranks", action="store_true", help="share the devices among the processes of mpiexec, srun or torchrun")
     parser.add_argument("--profile", action="store_true", help="also measure one launch node by node")
     parser.add_argument("--dry-run", action="store_true", help="print the calls that would be made; nothing is compiled or run")
@@ -81,8 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Launch the workflow, save arrays, and print what was measured and read."""
-    if options.repeat < 1:
-        raise Misuse(f"--repeat is a number from 1 (got {options.repeat})")
     saves = pairs(options.save, "--save")
     require_place(*saves.values())
     graph, given = supplied_graph(options)

@@ -42,8 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     parser.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    add_target(parser, "target of the plan (default: the device that run takes)")
-    add_lanes(parser, "lanes of the plan: auto, declared or a number (default: auto)")
+    add_target(
+        parser, "target of the plan, or of what the file shows (default: the device that run takes; of a .hip program amd:gfx942)"
+    )
+    add_lanes(parser, "lanes of the plan, or of what the file shows: auto, declared or a number (default: auto)")
     parser.add_argument(
         "--rows", type=count_from(0), default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"
     )
@@ -57,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
     graph = load_graph(options.workflow)
     if options.output:
         given = pairs(options.option, "--option", option_value)
-        if options.backend:
-            given["backend"] = options.backend
+        if options.plan:
+            raise Misuse("--plan prints the plan: leave -o FILE out")
+        given |= {name: getattr(options, name) for name in ("backend", "target") if getattr(options, name)}
+        given |= {"lanes": options.lanes} if options.lanes != "auto" else {}
         export_graph(graph.workflow(), options.output, **given)
         say_written(options.output)
         return GOOD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..bench.arguments import count_from, positive
+from ..bench.arguments import count_from, from_zero, positive
 from ..verify import verify
 from .arguments import add_device, add_param, add_runtime, add_workflow
 from .status import FAULTY, GOOD, Misuse
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_param(parser, "")
     parser.add_argument("--orders", type=count_from(0), default=20, metavar="N", help="orders that are tried (default: 20)")
     parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="launches of each backend (default: 5)")
-    parser.add_argument("--tolerance", type=float, metavar="X", help="difference that counts as equal (default: none)")
+    parser.add_argument("--tolerance", type=from_zero, metavar="X", help="difference that counts as equal (default: none)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the orders (default: 0)")
     parser.add_argument("--no-audit", action="store_true", help="leave out the access audit, which runs each node alone")
     parser.add_argument("--no-sanitize", action="store_true", help="leave out the first run, under the sanitizer")

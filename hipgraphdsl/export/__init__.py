@@ -11,6 +11,7 @@ package of an extra asks for it with `need("yaml", "pyyaml")`, which says what t
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ FORMATS: dict[str, Format] = {
 _SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html"}
 
 
+_PROGRAMS = (".hip", ".py")
+"""Their modules also have a function `companions`, which returns the files that the program reads."""
+
+
 def formats() -> dict[str, str]:
     """Return extension -> title of the formats that are there."""
     return {extension: entry.title for extension, entry in FORMATS.items()}
@@ -57,13 +62,12 @@ def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a workflow to a file, whole or not at all; the extension names the format, which has the options."""
     target = as_path(path)
-    is_program = target.suffix.lower() == ".hip"
-    if is_program:
-        options.setdefault("stem", target.stem)
+    stem = target.stem
+    if target.suffix.lower() == ".hip":
+        stem = options.setdefault("stem", stem)
     content = render(workflow, target.suffix, **options)
-    if is_program:
-        from .hip_cpp import companions
-
-        for name, values in companions(workflow, stem=options["stem"]).items():
+    if target.suffix.lower() in _PROGRAMS:
+        module = importlib.import_module(f"{__package__}.{FORMATS[target.suffix.lower()].module}")
+        for name, values in module.companions(workflow, stem=stem).items():
             write_file(target.with_name(name), values)
     write_file(target, content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import os
 import secrets
 import shutil
@@ -12,6 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..arrays.coercion import as_int
 from ..errors import DeclarationError
 
 
@@ -40,12 +44,27 @@ def made(
     if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
         accepted = {**accepted, **inspect.signature(importlib.import_module(f"{__package__}.picture").draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    for option in options:
+    for option, value in options.items():
         if option not in names:
             raise DeclarationError(
                 f"a {extension} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
             )
+        if value is not None:
+            _require_kind(option, value, accepted[option].annotation)
     return function(subject, **options)
+
+
+def _require_kind(option: str, value: Any, annotation: str) -> None:
+    """Refuse a value that is not of an option's type, where that is a plain one; the formats' functions check all others."""
+    kinds = {
+        "bool": ("True or False", isinstance(value, bool)),
+        "int | None": ("a number from 1 to 1000", 1 <= (as_int(value) or 0) <= 1000),
+        "float": ("a number from 0", isinstance(value, (int, float, np.number)) and value >= 0),
+        "str | None": ("text", isinstance(value, str)),
+    }
+    what, fits = kinds.get(annotation, ("", True))
+    if not fits:
+        raise DeclarationError(f"{option} is {what} (got {value!r})")
 
 
 def as_path(path: Any) -> Path:
@@ -78,6 +97,22 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         if beside is not None:
             with suppress(OSError):
                 beside.unlink()
+
+
+def npy_file(values: np.ndarray[Any, Any]) -> bytes:
+    """Return what a .npy file of these values holds."""
+    file = io.BytesIO()
+    np.save(file, values.view(npy_dtype(values.dtype)), allow_pickle=False)
+    return file.getvalue()
+
+
+def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
+    try:
+        np.lib.format.dtype_to_descr(dtype)
+    except ValueError:
+        return np.dtype(f"V{dtype.itemsize}")
+    return dtype
 
 
 def fitting(svg: str) -> str:

@@ -48,9 +48,11 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
 
-def png(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int = 144) -> bytes:
-    """Return a chart as PNG, with so many dots per inch; the rest as for `svg`."""
-    return _drawn(timeline, by, critical, title, {}, format="png", dpi=dpi)
+def png(
+    timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int | None = None
+) -> bytes:
+    """Return a chart as PNG, of 144 dots per inch unless `dpi` says how many; the rest as for `svg`."""
+    return _drawn(timeline, by, critical, title, {}, format="png", dpi=dpi or 144)
 
 
 def summary(timeline: Timeline) -> list[str]:

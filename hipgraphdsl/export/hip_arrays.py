@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import textwrap
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ..placement import rewritten
 from ..printed import human_bytes
 from ..source import is_bfloat16
 from ..workflow import Workflow
+from .files import npy_dtype, npy_file
 from .hip_text import (
     Names,
     comment,
@@ -130,9 +130,7 @@ class Arrays:
         found = {}
         for storage in self._storage:
             if storage.assigned is None and isinstance(values := storage.values, np.ndarray):
-                file = io.BytesIO()
-                np.save(file, values.view(_stored(values.dtype)), allow_pickle=False)
-                found[self._file(storage)] = file.getvalue()
+                found[self._file(storage)] = npy_file(values)
         return found
 
     def _file(self, storage: _Storage) -> str:
@@ -280,13 +278,4 @@ def _period(data: np.ndarray[Any, Any]) -> int:
 
 def _descr(dtype: np.dtype[Any]) -> str:
     """Return the dtype as the header of a .npy file spells it, without spaces."""
-    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(_stored(dtype))))
-
-
-def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
-    try:
-        np.lib.format.dtype_to_descr(dtype)
-    except ValueError:
-        return np.dtype(f"V{dtype.itemsize}")
-    return dtype
+    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(npy_dtype(dtype))))

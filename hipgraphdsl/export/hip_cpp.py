@@ -36,7 +36,7 @@ def render(
     target: str = "amd:gfx942",
     lanes: Lanes = "auto",
     any_order: bool = False,
-    stem: str = "",
+    stem: str | None = None,
 ) -> str:
     """Return a workflow as a HIP C++ program.
 
@@ -49,7 +49,7 @@ def render(
     lanes : "auto", int or None
     any_order : bool
         As for `Graph.compile`; elsewhere than on AMD the program launches in order.
-    stem : str
+    stem : str, optional
         Beginning of the names of the files that the program reads; the file's own name where it is exported.
 
     Raises
@@ -72,7 +72,7 @@ def _plain(stem: str) -> str:
 class Program:
     """One program, and the text of its parts."""
 
-    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, any_order: bool, stem: str) -> None:
+    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, any_order: bool, stem: str | None) -> None:
         if backend not in ("explicit", "capture"):
             raise DeclarationError(f"a .hip program's backend is 'explicit' or 'capture' (got {backend!r})")
         self.workflow = workflow

@@ -207,6 +207,8 @@ def shown(
             raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
         sharing = Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
         workflow = sharing.workflow
+    if target is not None:
+        Target.named(target)  # refuses what names none, even where no lanes are drawn
     plan = lane_plan(workflow, lanes, target)
     return Shown(workflow, sharing, plan, critical_path(workflow, critical), found_faults(workflow, faults))
 

@@ -22,6 +22,7 @@ from ..nodes.host import callback_path
 from ..nodes.values import MAX_VALUES, unique
 from ..source import is_bfloat16
 from ..workflow import AnyNode, Workflow
+from .files import npy_file
 
 _RESERVED = {
     "g", "hg", "np", "base64", "cache", "import_module", "Path", "build", "main", "OUTSIDE", "stored", "values_of", "float",
@@ -34,20 +35,37 @@ def stored(text, dtype, shape):
     return np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape).copy()
 ''',
     "values_of": '''
-def values_of(name):
-    """Return the values of a large array, which stand beside this program."""
-    return np.load(Path(__file__).with_name(f"{name}.npy"), allow_pickle=False)
+def values_of(name, dtype):
+    """Return the values of a large array, which stand in a file beside this program."""
+    values = np.load(Path(__file__).with_suffix(f".{name}.npy"), allow_pickle=False)
+    return values.view(dtype) if values.dtype.kind == "V" else values
 ''',
 }
 """What a program needs for some of its values, by name."""
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as a Python program, which reads arrays of more than 4096 elements from ``NAME.npy`` beside it.
+    """Return a workflow as a Python program.
 
     Refused is what no program text can name: a lambda, a closure, an object of another library.
     """
     return _Program(workflow).text()
+
+
+def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
+    """Return the ``.npy`` files that program ``STEM.py`` reads, by name: the values of arrays of more than 4096 elements."""
+    arrays = _in_files(workflow).items()
+    return {f"{stem}.{end}.npy": npy_file(a.initial) for a, end in arrays if not isinstance(a.initial, UnboundValues)}
+
+
+def _in_files(workflow: Workflow) -> dict[Any, str]:
+    """Return the arrays whose values the program reads from files, each with what tells its file's name from the others."""
+    found: dict[Any, str] = {}
+    for array in (array for document in workflow.documents for array in document.arrays.values()):
+        initial = getattr(array, "initial", None)
+        if isinstance(initial, UnboundValues) or (initial is not None and initial.size > MAX_VALUES):
+            found[array] = unique(re.sub(r"\W", "_", array.name, flags=re.ASCII)[:100], found.values())
+    return found
 
 
 class _Program:
@@ -60,6 +78,7 @@ class _Program:
         self.imports: dict[str, None] = {}
         self.outside: dict[str, str] = {}
         self.outside_keys: dict[Array, str] = {}
+        self.files = _in_files(workflow)
         self.globals = set(_RESERVED)
         self.needs: set[str] = set()
 
@@ -258,9 +277,9 @@ class _Body:
         dtype = f"dtype={_dtype(array.dtype)}"
         if initial is None:
             given = f"shape={array.shape!r}, {dtype}"
-        elif isinstance(initial, UnboundValues) or initial.size > MAX_VALUES:
+        elif array in self.program.files:
             self.program.needs.add("values_of")
-            given = f"values_of({quoted(array.name)}), {dtype}"
+            given = f"values_of({quoted(self.program.files[array])}, {_dtype(array.dtype)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
             values = _nested(initial)
             given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number looks like a shape

@@ -673,10 +673,11 @@ void write_npy(const Array& array, const std::string& path) {
 }
 
 //@part number
-// The number in an option's text, which must be one that the parameter can hold.
+// The number in an option's text, decimal or with 0x, which must be one that the parameter can hold.
 template <typename T>
 T number(const std::string& option, const char* text) {
   char* end = nullptr;
+  const int base = std::strpbrk(text, "xX") ? 16 : 10;
   errno = 0;
   bool good = false;
   T result = T();
@@ -691,11 +692,11 @@ T number(const std::string& option, const char* text) {
     result = sizeof(T) == 4 ? T(std::strtof(text, &end)) : T(std::strtod(text, &end));
     good = errno == 0 || std::isfinite(result);  // what is nearest to a very small number is no error
   } else if constexpr (std::is_signed_v<T>) {
-    const long long value = std::strtoll(text, &end, 0);
+    const long long value = std::strtoll(text, &end, base);
     result = T(value);
     good = errno == 0 && result == value;
   } else {
-    const unsigned long long value = std::strtoull(text, &end, 0);
+    const unsigned long long value = std::strtoull(text, &end, base);
     result = T(value);
     good = errno == 0 && result == value && !std::strchr(text, '-');
   }
@@ -761,14 +762,18 @@ struct Program {
 //@part read_options
 void read_options(Program& program, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
+    std::string option = argv[i];
+    bool whole = false;  // names of nodes, before those of their children's parameters, may hold "="
+    for (const Option& own : program.options) whole |= own.flag == option;
+    const size_t equals = whole ? std::string::npos : option.find('=');
+    option = option.substr(0, equals);
     if (option == "--help") std::exit(std::fputs(program.help, stdout) < 0);
     if (option == "--quiet") {
       program.quiet = true;
       continue;
     }
-    if (i + 1 == argc) fail("option %s is not there, or needs a value; see --help", argv[i]);
-    const char* text = argv[++i];
+    const char* text = equals == std::string::npos ? argv[++i] : argv[i] + equals + 1;
+    if (!text) fail("option %s is not there, or needs a value; see --help", option.c_str());
     if (option == "--repeat") program.repeat = number<int>(option, text);
     else if (option == "--warm-up") program.warm_up = number<int>(option, text);
     else if (option == "--device") device = number<int>(option, text);

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks
+from benchmarks import checks, lanes, segments
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers, segments
+from hipgraphdsl.bench import advise, calibrate, launch, measure, overlap, peers
 from hipgraphdsl.bench.shapes import chain, cholesky, decode, wave, yee
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs

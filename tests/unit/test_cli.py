@@ -242,6 +242,13 @@ def test_run_takes_ranks(run: Any, program: str) -> None:
     assert json.loads(done.out)["arrays"][0]["name"] == "h"
 
 
+def test_show_gives_the_target_and_lanes_to_the_file(run: Any, program: str, tmp_path: Path) -> None:
+    assert run("show", program, "-o", tmp_path / "w.dot", "--lanes", "1").status == 0
+    assert "cluster_" in (tmp_path / "w.dot").read_text()
+    done = run("show", program, "-o", tmp_path / "w.json", "--target", "cpu")
+    assert (done.status, "a .json file takes no option 'target'" in done.err) == (1, True)
+
+
 def test_check_knows_targets(run: Any, program: str) -> None:
     assert run("check", program, "--target", "amd:gfx942").status == 0
     done = run("check", program, "--target", "riva")
@@ -672,6 +679,10 @@ def test_where_nothing_can_be_written_nothing_is_run(
         (("show", "--rows", "-1"), "a number from 0 (got '-1')"),
         (("verify", "--orders", "-1"), "a number from 0 (got '-1')"),
         (("verify", "--repeats", "0"), "a number from 1 (got '0')"),
+        (("verify", "--tolerance", "nan"), "--tolerance: it is a number from 0 (got 'nan')"),
+        (("run", "--timeout", "-1"), "--timeout: it is a number from 0 (got '-1')"),
+        (("run", "--array", f"x={__file__}"), "the magic string is not correct"),
+        (("show", "--plan", "-o", "x.svg"), "--plan prints the plan: leave -o FILE out"),
     ],
 )
 def test_numbers_and_targets_are_judged_before_anything_runs(

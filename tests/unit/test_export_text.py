@@ -52,6 +52,12 @@ def test_unknown_option_lists_those_that_exist(tmp_path: Path) -> None:
         pipeline().export(tmp_path / "g.json", colour=1)
     with pytest.raises(DeclarationError, match=r"a \.dot file takes no option 'colour'; .* 'direction', 'fold', 'edges', "):
         pipeline().export(tmp_path / "g.dot", colour=1)
+    for name, option in (("g.png", {"dpi": "fine"}), ("g.svg", {"timeout_s": "soon"}), ("g.hip", {"stem": 5})):
+        with pytest.raises(DeclarationError, match=rf"{next(iter(option))} is .* \(got "):
+            pipeline().export(tmp_path / name, **option)
+    for name in ("g.dot", "g.html"):
+        with pytest.raises(DeclarationError, match="there is no target 'riva'"):
+            pipeline().export(tmp_path / name, target="riva")
     assert os.listdir(tmp_path) == []
 
 
@@ -295,9 +301,22 @@ def run_program(tmp_path: Path) -> Iterator[object]:
 @pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: chain(5), lambda: Graph("empty")])
 def test_python_program_declares_the_same_workflow(make: object, run_program: object, tmp_path: Path) -> None:
     graph = make()  # type: ignore[operator]  # the functions above
-    if "large" in graph.arrays:
-        np.save(tmp_path / "large.npy", graph.arrays["large"].initial)
+    graph.export(tmp_path / "program.py")
     assert text_of(run_program(python.render(graph.workflow()))) == text_of(graph)  # type: ignore[operator]  # the fixture
+
+
+def test_python_program_reads_the_files_that_stand_beside_it(run_program: object, tmp_path: Path) -> None:
+    g = Graph("g")
+    child = Graph("child")
+    for graph, name in ((g, "x-1"), (g, "x 1"), (child, "x-1")):
+        graph.host_array(name, np.arange(5000.0) + len(name))
+    g.device_array("brain", np.arange(5000).astype(pytest.importorskip("ml_dtypes").bfloat16))
+    g.device_array("records", np.zeros((5000, 1), np.dtype({"names": ["a", "b"], "formats": ["u4", "u2"], "offsets": [0, 2]})))
+    g.child(child)
+    g.export(tmp_path / "program.py")
+    assert len(list(tmp_path.glob("program.*.npy"))) == 5
+    program = (tmp_path / "program.py").read_text()
+    assert text_of(run_program(program)) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
 def test_names_cannot_become_code(run_program: object) -> None:

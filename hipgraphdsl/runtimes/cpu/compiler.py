@@ -61,7 +61,7 @@ class Compiler:
     version: str  # first line of what ``--version`` prints
 
     def __str__(self) -> str:
-        return " ".join(self.command)
+        return shlex.join(self.command)
 
     @property
     def is_clang(self) -> bool:

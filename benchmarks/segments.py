@@ -12,16 +12,16 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..executable import Executable
-from ..graph import Graph
-from ..progress import no_progress
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from .lanes import iterations_for
-from .measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
-from .peers import CppLaunches, Skipped
-from .shapes import KERNELS
+from benchmarks.lanes import iterations_for
+from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
+from hipgraphdsl.bench.measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
+from hipgraphdsl.bench.peers import CppLaunches, Skipped
+from hipgraphdsl.bench.shapes import KERNELS
+from hipgraphdsl.executable import Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.progress import no_progress
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
 
 _SEGMENTS: Final = (1, 2, 4, 8, 16)
 _KERNELS: Final = (1, 20)

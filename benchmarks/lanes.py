@@ -13,16 +13,28 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
 
-from ..executable import Executable
-from ..graph import Graph
-from ..planning import Lanes
-from ..progress import no_progress
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from .measure import Column, Run, Sheet, compiled, finish, launches_of, machine, race, repeat_us, reporting, without_gc
-from .peers import Cpp, Skipped, Work, open_peer
-from .shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
+from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
+from hipgraphdsl.bench.measure import (
+    Column,
+    Run,
+    Sheet,
+    compiled,
+    finish,
+    launches_of,
+    machine,
+    race,
+    repeat_us,
+    reporting,
+    without_gc,
+)
+from hipgraphdsl.bench.peers import Cpp, Skipped, Work, open_peer
+from hipgraphdsl.bench.shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
+from hipgraphdsl.executable import Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.planning import Lanes
+from hipgraphdsl.progress import no_progress
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
 
 _THREADS: Final = 64
 _Asked = Lanes | Literal["lanes", "batch"]
