@@ -48,6 +48,11 @@ __all__ = [
 class HipGraphError(Exception):
     """Base class of the package's exceptions."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would call the constructor with the message alone. Only classes of this module can be found again by name.
+        kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return kind.__new__, (kind,), {**self.__dict__, "args": self.args}
+
 
 class DeclarationError(HipGraphError, ValueError):
     """A single call declared something impossible.
