@@ -143,6 +143,12 @@ class ExternalArray(Array):
     def hazard_offset(self) -> int:
         return self.pointer
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"external array {self.name!r} is memory of this process and cannot be pickled; pickle graph.to_json(), and give the"
+            " memory to Graph.from_json(..., arrays=...)"
+        )
+
     @staticmethod
     def wrap(name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = ()) -> ExternalArray:
         """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy.

@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError, shown
 from .coercion import as_int
 from .regions import Region
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Mode = Literal["read", "write", "update"]
 Selector = int | slice
@@ -137,6 +140,12 @@ class Root(Sliceable):
     def as_view(self) -> ArrayView:
         """Return the view of all elements."""
         return self._all
+
+    def __copy__(self) -> Self:
+        return self  # graphs know arrays and parameters by identity, and what is frozen needs no copy
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     @property
     def hazard_key(self) -> Any:

@@ -7,10 +7,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import DeclarationError
 from .tokens import Doubt, Token, closing_index, split_commas, tokenize, without_attributes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _MOST_EXPANDED: Final = 100_000
 
@@ -63,11 +66,15 @@ class MacroTable(dict[str, Macro]):
     `clock` counts the changes; `at(clock)` looks names up as they were then.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = 0
-        self.history: dict[str, list[tuple[int, Macro | None]]] = {}
-        self.journal: dict[str, Macro | None] | None = None  # what names meant before the branch that is being read
+    clock: int
+    history: dict[str, list[tuple[int, Macro | None]]]
+    journal: dict[str, Macro | None] | None
+    """What names meant before the branch that is being read."""
+
+    def __new__(cls) -> Self:  # not in __init__, which pickle leaves out before it sets the items
+        table = super().__new__(cls)
+        table.clock, table.history, table.journal = 0, {}, None
+        return table
 
     def _change(self, name: str, macro: Macro | None) -> None:
         if self.journal is not None:
