@@ -38,7 +38,7 @@ from .nodes import (
 )
 from .nodes.base import lazy, parameters_of, views_of
 from .nodes.binding import bound_array, bound_value
-from .nodes.fields import BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
+from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -309,7 +309,9 @@ class Workflow:
         return core_schema.json_or_python_schema(
             core_schema.no_info_plain_validator_function(cls.from_data),
             core_schema.is_instance_schema(cls),
-            serialization=core_schema.plain_serializer_function_ser_schema(cls.document, when_used="json"),
+            serialization=core_schema.wrap_serializer_function_ser_schema(
+                lambda workflow, _: workflow.document(), schema=core_schema.any_schema(serialization=UNCHANGED), when_used="json"
+            ),
         )
 
 

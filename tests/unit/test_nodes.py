@@ -204,6 +204,13 @@ def test_model_dump_json_holds_what_a_file_holds_and_model_validate_json_reads_i
         assert again.parameters == node.parameters
 
 
+def test_model_dump_holds_the_values_of_the_fields_and_model_validate_takes_them(g: hg.Graph) -> None:
+    for node in g.nodes:
+        fields = node.model_dump()
+        assert all(value is getattr(node, name) for name, value in fields.items() if name not in hg.Node.model_fields)
+        assert type(node).model_validate(fields) == node
+
+
 def test_model_json_schema_of_each_kind_describes_what_model_dump_json_writes(g: hg.Graph) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     for node in g.nodes:
