@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ..errors import DeclarationError
 
 _MAX_DIMS = 32
+_MAX_ELEMENTS = 2**48  # more than any device addresses
 _MAX_DEVICES = 2**16
 
 
@@ -138,10 +140,10 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
         return np.asarray(values, dtype)
     given = np.asarray(values)
+    if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
+        given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype == dtype:
         return given
-    if given.dtype.kind == "O":  # such as integers beyond 64 bits
-        return np.asarray(values, dtype)
     if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
     if given.dtype.kind == "c" and dtype.kind != "c":
@@ -201,6 +203,6 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     for extent in result:
         if extent < 1:
             raise DeclarationError(f"each extent of a shape is at least 1 (got {extent} in {result})")
-    if math.prod(result) > 2**62:
-        raise DeclarationError(f"an array of shape {result} has more elements than an address space")
+    if math.prod(result) > _MAX_ELEMENTS:
+        raise DeclarationError(f"an array of shape {result} has more elements than the address space of any device (2**48)")
     return result

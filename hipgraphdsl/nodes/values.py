@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, own_copy
+from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, converted, own_copy
 from ..errors import shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
@@ -543,11 +543,9 @@ def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndar
         if type(value) not in allowed:
             raise Fault(f"{shown(value)} is no value of dtype {dtype}")
     try:
-        with np.errstate(over="raise"):
-            found = np.array(values, dtype).reshape(shape)
-    except (OverflowError, ValueError, TypeError, FloatingPointError) as error:
+        return own_copy(converted(values, dtype)).reshape(shape)
+    except (OverflowError, ValueError, TypeError) as error:
         raise Fault(f"values do not fit dtype {dtype}: {error}") from None
-    return found
 
 
 DEFINITIONS: dict[str, dict[str, Any]] = {
