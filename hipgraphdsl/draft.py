@@ -151,8 +151,8 @@ class Draft:
                 raise self.no_node(source)
         accesses = node.accesses
         made = node.made
-        for access in accesses:
-            root = access.view.root
+        for view in chain([access.view for access in accesses], node.addresses):
+            root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
         for parameter in node.parameters:
