@@ -152,11 +152,20 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
             return own_copy(np.array(value, dtype)).tobytes()
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"{where}: parameter '{param}': {error}", array=param.name) from None
-    fields = ", ".join(dtype.names or ())
-    raise DeclarationError(
-        f"{where}: parameter '{param}' takes a struct ({fields}): a numpy.void of its dtype, a tuple or a dict "
-        f"(got {said(value)})",
-        array=param.name,
+    raise struct_error(dtype, value, f"{where}: parameter '{param}'", param.name)
+
+
+def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
+    """Return the error that a value cannot be a struct; of a dict it names a field that is missing or unknown."""
+    names = dtype.names or ()
+    fault = ""
+    if isinstance(value, Mapping):
+        missing = (f"; field {name!r} is missing" for name in names if name not in value)
+        fault = next(missing, "") or next((f"; there is no field {key!r}" for key in value if key not in names), "")
+    return DeclarationError(
+        f"{where} is a struct ({', '.join(names)}): give a tuple or dict of its fields, or a numpy.void of its dtype"
+        f" (got {value!r}){fault}",
+        array=array,
     )
 
 

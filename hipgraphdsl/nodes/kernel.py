@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, no_array
-from ..errors import node_error
+from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
 from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
@@ -153,6 +153,8 @@ class KernelNode(Node):
         if data.get("cluster") is not None:
             _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
+        if isinstance(args, Mapping):
+            raise node_error(name, f"args is a tuple in the order of the kernel's parameters (got {shown(args)})")
         if not isinstance(args, (tuple, list)):
             args = (args,)
         signature = kernel.signature

@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error
-from ..kernels import struct_fields
+from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
+from ..source import is_bfloat16
 from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
@@ -180,7 +181,7 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would put it into every field
-        raise _no_struct(value, dtype, where)
+        raise struct_error(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
     found = element[()]
@@ -196,9 +197,10 @@ def same_value(a: Any, b: Any) -> bool:
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
-        if dtype.kind != "V" and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
+        is_number = dtype.kind != "V" or is_bfloat16(dtype)
+        if is_number and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
-        if dtype.kind != "V" and (value is None or isinstance(value, (str, bytes))):
+        if is_number and (value is None or isinstance(value, (str, bytes))):
             raise ValueError("it is no number")
         if dtype.kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
@@ -212,21 +214,14 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = struct_fields(dtype, value, where)
+            element[()] = converted(value, dtype) if is_bfloat16(dtype) else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
-            raise _no_struct(value, dtype, where) from None
+            raise struct_error(dtype, value, where) from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element
-
-
-def _no_struct(value: Any, dtype: np.dtype[Any], where: str) -> DeclarationError:
-    fields = ", ".join(dtype.names or ())
-    return DeclarationError(
-        f"{where} is a struct ({fields}): give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
-    )
 
 
 def _unfillable(dst: ArrayView) -> str:
@@ -276,7 +271,7 @@ class MemsetNode(Node):
                     array=value.name,
                 )
         else:
-            element_bytes(value, dst.dtype, f"node {name!r}")
+            element_bytes(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
         _require_writeable(dst, name)
