@@ -318,7 +318,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         if isinstance(arg, Viewable):
             given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
             view = given.as_view()
-            fault, array = _pointer_fault(parameter, view, given), view.root.name
+            fault, array = pointer_fault(parameter, view, given), view.root.name
         elif arg is not None:
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
@@ -362,7 +362,7 @@ _PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np
 """The dtype of the two parts of a complex number."""
 
 
-def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
+def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a pointer cannot be given a view, as it goes on behind the argument's name; empty where it can."""
     root, wanted = view.root, parameter.dtype
     if not root.on_device:
