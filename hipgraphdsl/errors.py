@@ -39,6 +39,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "listed",
     "node_error",
     "shown",
     "unknown_name",
@@ -76,10 +77,17 @@ def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationE
     return DeclarationError(f"node {node!r}: {why}", node=node, array=array)
 
 
-def shown(value: object) -> str:
-    """Return the ``repr`` of a value for a message, cut where it is long."""
+def shown(value: object, most: int = 60) -> str:
+    """Return the ``repr`` of a value for a message, cut where it is longer than so many characters."""
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names for a message: the first ten, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return ", ".join(map(repr, known[:10])) + more or "none"
 
 
 def unknown_name(

@@ -16,7 +16,7 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, node_error
+from .errors import DeclarationError, listed, node_error
 from .kernels import Module, Symbol
 from .nodes import (
     AllocNode,
@@ -454,7 +454,7 @@ class ChildGraphNode(Node):
                 parameter = workflow.parameters[inner]
                 bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
-                names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
+                names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, converted, own_copy
-from ..errors import shown
+from ..errors import listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
 
@@ -245,11 +245,8 @@ class Names:
                 )
             if value.dtype.hasobject or value.dtype.kind not in "biufcV":
                 raise Unstorable(f"an array of dtype {value.dtype}")
-            return {
-                "ndarray": dtype_data(value.dtype),
-                "shape": list(value.shape),
-                "base64": base64_text(own_copy(value).tobytes()),
-            }
+            text = base64_text(own_copy(value).tobytes())
+            return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": text}
         if isinstance(value, Viewable):
             return self.view_data(value.as_view())
         raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
@@ -263,8 +260,7 @@ class Names:
         if not colon or not name:
             raise Fault(f"{reference[:60]!r} is no reference to a module's member; write 'module:name'")
         if module is None:
-            listed = ", ".join(map(repr, self.modules)) or "none"
-            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed}")
+            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed(self.modules)}")
         return module, name
 
     def kernel(self, reference: str) -> Kernel:
@@ -295,17 +291,14 @@ class Names:
         """Return the array of a name."""
         array = self.arrays.get(name)
         if array is None:
-            names = list(self.arrays)
-            listed = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed or 'none'}")
+            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")
         return array
 
     def parameter(self, name: str) -> Parameter:
         """Return the parameter of a name."""
         parameter = self.parameters.get(name)
         if parameter is None:
-            listed = ", ".join(map(repr, list(self.parameters)[:10])) or "none"
-            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed}")
+            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
         return parameter
 
     def view(self, data: Data) -> ArrayView:

@@ -476,7 +476,8 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
     ("change", "said"),
     [
         (lambda d: node(d, "copy_in").update(kind="memcopy"), "no kind 'memcopy'"),
-        (lambda d: node(d, "copy_in").update(speed=3), "no field 'speed'"),
+        (lambda d: node(d, "copy_in").update(speed=3), "a memcpy node has no field 'speed'"),
+        (lambda d: d["nodes"].append({"name": "end", "kind": "empty", "speed": 3}), "an empty node has no field 'speed'"),
         (lambda d: node(d, "copy_in").pop("src"), "'src' is missing"),
         (lambda d: node(d, "copy_in").update(src="nowhere"), "no array 'nowhere'"),
         (lambda d: node(d, "copy_in").update(src="x[0:99]"), "99 is out of range"),
