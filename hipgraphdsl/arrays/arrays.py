@@ -170,8 +170,8 @@ class ExternalArray(Array):
                 pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
-                raise DeclarationError(f"external array {name!r} has foreign byte order {given}", array=name)
-            _require_contiguous(name, shape, strides, dtype.itemsize)
+                raise DeclarationError(f"it has foreign byte order {given}")
+            _require_contiguous(shape, strides, dtype.itemsize)
             return ExternalArray(name, as_shape(shape), dtype, obj, pointer, location, writeable, device=device, access=access)
 
 
@@ -206,9 +206,8 @@ def _host_memory(name: str, obj: Any) -> np.ndarray[Any, Any]:
             host = np.asarray(memoryview(obj))
     except (TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DeclarationError(
-            f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
-            " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
-            array=name,
+            f"{type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array, or an object with"
+            " __cuda_array_interface__, __dlpack__ or the buffer protocol"
         ) from None
     if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
         raise DeclarationError(
@@ -226,15 +225,14 @@ def _owner(obj: Any) -> int | None:
     return int(number) if int(kind) in _DLPACK_GPUS else None
 
 
-def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
+def _require_contiguous(shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
     if strides is None:
         return
     expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
         if extent > 1 and stride != expected:
             raise DeclarationError(
-                f"external array {name!r} has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
-                " wrapped, so give a contiguous copy, or wrap its base and take a view",
-                array=name,
+                f"it has shape {shape} and strides {tuple(strides)}, and only C-contiguous memory can be wrapped; give a"
+                " contiguous copy, or wrap its base and take a view"
             )
         expected *= extent

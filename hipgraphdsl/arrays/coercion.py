@@ -140,10 +140,10 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
         return np.asarray(values, dtype)
     given = np.asarray(values)
-    if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
-        given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype == dtype:
         return given
+    if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
+        given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
     if given.dtype.kind == "c" and dtype.kind != "c":

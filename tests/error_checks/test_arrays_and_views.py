@@ -190,6 +190,7 @@ def test_what_came_instead_of_an_array_is_said_with_the_way_to_one(g: Any) -> No
         ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),
         (["a"], {"dtype": "float32"}, "'a'"),
         (object(), {}, "object"),
+        ([2**70], {}, "dtype object cannot live on a device"),
     ],
 )
 def test_impossible_initial_values_are_refused(g: hg.Graph, initial: Any, options: Any, text: str) -> None:
