@@ -314,6 +314,10 @@ class Workflow:
             ),
         )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_: Any) -> dict[str, Any]:
+        return {"type": "object", "description": "A workflow file; Workflow.model_json_schema() describes it."}
+
 
 class Binding:
     """Names of a workflow where it stands, the outermost one or inside a node: what they are bound to outside."""

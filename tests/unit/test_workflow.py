@@ -177,6 +177,8 @@ def test_workflow_is_a_field_of_pydantic_models() -> None:
     back = Job.model_validate_json(job.model_dump_json())
     assert back.workflow.model_dump_json() == nested().model_dump_json()
     assert Job.model_validate(job.model_dump()) == job
+    modes: tuple[Any, ...] = ("validation", "serialization")
+    assert all(Job.model_json_schema(mode=m)["properties"]["workflow"]["type"] == "object" for m in modes)
     with pytest.raises(pydantic.ValidationError):
         Job(workflow="x")  # type: ignore[arg-type]  # on purpose
 
