@@ -141,7 +141,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return np.asarray(values, dtype)
     given = np.asarray(values)
     if given.dtype == dtype:
-        return given
+        return given.view(dtype)  # NumPy has two types of 64-bit integers, whose dtypes are equal
     if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
         given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":

@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError, shown
 from .coercion import as_int
 from .regions import Region
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Mode = Literal["read", "write", "update"]
 Selector = int | slice
@@ -141,10 +138,10 @@ class Root(Sliceable):
         """Return the view of all elements."""
         return self._all
 
-    def __copy__(self) -> Self:
+    def __copy__(self) -> Root:
         return self  # graphs know arrays and parameters by identity, and what is frozen needs no copy
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: Any) -> Root:
         return self
 
     @property

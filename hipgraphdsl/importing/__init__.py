@@ -101,10 +101,8 @@ def _known(arrays: Arrays) -> Known:
             found.functions.update(of.functions)
             found.events.update(of.events)
             found.calls.update(of.calls)
-        elif isinstance(given, ExternalArray):
-            found.arrays[name] = given
         else:
-            found.arrays[name] = ExternalArray.wrap(name, given)
+            found.arrays[name] = given if isinstance(given, ExternalArray) else ExternalArray.wrap(name, given)
     return found
 
 

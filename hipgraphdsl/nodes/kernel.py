@@ -235,8 +235,7 @@ class KernelNode(Node):
 
     @property
     def threads(self) -> int | None:
-        axes = (*self.grid, *self.block)
-        return None if Parameter in map(type, axes) else math.prod(axes)
+        return None if Parameter in map(type, (*self.grid, *self.block)) else self.least_threads
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"

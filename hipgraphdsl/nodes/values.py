@@ -236,14 +236,14 @@ class Names:
             return {"dict": {key: self.value_data(item) for key, item in value.items()}}
         if isinstance(value, np.void):
             return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
-        if isinstance(value, np.generic) and value.dtype.kind in "biufcV":
+        if isinstance(value, np.generic) and _is_stored(value.dtype):
             return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
                 raise Unstorable(
                     f"an argument of {value.size} elements; at most {MAX_VALUES} are stored, declare it as host_array instead"
                 )
-            if value.dtype.hasobject or value.dtype.kind not in "biufcV":
+            if not _is_stored(value.dtype):
                 raise Unstorable(f"an array of dtype {value.dtype}")
             text = base64_text(own_copy(value).tobytes())
             return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": text}
@@ -323,6 +323,11 @@ class Names:
         if read is None:
             raise Fault(f"{shown(data)} is no value; an object has one of the tags {', '.join(_TAGS)}")
         return read(self, Members(data, "a value"))
+
+
+def _is_stored(dtype: np.dtype[Any]) -> bool:
+    """Return whether a file can hold values of a dtype: numbers up to 64 bits, complex ones of these, and structs."""
+    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
 
 
 def _plain(value: np.generic) -> Any:

@@ -7,13 +7,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..errors import DeclarationError
 from .tokens import Doubt, Token, closing_index, split_commas, tokenize, without_attributes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _MOST_EXPANDED: Final = 100_000
 
@@ -71,7 +68,7 @@ class MacroTable(dict[str, Macro]):
     journal: dict[str, Macro | None] | None
     """What names meant before the branch that is being read."""
 
-    def __new__(cls) -> Self:  # not in __init__, which pickle leaves out before it sets the items
+    def __new__(cls) -> MacroTable:  # not in __init__, which pickle leaves out before it sets the items
         table = super().__new__(cls)
         table.clock, table.history, table.journal = 0, {}, None
         return table
