@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -113,8 +114,7 @@ class Draft:
             default.flags.writeable = False
         elif default is not None and not shape:
             element_value(default, dtype, f"parameter {name!r}: default")
-            if isinstance(default, (np.ndarray, np.void)):  # a scalar of its own, which the caller's memory no longer changes
-                default = np.asarray(default).copy()[()]
+            default = deepcopy(default[()] if isinstance(default, np.ndarray) else default)
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
                 f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"

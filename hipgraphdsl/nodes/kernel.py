@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -168,7 +169,8 @@ class KernelNode(Node):
             wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
             raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
         known = signature is kernel.signature
-        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else a for p, a in zip(parameters, args)])
+        pairs = zip(parameters, args)
+        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
 
     @lazy
     def signature(self) -> Signature:
@@ -335,7 +337,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
         if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
             return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
-        return arg if isinstance(value, bytes) else value
+        return deepcopy(arg) if isinstance(value, bytes) else value  # a dict or a record is the caller's, who may change it
     if fault:
         raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
     return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -265,13 +266,11 @@ class MemsetNode(Node):
         name, dst, value = data["name"], data["dst"], data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
-                raise node_error(
-                    name,
-                    f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
-                    array=value.name,
-                )
+                why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
+                raise node_error(name, why, array=value.name)
         else:
             element_bytes(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
+            data["value"] = deepcopy(value)
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
         _require_writeable(dst, name)

@@ -251,3 +251,24 @@ def test_facts_of_each_kind_agree_with_what_its_nodes_touch(g: hg.Graph) -> None
         assert bool(node.held) == (node.kind in ("child", "collective", "conditional"))
         assert {access.view.root for access in node.own_accesses} <= {access.view.root for access in node.accesses}
         assert node.copied_bytes == (node.dst.nbytes if isinstance(node, hg.MemcpyNode) else 0)
+
+
+RECORD = np.dtype([("a", "f4"), ("b", "i4")], align=True)
+
+
+@pytest.mark.parametrize("record", [{"a": 1.0, "b": 2}, np.ones((), RECORD), np.ones(1, RECORD)[0]])
+def test_values_are_taken_as_they_are_when_they_are_given(record: Any) -> None:
+    source = "struct P { float a; int b; }; __global__ void one(P p) {} __global__ void four(float4 v) {}"
+    module = hg.Module(source, structs={"P": RECORD})
+    vector = [1.0, 2.0, 3.0, 4.0]
+    child = hg.Graph("child")
+    child.kernel(module["one"], 1, 1, (child.param("p", RECORD),))
+    g = hg.Graph("g")
+    g.kernel(module["one"], 1, 1, (record,))
+    g.kernel(module["four"], 1, 1, (vector,))
+    g.memset(g.device_array("x", shape=2, dtype=RECORD), record)
+    g.kernel(module["one"], 1, 1, (g.param("p", RECORD, record),))
+    g.child(child, {"p": record})
+    before = g.to_json()
+    vector[0] = record["a"] = 9.0
+    assert hg.Graph.from_workflow(g.workflow()).to_json() == before
