@@ -15,7 +15,6 @@ import numpy as np
 from ..errors import DeclarationError
 
 _MAX_DIMS = 32
-_MAX_ELEMENTS = 2**48  # more than any device addresses
 _MAX_DEVICES = 2**16
 
 
@@ -203,6 +202,6 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     for extent in result:
         if extent < 1:
             raise DeclarationError(f"each extent of a shape is at least 1 (got {extent} in {result})")
-    if math.prod(result) > _MAX_ELEMENTS:
-        raise DeclarationError(f"an array of shape {result} has more elements than the address space of any device (2**48)")
+    if math.prod(result) > 2**62:
+        raise DeclarationError(f"an array of shape {result} has more elements than an address space")
     return result
