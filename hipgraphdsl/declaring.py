@@ -251,21 +251,10 @@ class Declaring:
             If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
         """
         return self._new(
-            KernelNode,
-            name,
-            getattr(kernel, "name", "kernel"),
-            after,
-            ignore,
-            kernel=kernel,
-            grid=grid,
-            block=block,
-            args=args,
-            shared_bytes=shared_bytes,
-            cooperative=cooperative,
-            priority=priority,
-            cluster=cluster,
-            device=device,
-        )
+            KernelNode, name, getattr(kernel, "name", "kernel"), after, ignore,
+            kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes,
+            cooperative=cooperative, priority=priority, cluster=cluster, device=device,
+        )  # fmt: skip
 
     def memcpy(
         self,
@@ -484,18 +473,9 @@ class Declaring:
             no harm; all platforms then run the same multiple of it.
         """
         return self._new(
-            ConditionalNode,
-            name,
-            f"{mode}_{_root_name(condition)}",
-            after,
-            ignore,
-            mode=mode,
-            condition=condition,
-            bodies=bodies,
-            bind=bind,
-            decide=decide,
-            check_every=check_every,
-        )
+            ConditionalNode, name, f"{mode}_{_root_name(condition)}", after, ignore,
+            mode=mode, condition=condition, bodies=bodies, bind=bind, decide=decide, check_every=check_every,
+        )  # fmt: skip
 
     def add(self, node: Node, after: After = ()) -> Node:
         """Add a model made by hand, or one of another graph that uses only arrays of this one.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
-from .errors import DeclarationError, node_error
+from .errors import DeclarationError, listed, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
@@ -113,8 +114,7 @@ class Draft:
             default.flags.writeable = False
         elif default is not None and not shape:
             element_value(default, dtype, f"parameter {name!r}: default")
-            if isinstance(default, (np.ndarray, np.void)):  # a scalar of its own, which the caller's memory no longer changes
-                default = np.asarray(default).copy()[()]
+            default = deepcopy(default[()] if isinstance(default, np.ndarray) else default)
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
                 f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"
@@ -151,8 +151,8 @@ class Draft:
                 raise self.no_node(source)
         accesses = node.accesses
         made = node.made
-        for access in accesses:
-            root = access.view.root
+        for view in chain([access.view for access in accesses], node.addresses):
+            root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
         for parameter in node.parameters:
@@ -218,18 +218,15 @@ class Draft:
                 f"{what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
                 array=root.name,
             )
-        names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        why = f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}"
+        why = f"graph {self.name!r} has no {what} {root.name!r}; its {what}s are {listed(known)}"
         raise node_error(node.name, why, array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
         """Return the error that there is no such node."""
-        names = list(self.index)
         if isinstance(name, str) and (name in self.arrays or name in self.parameters):
             where = "arrays" if name in self.arrays else "parameters"
             return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
-        shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
+        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {listed(self.index)}", node=name)
 
     def names_of(self, nodes: Any) -> tuple[str, ...]:
         """Return the names of nodes of the draft, which are given as models or by name."""
@@ -345,39 +342,36 @@ _Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
     """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
     with naming("array", name):
-        return _array_arguments(name, initial, shape, dtype)
-
-
-def _array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
-    if isinstance(shape, (str, type, np.dtype)):
-        raise DeclarationError(
-            f"a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial values, shape, dtype,"
-            " so say shape= and dtype="
-        )
-    if initial is None:
-        if shape is None or dtype is None:
+        if isinstance(shape, (str, type, np.dtype)):
             raise DeclarationError(
-                f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})", array=name
+                f"a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial values, shape,"
+                " dtype, so say shape= and dtype="
             )
-        return None, as_shape(shape), as_dtype(dtype)
-    extents = initial if isinstance(initial, tuple) else (initial,)
-    if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
-        # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
-        raise DeclarationError(
-            f"the second argument holds initial values, and {initial!r} looks like a shape; say shape={initial!r}, or give the"
-            " values as a list or a NumPy array"
-        )
-    wanted_dtype = None if dtype is None else as_dtype(dtype)
-    try:
-        given = np.asarray(initial)
-        values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DeclarationError(f"the initial values cannot be taken: {error}") from None
-    values = own_copy(values.astype(as_dtype(values.dtype), copy=False))
-    wanted = as_shape(values.shape if shape is None else shape)
-    if wanted != values.shape:
-        raise DeclarationError(
-            f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
-        )
-    values.flags.writeable = False
-    return values, values.shape, values.dtype
+        if initial is None:
+            if shape is None or dtype is None:
+                raise DeclarationError(
+                    f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})",
+                    array=name,
+                )
+            return None, as_shape(shape), as_dtype(dtype)
+        extents = initial if isinstance(initial, tuple) else (initial,)
+        if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
+            # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
+            raise DeclarationError(
+                f"the second argument holds initial values, and {initial!r} looks like a shape; say shape={initial!r}, or give"
+                " the values as a list or a NumPy array"
+            )
+        wanted_dtype = None if dtype is None else as_dtype(dtype)
+        try:
+            given = np.asarray(initial)
+            values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DeclarationError(f"the initial values cannot be taken: {error}") from None
+        values = own_copy(values.astype(as_dtype(values.dtype), copy=False))
+        wanted = as_shape(values.shape if shape is None else shape)
+        if wanted != values.shape:
+            raise DeclarationError(
+                f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
+            )
+        values.flags.writeable = False
+        return values, values.shape, values.dtype

@@ -41,6 +41,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "listed",
     "node_error",
     "shown",
     "unknown_name",
@@ -49,6 +50,11 @@ __all__ = [
 
 class HipGraphError(Exception):
     """Base class of the package's exceptions."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would call the constructor with the message alone. Only classes of this module can be found again by name.
+        kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return kind.__new__, (kind,), {**self.__dict__, "args": self.args}
 
 
 class DeclarationError(HipGraphError, ValueError):
@@ -73,9 +79,16 @@ def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationE
     return DeclarationError(f"node {node!r}: {why}", node=node, array=array)
 
 
-def shown(value: object) -> str:
-    """Return the ``repr`` of a value for a message, cut where it is long."""
-    return short(repr(value), 60)
+def shown(value: object, most: int = 60) -> str:
+    """Return the ``repr`` of a value for a message, cut where it is longer than so many characters."""
+    return short(repr(value), most)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names for a message: the first ten, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return ", ".join(map(repr, known[:10])) + more or "none"
 
 
 def unknown_name(

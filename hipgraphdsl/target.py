@@ -215,8 +215,9 @@ _PRODUCTS = {
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
 _OF_AMD: dict[str, Any] = {"max_grid": (2**31 - 1,) * 3, "conditional_nodes": False, "max_axis_threads": 2**32 - 1}
-_KNOWN = {
-    "cpu": Target(
+_OF_RDNA: dict[str, Any] = {**_OF_AMD, "warp_size": 32}
+_TARGETS = (
+    Target(
         "cpu",
         max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1),
         hardware_queues=64,
@@ -225,23 +226,11 @@ _KNOWN = {
         on_host=True,
         costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0),
     ),
-    "amd:gfx90a": Target("amd:gfx90a", **_OF_AMD, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
-    "amd:gfx942": Target("amd:gfx942", **_OF_AMD, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)),
-    "amd:gfx1100": Target(
-        "amd:gfx1100",
-        **_OF_AMD,
-        warp_size=32,
-        multiprocessors=96,
-        costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0),
-    ),
-    "amd:gfx1201": Target(
-        "amd:gfx1201",
-        **_OF_AMD,
-        warp_size=32,
-        multiprocessors=64,
-        costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0),
-    ),
-    "nvidia:sm_90": Target(
+    Target("amd:gfx90a", **_OF_AMD, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
+    Target("amd:gfx942", **_OF_AMD, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)),
+    Target("amd:gfx1100", **_OF_RDNA, multiprocessors=96, costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0)),
+    Target("amd:gfx1201", **_OF_RDNA, multiprocessors=64, costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0)),
+    Target(
         "nvidia:sm_90",
         max_block=(1024, 1024, 64),
         max_shared_bytes=232448,
@@ -255,7 +244,8 @@ _KNOWN = {
         clusters=True,
         costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5, 0.17),
     ),
-}
+)
+_KNOWN = {target.name: target for target in _TARGETS}
 
 
 def costs_path(target: Target) -> Path:

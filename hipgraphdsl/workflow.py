@@ -16,7 +16,7 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, node_error
+from .errors import DeclarationError, listed, node_error
 from .kernels import Module, Symbol
 from .nodes import (
     AllocNode,
@@ -38,7 +38,7 @@ from .nodes import (
 )
 from .nodes.base import lazy, parameters_of, views_of
 from .nodes.binding import bound_array, bound_value
-from .nodes.fields import BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
+from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -309,8 +309,14 @@ class Workflow:
         return core_schema.json_or_python_schema(
             core_schema.no_info_plain_validator_function(cls.from_data),
             core_schema.is_instance_schema(cls),
-            serialization=core_schema.plain_serializer_function_ser_schema(cls.document, when_used="json"),
+            serialization=core_schema.wrap_serializer_function_ser_schema(
+                lambda workflow, _: workflow.document(), schema=core_schema.any_schema(serialization=UNCHANGED), when_used="json"
+            ),
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_: Any) -> dict[str, Any]:
+        return {"type": "object", "description": "A workflow file; Workflow.model_json_schema() describes it."}
 
 
 class Binding:
@@ -452,7 +458,7 @@ class ChildGraphNode(Node):
                 parameter = workflow.parameters[inner]
                 bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
-                names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
+                names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
 

@@ -143,6 +143,12 @@ class ExternalArray(Array):
     def hazard_offset(self) -> int:
         return self.pointer
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"external array {self.name!r} is memory of this process and cannot be pickled; pickle graph.to_json(), and give the"
+            " memory to Graph.from_json(..., arrays=...)"
+        )
+
     @staticmethod
     def wrap(
         name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = (), what: str = "external array"
@@ -228,7 +234,7 @@ def _require_contiguous(shape: tuple[int, ...], strides: Any, itemsize: int) -> 
     for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
         if extent > 1 and stride != expected:
             raise DeclarationError(
-                f"it has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
-                " wrapped, so give a contiguous copy, or wrap its base and take a view"
+                f"it has shape {shape} and strides {tuple(strides)}, and only C-contiguous memory can be wrapped; give a"
+                " contiguous copy, or wrap its base and take a view"
             )
         expected *= extent

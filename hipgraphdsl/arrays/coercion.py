@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
@@ -144,9 +145,9 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return np.asarray(values, dtype)
     given = np.asarray(values)
     if given.dtype == dtype:
-        return given
-    if given.dtype.kind == "O":  # such as integers beyond 64 bits
-        return np.asarray(values, dtype)
+        return given.view(dtype)  # NumPy has two types of 64-bit integers, whose dtypes are equal
+    if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
+        given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
     if given.dtype.kind == "c" and dtype.kind != "c":

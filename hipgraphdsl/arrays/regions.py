@@ -125,5 +125,5 @@ def _strided_overlap(a: Region, b: Region) -> bool:
             np.asarray(_Addresses(b, base)),
             max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
         )
-    except np.exceptions.TooHardError:
+    except (np.exceptions.TooHardError, ValueError):  # ValueError: more bytes than NumPy can address
         return True

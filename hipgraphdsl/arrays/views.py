@@ -138,6 +138,12 @@ class Root(Sliceable):
         """Return the view of all elements."""
         return self._all
 
+    def __copy__(self) -> Root:
+        return self  # graphs know arrays and parameters by identity, and what is frozen needs no copy
+
+    def __deepcopy__(self, memo: Any) -> Root:
+        return self
+
     @property
     def hazard_key(self) -> Any:
         """Roots with one key share one address space; regions are offset by `hazard_offset`."""
@@ -204,8 +210,7 @@ class ArrayView(Sliceable):
     @cached_property
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
-        offset = self.root.hazard_offset
-        return self.root.hazard_key, self.region.shifted(offset)
+        return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
 
     def accessed(self, mode: Mode) -> Access:
         """Return the access of the view in a mode; the same object each time."""
@@ -276,11 +281,9 @@ class ArrayView(Sliceable):
         raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
 
     def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:
-        start, stop, step = wanted.start, wanted.stop, wanted.step
+        bounds = (wanted.start, wanted.stop, wanted.step)
         try:
-            start = start if start is None or type(start) is int else start.__index__()
-            stop = stop if stop is None or type(stop) is int else stop.__index__()
-            step = step if step is None or type(step) is int else step.__index__()
+            start, stop, step = [n if n is None or type(n) is int else n.__index__() for n in bounds]
         except (AttributeError, TypeError):
             raise self._refuse(key, "the bounds of a slice are integers") from None
         if step is not None and step < 1:

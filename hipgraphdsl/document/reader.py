@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..arrays import as_dict
 from ..draft import Draft
-from ..errors import DeclarationError, shown
+from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
 from ..nodes.base import Node, check_name
 from ..nodes.values import Data, Fault, Members, Names
@@ -111,14 +111,12 @@ class Loader(Generic[W]):
     def _refuse_unused(self) -> None:
         for name in self.arrays:
             if name not in self.known_arrays:
-                listed = ", ".join(map(repr, list(self.known_arrays)[:20])) or "none"
-                raise DeclarationError(
-                    f"arrays has {name!r}, which the file does not declare; its arrays are {listed}", array=name
-                )
+                why = f"which the file does not declare; its arrays are {listed(self.known_arrays)}"
+                raise DeclarationError(f"arrays has {name!r}, {why}", array=name)
         for name in self.callbacks:
             if name not in self.used:
-                listed = ", ".join(map(repr, list(self.known_callbacks)[:20])) or "none"
-                raise DeclarationError(f"callbacks has {name!r}, which no node of the file uses; its callbacks are {listed}")
+                why = f"which no node of the file uses; its callbacks are {listed(self.known_callbacks)}"
+                raise DeclarationError(f"callbacks has {name!r}, {why}")
 
     def array(self, name: str) -> Any:
         """Return what was supplied for an array, or None."""

@@ -16,7 +16,7 @@ from ..arrays import AllocArray, ArrayView, DeviceArray, ExternalArray, as_handl
 from ..backends.callbacks import CapturedStream
 from ..backends.capturing import captured
 from ..draft import Draft
-from ..errors import DeclarationError
+from ..errors import DeclarationError, listed
 from ..executable import Executable, Known
 from ..kernels import ForeignModule, Kernel, KernelParameter
 from ..nodes import (
@@ -40,6 +40,7 @@ from ..nodes import (
     copy_geometry,
     element_bytes,
 )
+from ..nodes.kernel import pointer_fault
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
 from ..runtimes.data import Copy3D, Fill2D, MemOp, NodeType
@@ -95,16 +96,13 @@ def _known(arrays: Arrays) -> Known:
         if isinstance(given, Executable):
             of = given.known()
             if name not in of.arrays:
-                names = ", ".join(map(repr, of.arrays)) or "none"
-                raise DeclarationError(f"arrays: {given!r} has no array {name!r}; it has {names}", array=name)
+                raise DeclarationError(f"arrays: {given!r} has no array {name!r}; it has {listed(of.arrays)}", array=name)
             found.arrays[name] = of.arrays[name]
             found.functions.update(of.functions)
             found.events.update(of.events)
             found.calls.update(of.calls)
-        elif isinstance(given, ExternalArray):
-            found.arrays[name] = given
         else:
-            found.arrays[name] = ExternalArray.wrap(name, given)
+            found.arrays[name] = given if isinstance(given, ExternalArray) else ExternalArray.wrap(name, given)
     return found
 
 
@@ -283,11 +281,13 @@ class _Builder:
             return None
         found = []
         for parameter, data in zip(kernel.signature.parameters, arguments):
-            null = parameter.pointer and not any(data)
-            value = self._address(data, parameter.dtype) if parameter.pointer else _decoded(parameter, data)
-            if value is None and not null:
+            if not parameter.pointer:
+                found.append(_decoded(parameter, data))
+                continue
+            view = self._address(data, parameter.dtype)
+            if any(data) if view is None else pointer_fault(parameter, view, view):
                 return None
-            found.append(value)
+            found.append(view)
         return tuple(found)
 
     def _address(self, data: bytes, dtype: np.dtype[Any] | None) -> ArrayView | None:

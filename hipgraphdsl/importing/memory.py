@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -282,16 +283,10 @@ def _shapes(name: str, nbytes: int, spans: Sequence[tuple[Span, int]]) -> Iterat
     sizes.sort(key=lambda size: all(span.run % size for span, _ in spans))
     pitches = sorted({stride for span, _ in spans for _, stride in span.dims})
     for size in sizes:
-        dtype = np.dtype(f"u{size}")
-        if nbytes % size == 0:
-            yield AllocArray(name, (nbytes // size,), dtype)
-        for pitch in pitches:
-            if nbytes % pitch == 0 and pitch % size == 0:
-                yield AllocArray(name, (nbytes // pitch, pitch // size), dtype)
-        for inner in pitches:
-            for outer in pitches:
-                if nbytes % outer == 0 and outer % inner == 0 and inner < outer and inner % size == 0:
-                    yield AllocArray(name, (nbytes // outer, outer // inner, inner // size), dtype)
+        for strides in ((), *((pitch,) for pitch in pitches), *((outer, inner) for inner, outer in combinations(pitches, 2))):
+            pairs = list(pairwise((nbytes, *strides, size)))
+            if all(outer % inner == 0 for outer, inner in pairs):
+                yield AllocArray(name, tuple(outer // inner for outer, inner in pairs), np.dtype(f"u{size}"))
 
 
 def _sayable(array: AllocArray, base: int, span: Span, size: int) -> bool:

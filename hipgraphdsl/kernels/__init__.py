@@ -7,7 +7,7 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 from .batching import BATCH_HEAD_BYTES, Batching, batching
 from .bodies import body_of
 from .module import ForeignModule, Kernel, Module, Symbol
-from .packing import ArgumentPacker, check_argument, no_struct, struct_fields
+from .packing import ArgumentPacker, check_argument, struct_error, struct_fields
 from .signature import KernelParameter, Signature
 from .switching import Chaining, Mixing, Switching, chaining, mixing, unchained, unswitched
 from .waiting import waiting_source, waits
@@ -30,7 +30,7 @@ __all__ = [
     "chaining",
     "check_argument",
     "mixing",
-    "no_struct",
+    "struct_error",
     "struct_fields",
     "unchained",
     "unswitched",

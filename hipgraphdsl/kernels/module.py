@@ -134,7 +134,8 @@ class Symbol(Array):
         return (self.module, self.name)
 
     def __repr__(self) -> str:
-        return f"<Symbol {self.dtype.name} {self.name}{list(self.shape)} of {self.module.name!r}>"
+        dtype = self.dtype.name if self.dtype.names is None else f"struct({', '.join(self.dtype.names)})"
+        return f"<Symbol {dtype} {self.name}{list(self.shape)} of {self.module.name!r}>"
 
 
 #: Bodies beyond this many characters are not searched for shared memory, nor read as statements.

@@ -117,7 +117,7 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
     return number
 
 
-def no_struct(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
+def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
     """Return the error of a value that is no struct of a dtype; it names a field that a mapping lacks, or should not have."""
     names = dtype.names or ()
     given = value if isinstance(value, Mapping) else names
@@ -150,7 +150,7 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
     names = dtype.names or ()
     if isinstance(value, Mapping) and names:
         if set(value) != set(names):
-            raise no_struct(dtype, value, f"{where}: field {field!r}" if field else where)
+            raise struct_error(dtype, value, f"{where}: field {field!r}" if field else where)
         value = tuple(value[name] for name in names)
     if isinstance(value, tuple) and len(value) == len(names):
         inner = (f"{field}.{name}" if field else name for name in names)
@@ -167,7 +167,7 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
             return own_copy(np.array(value, dtype)).tobytes()
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"{where}: parameter '{param}': {error}", array=param.name) from None
-    raise no_struct(dtype, value, f"{where}: parameter '{param}'", param.name)
+    raise struct_error(dtype, value, f"{where}: parameter '{param}'", param.name)
 
 
 class ArgumentPacker:

@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationI
 from pydantic_core import core_schema
 
 from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
-from ..errors import DeclarationError, node_error
+from ..errors import DeclarationError, node_error, shown
 from ..kernels import Kernel, Module, Symbol
-from ..printed import short
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
@@ -194,7 +193,7 @@ class Node(BaseModel):
         for name, form, _, required in cls.entries:
             if required or name in given:
                 data[name] = form.load(members.take(name, *form.json_types), names, data["name"])
-        members.done(f"a {cls.kind} node")
+        members.done(f"{a_or_an(cls.kind)} node")
         return cls(**data)
 
     @classmethod
@@ -496,7 +495,7 @@ def argument_text(arg: Any) -> str:
         return arg.name
     if isinstance(arg, Access):
         return arg.view.name
-    return short(repr(arg), 20)
+    return shown(arg, 20)
 
 
 def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:
@@ -508,7 +507,6 @@ def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[st
         elif item["type"] == "missing":
             parts.append(f"field {where!r} is missing")
         else:
-            shown: Any = item["input"]
-            text = repr(shown) if not isinstance(shown, Mapping) else "..."
-            parts.append(f"{where}: {item['msg'].lower()} (got {text[:80]})")
+            text = "..." if isinstance(item["input"], Mapping) else shown(item["input"])
+            parts.append(f"{where}: {item['msg'].lower()} (got {text})")
     return DeclarationError(f"node {node!r}: " + "; ".join(parts), node=node)

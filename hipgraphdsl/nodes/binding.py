@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from ..arrays import AllocArray, Array, ArrayView, HostArray, Parameter, as_view
@@ -34,4 +35,4 @@ def bound_value(inner: Parameter, value: Any, node: str) -> Any:
             raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
         return value
     element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
-    return value
+    return deepcopy(value)

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
 from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
 from ..errors import node_error, shown
 from ..kernels import Module
 from .values import DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
+
+UNCHANGED = core_schema.to_string_ser_schema(when_used="json")
+"""How Pydantic dumps a value that models write as JSON themselves: in Python mode as it is."""
 
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
@@ -79,6 +85,10 @@ class Form:
         self.keyword = keyword
         self.fixed = fixed
         self.simple = self.simple and not always
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Let `model_dump` in Python mode keep the value as it is, which would be taken apart as a dataclass."""
+        return {**handler(source), "serialization": UNCHANGED}
 
     def normal(self, value: Any, field: str, node: str) -> Any:
         """Return what a user gives, and is not the default, in its normal form; raise DeclarationError for what cannot be."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, no_array
-from ..errors import node_error
+from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
 from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
@@ -153,6 +154,8 @@ class KernelNode(Node):
         if data.get("cluster") is not None:
             _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
+        if isinstance(args, Mapping):
+            raise node_error(name, f"args is a tuple in the order of the kernel's parameters (got {shown(args)})")
         if not isinstance(args, (tuple, list)):
             args = (args,)
         signature = kernel.signature
@@ -166,7 +169,8 @@ class KernelNode(Node):
             wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
             raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
         known = signature is kernel.signature
-        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else a for p, a in zip(parameters, args)])
+        pairs = zip(parameters, args)
+        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
 
     @lazy
     def signature(self) -> Signature:
@@ -233,8 +237,7 @@ class KernelNode(Node):
 
     @property
     def threads(self) -> int | None:
-        axes = (*self.grid, *self.block)
-        return None if Parameter in map(type, axes) else math.prod(axes)
+        return None if Parameter in map(type, (*self.grid, *self.block)) else self.least_threads
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
@@ -316,7 +319,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         if isinstance(arg, Viewable):
             given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
             view = given.as_view()
-            fault, array = _pointer_fault(parameter, view, given), view.root.name
+            fault, array = pointer_fault(parameter, view, given), view.root.name
         elif arg is not None:
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
@@ -334,7 +337,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
         if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
             return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
-        return arg if isinstance(value, bytes) else value
+        return deepcopy(arg) if isinstance(value, bytes) else value  # a dict or a record is the caller's, who may change it
     if fault:
         raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
     return given
@@ -360,7 +363,7 @@ _PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np
 """The dtype of the two parts of a complex number."""
 
 
-def _pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
+def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a pointer cannot be given a view, as it goes on behind the argument's name; empty where it can."""
     root, wanted = view.root, parameter.dtype
     if not root.on_device:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
-from ..kernels import no_struct, struct_fields
+from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
+from ..source import is_bfloat16
 from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
@@ -181,7 +183,7 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would put it into every field
-        raise no_struct(dtype, value, where)
+        raise struct_error(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
     found = element[()]
@@ -197,9 +199,10 @@ def same_value(a: Any, b: Any) -> bool:
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
-        if dtype.kind != "V" and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
+        is_number = dtype.kind != "V" or is_bfloat16(dtype)
+        if is_number and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
-        if dtype.kind != "V" and (value is None or isinstance(value, (str, bytes, Mapping))):
+        if is_number and (value is None or isinstance(value, (str, bytes, Mapping))):
             raise ValueError("it is no number")
         if dtype.kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
@@ -213,12 +216,12 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = struct_fields(dtype, value, where)
+            element[()] = converted(value, dtype) if is_bfloat16(dtype) else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
-            raise no_struct(dtype, value, where) from None
+            raise struct_error(dtype, value, where) from None
         raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {error}") from None
     return element
 
@@ -264,13 +267,11 @@ class MemsetNode(Node):
         name, dst, value = data["name"], data["dst"], data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
-                raise node_error(
-                    name,
-                    f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
-                    array=value.name,
-                )
+                why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
+                raise node_error(name, why, array=value.name)
         else:
-            element_bytes(value, dst.dtype, f"node {name!r}")
+            element_bytes(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
+            data["value"] = deepcopy(value)
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
         _require_writeable(dst, name)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, own_copy
-from ..errors import shown
+from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, converted, own_copy
+from ..errors import listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
 
@@ -236,20 +236,17 @@ class Names:
             return {"dict": {key: self.value_data(item) for key, item in value.items()}}
         if isinstance(value, np.void):
             return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
-        if isinstance(value, np.generic) and value.dtype.kind in "biufcV":
+        if isinstance(value, np.generic) and _is_stored(value.dtype):
             return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
                 raise Unstorable(
                     f"an argument of {value.size} elements; at most {MAX_VALUES} are stored, declare it as host_array instead"
                 )
-            if value.dtype.hasobject or value.dtype.kind not in "biufcV":
+            if not _is_stored(value.dtype):
                 raise Unstorable(f"an array of dtype {value.dtype}")
-            return {
-                "ndarray": dtype_data(value.dtype),
-                "shape": list(value.shape),
-                "base64": base64_text(own_copy(value).tobytes()),
-            }
+            text = base64_text(own_copy(value).tobytes())
+            return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": text}
         if isinstance(value, Viewable):
             return self.view_data(value.as_view())
         raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
@@ -263,8 +260,7 @@ class Names:
         if not colon or not name:
             raise Fault(f"{reference[:60]!r} is no reference to a module's member; write 'module:name'")
         if module is None:
-            listed = ", ".join(map(repr, self.modules)) or "none"
-            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed}")
+            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed(self.modules)}")
         return module, name
 
     def kernel(self, reference: str) -> Kernel:
@@ -295,17 +291,14 @@ class Names:
         """Return the array of a name."""
         array = self.arrays.get(name)
         if array is None:
-            names = list(self.arrays)
-            listed = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed or 'none'}")
+            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")
         return array
 
     def parameter(self, name: str) -> Parameter:
         """Return the parameter of a name."""
         parameter = self.parameters.get(name)
         if parameter is None:
-            listed = ", ".join(map(repr, list(self.parameters)[:10])) or "none"
-            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed}")
+            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
         return parameter
 
     def view(self, data: Data) -> ArrayView:
@@ -330,6 +323,11 @@ class Names:
         if read is None:
             raise Fault(f"{shown(data)} is no value; an object has one of the tags {', '.join(_TAGS)}")
         return read(self, Members(data, "a value"))
+
+
+def _is_stored(dtype: np.dtype[Any]) -> bool:
+    """Return whether a file can hold values of a dtype: numbers up to 64 bits, complex ones of these, and structs."""
+    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
 
 
 def _plain(value: np.generic) -> Any:
@@ -543,11 +541,9 @@ def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndar
         if type(value) not in allowed:
             raise Fault(f"{shown(value)} is no value of dtype {dtype}")
     try:
-        with np.errstate(over="raise"):
-            found = np.array(values, dtype).reshape(shape)
-    except (OverflowError, ValueError, TypeError, FloatingPointError) as error:
+        return own_copy(converted(values, dtype)).reshape(shape)
+    except (OverflowError, ValueError, TypeError) as error:
         raise Fault(f"values do not fit dtype {dtype}: {error}") from None
-    return found
 
 
 DEFINITIONS: dict[str, dict[str, Any]] = {

@@ -65,11 +65,15 @@ class MacroTable(dict[str, Macro]):
     `clock` counts the changes; `at(clock)` looks names up as they were then.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = 0
-        self.history: dict[str, list[tuple[int, Macro | None]]] = {}
-        self.journal: dict[str, Macro | None] | None = None  # what names meant before the branch that is being read
+    clock: int
+    history: dict[str, list[tuple[int, Macro | None]]]
+    journal: dict[str, Macro | None] | None
+    """What names meant before the branch that is being read."""
+
+    def __new__(cls) -> MacroTable:  # not in __init__, which pickle leaves out before it sets the items
+        table = super().__new__(cls)
+        table.clock, table.history, table.journal = 0, {}, None
+        return table
 
     def _change(self, name: str, macro: Macro | None) -> None:
         if self.journal is not None:

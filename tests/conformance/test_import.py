@@ -272,6 +272,18 @@ def test_from_handle_finds_an_array_of_an_executable_by_its_name() -> None:
             hg.Graph.from_handle(exe.graph_handle, "cpu", arrays={"y": exe})
 
 
+def test_from_handle_reads_a_vector_argument_whose_array_ends_within_a_vector() -> None:
+    source = 'extern "C" __global__ void fill(float4* y, int n) { for (int i = 0; i < n; ++i) y[i].x = 1; }'
+    g = hg.Graph("g")
+    y = g.device_array("y", np.zeros(10, "f4"))
+    g.kernel(hg.Module(source)["fill"], 1, 1, (y[:8], 2))
+    with g.compile("cpu") as exe:
+        back = hg.Graph.from_handle(exe.graph_handle, "cpu", arrays=exe)  # an address tells no end
+        with back.compile("cpu") as twin:
+            twin.run()
+        assert exe.read("y").tolist() == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+
+
 def test_shared_memory_goes_out_without_a_copy() -> None:
     g = hg.Graph("g")
     g.device_array("x", np.arange(6, dtype="f4").reshape(2, 3))

@@ -137,6 +137,10 @@ def test_initial_values_are_not_cut_to_whole_numbers(g: hg.Graph) -> None:
         (np.array([1e300]), "f4", "overflow"),
         ([70000], "f2", "overflow"),
         ([1e300], "bfloat16", "overflow"),
+        ([2**70, 10**39], "f4", "overflow"),
+        ([10**39], "bfloat16", "overflow"),
+        ([2**70], "bool", "neither true nor false"),
+        ([1.0, None], "f4", "no numbers"),
         (np.ma.masked, "f4", "masked"),
         (np.ma.array([1, 2], mask=[False, True]), "i4", "masked"),
     ],
@@ -186,6 +190,7 @@ def test_what_came_instead_of_an_array_is_said_with_the_way_to_one(g: Any) -> No
         ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),
         (["a"], {"dtype": "float32"}, "'a'"),
         (object(), {}, "object"),
+        ([2**70], {}, "dtype object cannot live on a device"),
     ],
 )
 def test_impossible_initial_values_are_refused(g: hg.Graph, initial: Any, options: Any, text: str) -> None:

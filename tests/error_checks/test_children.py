@@ -63,6 +63,16 @@ def test_bindings_are_of_the_childs_kind(g: hg.Graph, inner: hg.Graph, bind: Any
     assert not g.check().errors
 
 
+def test_bindings_are_to_the_parents_own_arrays_also_where_the_child_does_not_use_them(g: hg.Graph) -> None:
+    idle, foreign = hg.Graph("idle"), hg.Graph("other").device_array("z", shape=4, dtype="int32")
+    idle.device_array("x", shape=4, dtype="int32")
+    with pytest.raises(hg.DeclarationError, match=r"node 'c': graph '\w+' has no array 'z'"):
+        g.child(idle, bind={"x": foreign}, name="c")
+    with pytest.raises(hg.DeclarationError, match=r"node 'c': graph '\w+' has no array 'z'"):
+        g.conditional("if", g.arrays["y"][0, 0], idle, bind={"x": foreign}, name="c")
+    assert len(g) == 0
+
+
 def test_a_name_of_an_array_and_a_parameter_of_the_child_is_not_bound(g: hg.Graph) -> None:
     both = hg.Graph("both")
     both.memset(both.device_array("a", shape=4, dtype="int32"), both.param("a", "int32", 3))

@@ -87,6 +87,9 @@ def test_memset_values_fit_the_dtype(g: hg.Graph, value: Any) -> None:
 @pytest.mark.parametrize("value", [1e39, 1j, "x", None])
 def test_memset_values_fit_a_float(g: hg.Graph, value: Any) -> None:
     refused(g, lambda: g.memset(g.arrays["f"], value, name="m"), "node 'm'", "is no value of dtype float32")
+    pytest.importorskip("ml_dtypes")
+    half = g.device_array("half", shape=4, dtype="bfloat16")
+    refused(g, lambda: g.memset(half, value, name="m"), "node 'm'", "is no value of dtype bfloat16")
 
 
 def test_memset_parameters_have_the_dtype_of_the_array(g: hg.Graph) -> None:

@@ -94,6 +94,11 @@ def test_arguments_have_the_count_and_kind_of_the_signature(g: hg.Graph, args: t
     refused(g, lambda: g.kernel(m["scale"], 1, 64, given, name="k"), "node 'k'", text)
 
 
+def test_arguments_stand_in_the_order_of_the_parameters(g: hg.Graph) -> None:
+    named: Any = {"x": None, "a": 1.0, "n": 2}
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, named, name="k"), "node 'k'", "args is a tuple", "(got {'x': None")
+
+
 @pytest.mark.parametrize(
     ("a", "n", "text"),
     [
@@ -300,10 +305,16 @@ def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
         g.param("q", P, default={"a": 1})
     with pytest.raises(hg.DeclarationError, match=r"'r': default is a struct \(a, b\): give a tuple .* \(got 3\)"):
         g.param("r", P, default=3)
+    with pytest.raises(hg.DeclarationError, match=r"default is a struct \(a, b\): .*; field 'b' is missing"):
+        g.param("s", P, default={"a": 1})
     other = g.param("other", [("c", "f4")])
     one = hg.Module("struct P { int a; float b; }; __global__ void one(P k) {}", structs={"P": P})["one"]
     with pytest.raises(hg.DeclarationError, match=r"declare it with dtype=module\.structs\['P'\]"):
         g.kernel(one, 1, 1, (other,))
+    with pytest.raises(hg.DeclarationError, match=r"'k': kernel 'one': parameter 'P k' is a struct .*; there is no field 'c'"):
+        g.kernel(one, 1, 1, ({"a": 1, "b": 2.0, "c": 3},), name="k")
+    with pytest.raises(hg.DeclarationError, match=r"node 'm': the value is a struct \(a, b\): .*; field 'a' is missing"):
+        g.memset(g.device_array("records", shape=2, dtype=P), {"b": 1.0}, name="m")
     g.kernel(one, 1, 1, (p,))
 
 

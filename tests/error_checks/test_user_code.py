@@ -256,3 +256,11 @@ def test_whatever_a_function_raises_arrives_with_the_node(g: hg.Graph, kind: str
     assert isinstance(caught.value, type(error)) or isinstance(error, _Final)
     for field in ("errno", "filename", "returncode", "code", "lineno", "start", "value", "array"):
         assert getattr(caught.value, field, None) == getattr(error, field, None)
+
+
+@pytest.mark.parametrize("method", ["host", "captured", "eager"])
+def test_an_argument_of_another_graph_is_refused_also_where_nothing_is_read_or_written(g: hg.Graph, method: str) -> None:
+    foreign = hg.Graph("other").host_array("x", shape=4, dtype="f4")
+    with pytest.raises(hg.DeclarationError, match="node 'n': graph 'user' has no array 'x'"):
+        getattr(g, method)(call, (foreign,), reads=[], writes=[], name="n")
+    assert len(g) == 0

@@ -76,6 +76,11 @@ def test_overlaps_is_exact(a: Region, b: Region) -> None:
     assert b.overlaps(a) == a.overlaps(b)
 
 
+def test_overlaps_of_more_bytes_than_numpy_addresses_is_assumed() -> None:
+    a, b = (Region.strided(start, (2**61, 1), (stride, 8), 8) for start, stride in ((0, 16), (8, 24)))
+    assert a.overlaps(b)
+
+
 @settings(max_examples=400)
 @given(regions(), regions())
 def test_contains_never_says_yes_wrongly_and_knows_contiguous_regions(a: Region, b: Region) -> None:

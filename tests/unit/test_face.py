@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,30 @@ def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str)
             assert caught.value.code == 710
             # Backend "serial" lets the host run the body, node by node.
             assert caught.value.node == ("strict" if inside != "nothing" and backend == "serial" else "audit")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        hg.HipError("hipMalloc", 2, "hipErrorOutOfMemory", "out of memory", node="x"),
+        hg.RuntimeUnavailable("no library", runtime="amd", missing="library"),
+        hg.DeclarationError("wrong", node="x"),
+        hg.WaitTimeout("late", ("x",)),
+        hg.CallbackError.of("x", FileNotFoundError(2, "there is none")),
+    ],
+)
+@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_pass_between_processes_with_all_that_they_say(error: hg.HipGraphError, copied: Any) -> None:
+    back = copied(error)
+    assert isinstance(back, hg.HipGraphError)
+    assert str(back) == str(error)
+    assert vars(back) == vars(error)
+
+
+def test_a_check_error_passes_between_processes_with_its_report() -> None:
+    g = graph()
+    g.order("memcpy_x", g.empty(name="end"))
+    g.order("end", "memcpy_x")
+    with pytest.raises(hg.CheckError) as caught:
+        g.compile("recorder")
+    assert pickle.loads(pickle.dumps(caught.value)).report.errors == caught.value.report.errors

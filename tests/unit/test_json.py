@@ -182,6 +182,23 @@ def test_bfloat16_values_come_back() -> None:
     assert np.asarray(back.arrays["b"].initial, "f4").tolist() == [0.5, -1.5]  # type: ignore[attr-defined]  # it has one
 
 
+@pytest.mark.parametrize("value", [np.uint64(2**64 - 1), np.int8(-1), np.bool_(True), np.float16(0.1), np.complex64(1 - 0j)])
+def test_numpy_scalars_come_back_as_they_were(value: Any) -> None:
+    g = Graph("g")
+    g.host(report, (value,))
+    (back,) = Graph.from_json(text_of(g)).nodes[0].args  # type: ignore[attr-defined]  # a host node has them
+    assert (type(back), back.tobytes()) == (type(value), value.tobytes())
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is double here")
+@pytest.mark.parametrize("value", [np.longdouble(1), np.ones(2, np.clongdouble)])
+def test_numbers_of_more_than_64_bits_have_no_form_in_a_file(value: Any) -> None:
+    g = Graph("g")
+    g.host(report, (value,), name="n")
+    with pytest.raises(DeclarationError, match=r"cannot be stored in a file: .*(longdouble|float128|complex256)"):
+        text_of(g)
+
+
 def test_unpaired_surrogate_in_an_argument_survives() -> None:
     g = Graph("g")
     g.host(report, args=("lone \udc80", "ü"))
@@ -476,7 +493,8 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
     ("change", "said"),
     [
         (lambda d: node(d, "copy_in").update(kind="memcopy"), "no kind 'memcopy'"),
-        (lambda d: node(d, "copy_in").update(speed=3), "no field 'speed'"),
+        (lambda d: node(d, "copy_in").update(speed=3), "a memcpy node has no field 'speed'"),
+        (lambda d: d["nodes"].append({"name": "end", "kind": "empty", "speed": 3}), "an empty node has no field 'speed'"),
         (lambda d: node(d, "copy_in").pop("src"), "'src' is missing"),
         (lambda d: node(d, "copy_in").update(src="nowhere"), "no array 'nowhere'"),
         (lambda d: node(d, "copy_in").update(src="x[0:99]"), "99 is out of range"),

@@ -204,6 +204,13 @@ def test_model_dump_json_holds_what_a_file_holds_and_model_validate_json_reads_i
         assert again.parameters == node.parameters
 
 
+def test_model_dump_holds_the_values_of_the_fields_and_model_validate_takes_them(g: hg.Graph) -> None:
+    for node in g.nodes:
+        fields = node.model_dump()
+        assert all(value is getattr(node, name) for name, value in fields.items() if name not in hg.Node.model_fields)
+        assert type(node).model_validate(fields) == node
+
+
 def test_model_json_schema_of_each_kind_describes_what_model_dump_json_writes(g: hg.Graph) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     for node in g.nodes:
@@ -244,3 +251,24 @@ def test_facts_of_each_kind_agree_with_what_its_nodes_touch(g: hg.Graph) -> None
         assert bool(node.held) == (node.kind in ("child", "collective", "conditional"))
         assert {access.view.root for access in node.own_accesses} <= {access.view.root for access in node.accesses}
         assert node.copied_bytes == (node.dst.nbytes if isinstance(node, hg.MemcpyNode) else 0)
+
+
+RECORD = np.dtype([("a", "f4"), ("b", "i4")], align=True)
+
+
+@pytest.mark.parametrize("record", [{"a": 1.0, "b": 2}, np.ones((), RECORD), np.ones(1, RECORD)[0]])
+def test_values_are_taken_as_they_are_when_they_are_given(record: Any) -> None:
+    source = "struct P { float a; int b; }; __global__ void one(P p) {} __global__ void four(float4 v) {}"
+    module = hg.Module(source, structs={"P": RECORD})
+    vector = [1.0, 2.0, 3.0, 4.0]
+    child = hg.Graph("child")
+    child.kernel(module["one"], 1, 1, (child.param("p", RECORD),))
+    g = hg.Graph("g")
+    g.kernel(module["one"], 1, 1, (record,))
+    g.kernel(module["four"], 1, 1, (vector,))
+    g.memset(g.device_array("x", shape=2, dtype=RECORD), record)
+    g.kernel(module["one"], 1, 1, (g.param("p", RECORD, record),))
+    g.child(child, {"p": record})
+    before = g.to_json()
+    vector[0] = record["a"] = 9.0
+    assert hg.Graph.from_workflow(g.workflow()).to_json() == before

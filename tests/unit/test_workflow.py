@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from itertools import pairwise
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pydantic
 import pytest
 from hypothesis import given
@@ -173,6 +176,9 @@ def test_workflow_is_a_field_of_pydantic_models() -> None:
     job = Job(workflow=nested())
     back = Job.model_validate_json(job.model_dump_json())
     assert back.workflow.model_dump_json() == nested().model_dump_json()
+    assert Job.model_validate(job.model_dump()) == job
+    modes: tuple[Any, ...] = ("validation", "serialization")
+    assert all(Job.model_json_schema(mode=m)["properties"]["workflow"]["type"] == "object" for m in modes)
     with pytest.raises(pydantic.ValidationError):
         Job(workflow="x")  # type: ignore[arg-type]  # on purpose
 
@@ -184,3 +190,26 @@ def test_model_validate_json_reads_what_model_dump_json_writes() -> None:
     assert {"hipgraphdsl", "nodes", "workflows"} < set(hg.Workflow.model_json_schema()["properties"])
     with pytest.raises(hg.DeclarationError, match=r"line 1, .*version"):
         hg.Workflow.model_validate_json("{}")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
+def test_a_copy_of_a_graph_goes_on_by_itself(copied: Any) -> None:
+    g = hg.Graph("first")
+    x = g.device_array("x", shape=4, dtype="f4")
+    g.kernel(hg.Module('#define N 4\nextern "C" __global__ void fill(float* x) { x[0] = N; }')["fill"], 1, 1, (x,))
+    g.child(nested())
+    again = copied(g)
+    assert again.to_json() == g.to_json()
+    again.memset(again.arrays["x"], 0)
+    assert ("fill", "memset_x") in again.dag.edges
+    assert "memset_x" not in g
+
+
+def test_a_copy_of_a_graph_uses_the_same_external_memory() -> None:
+    g = hg.Graph("outside")
+    x = g.external_array("x", np.arange(4.0))
+    n = g.memcpy(g.device_array("y", shape=4, dtype="f8"), x)
+    assert copy.deepcopy(g).arrays["x"] is copy.copy(x) is x
+    assert copy.deepcopy(n) == n
+    with pytest.raises(TypeError, match=r"'x' is memory of this process and cannot be pickled; pickle graph\.to_json\(\)"):
+        pickle.dumps(g)
