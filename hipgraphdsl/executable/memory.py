@@ -316,7 +316,7 @@ def bind_external(array: ExternalArray, prefix: str) -> int:
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
     """Keep external memory, page-locked where it is host memory and can be."""
-    block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
+    block = Block(array, pointer, keep=array.obj, device=home.device, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
     if home.sanitize:
