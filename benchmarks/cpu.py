@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.shapes import layers
 from hipgraphdsl.bench.arguments import add_output_arguments
 from hipgraphdsl.bench.measure import Result, finish, in_turns, launches_of, machine, percentile, reporting, without_gc
 from hipgraphdsl.bench.peers import cpp_library
-from hipgraphdsl.bench.shapes import chain, layers
+from hipgraphdsl.bench.shapes import chain
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
 
+from benchmarks.shapes import KERNELS, SHAPES, cholesky, yee
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from hipgraphdsl.bench.measure import (
     Column,
@@ -28,7 +29,7 @@ from hipgraphdsl.bench.measure import (
     without_gc,
 )
 from hipgraphdsl.bench.peers import Cpp, Skipped, Work, open_peer
-from hipgraphdsl.bench.shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
+from hipgraphdsl.bench.shapes import decode, wave
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.planning import Lanes
