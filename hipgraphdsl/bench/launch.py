@@ -21,7 +21,7 @@ from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
 from ..nodes import KernelNode
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
@@ -36,7 +36,6 @@ from .measure import (
     machine,
     percentile,
     race,
-    reporting,
     resident_bytes,
     without_gc,
 )
@@ -404,7 +403,7 @@ def main(args: argparse.Namespace) -> int:
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
     lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
-    with reporting("launch", sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
+    with progress_bar("bench launch", None, sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
         sheet = run(
             runtime,
             shapes,
