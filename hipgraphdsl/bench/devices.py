@@ -161,14 +161,6 @@ def main(args: argparse.Namespace) -> int:
     columns = args.columns or (512 if on_cpu else 8192)
     grids = [(rows, columns) for rows in (args.rows or ((512,) if on_cpu else (8192, 16384)))]
     with progress_bar("bench devices", None, len(counts) * len(grids) * len(args.backends)) as report:
-        sheet = run(
-            runtime,
-            counts,
-            grids,
-            60 if args.quick else args.steps,
-            args.backends,
-            2 if args.quick else _ROUNDS,
-            report,
-        )
+        sheet = run(runtime, counts, grids, 60 if args.quick else args.steps, args.backends, 2 if args.quick else _ROUNDS, report)
     finish(sheet, args)
     return int(any(row["bits"] != "same" for row in sheet.rows))
