@@ -244,14 +244,9 @@ class Graph(DeclaringCollectives):
             require_sound(workflow, opened.target, device, backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
         with progress_bar(f"compile {self.name}", progress if rank == 0 else False, stages) as advance:
-            note = ""
-            if isinstance(lanes, str) and lanes == "measure":
-                from .measuring import fastest_lanes
-
-                advance("measure lanes")
-                lanes, note = fastest_lanes(workflow, opened, backend, join=join, batch=batch, device=device)
+            chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
             return build(
-                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
+                workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,
                 sanitize=sanitize, check=check, batch=batch, programmatic=programmatic, any_order=any_order, report=advance,
             )  # fmt: skip
 
@@ -462,6 +457,25 @@ class Graph(DeclaringCollectives):
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
+
+
+def _lanes(
+    lanes: Lanes,
+    workflow: Workflow,
+    runtime: Runtime,
+    backend: Backend,
+    join: bool,
+    batch: Batch,
+    device: int,
+    report: Callable[[str], None],
+) -> tuple[Lanes, str]:
+    """Return the lanes to plan with, measured if that is asked for, and a note on it."""
+    if not isinstance(lanes, str) or lanes != "measure":
+        return lanes, ""
+    from .measuring import fastest_lanes
+
+    report("measure lanes")
+    return fastest_lanes(workflow, runtime, backend, join=join, batch=batch, device=device)
 
 
 def _builder(ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes) -> tuple[Callable[..., Executable], int]:
