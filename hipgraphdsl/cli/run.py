@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     names = list(dict.fromkeys((*options.read, *saves))) or _results(graph.workflow())
     for name in (*options.read, *saves):
         if name not in graph.arrays and "/" not in name:
-            known = (known for known, array in graph.arrays.items() if not isinstance(array, AllocArray))
+            known = (own for own, array in graph.arrays.items() if not isinstance(array, AllocArray))
             raise Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {listed(known)}")
     done = _launched(graph, given, params, names, options)
     if done is None:
