@@ -14,17 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.turns import in_turns
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, in_turns, machine, percentile, repeat_us, reporting, resident_bytes
+from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, resident_bytes
 from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.planning import make_plan
-from hipgraphdsl.progress import no_progress
+from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime
 from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with reporting("amd") as report:
+    with progress_bar("bench amd", None) as report:
         result = run(quick=args.quick, report=report)
     finish(result, args)
     return 0

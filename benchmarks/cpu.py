@@ -11,14 +11,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.shapes import layers
+from benchmarks.turns import in_turns
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, in_turns, launches_of, machine, percentile, reporting, without_gc
+from hipgraphdsl.bench.measure import Result, finish, launches_of, machine, percentile, without_gc
 from hipgraphdsl.bench.peers import cpp_library
-from hipgraphdsl.bench.shapes import chain, layers
+from hipgraphdsl.bench.shapes import chain
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.progress import no_progress
+from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 
 __all__ = ["add_arguments", "main", "run"]
@@ -149,7 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with reporting("cpu") as report:
+    with progress_bar("bench cpu", None) as report:
         result = run(quick=args.quick, report=report)
     finish(result, args)
     return 0

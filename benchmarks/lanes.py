@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
 
+from benchmarks.shapes import KERNELS, SHAPES, cholesky, yee
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from hipgraphdsl.bench.measure import (
     Column,
@@ -24,15 +25,14 @@ from hipgraphdsl.bench.measure import (
     machine,
     race,
     repeat_us,
-    reporting,
     without_gc,
 )
 from hipgraphdsl.bench.peers import Cpp, Skipped, Work, open_peer
-from hipgraphdsl.bench.shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
+from hipgraphdsl.bench.shapes import decode, wave
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.planning import Lanes
-from hipgraphdsl.progress import no_progress
+from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 
@@ -239,7 +239,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 5)) as report:
+    with progress_bar("bench lanes", None, 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 5)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,

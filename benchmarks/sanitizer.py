@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine, reporting
+from hipgraphdsl.bench.measure import Result, finish, machine
 from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.progress import no_progress
+from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.verify import verify
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    with reporting("sanitizer") as report:
+    with progress_bar("bench sanitizer", None) as report:
         result = run(args.example or [], report)
     finish(result, args)
     return 0

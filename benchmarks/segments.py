@@ -13,13 +13,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from benchmarks.lanes import iterations_for
+from benchmarks.shapes import KERNELS
+from hipgraphdsl.bench import shapes
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.measure import Column, Run, Sheet, compiled, finish, machine, number, race, reporting, without_gc
+from hipgraphdsl.bench.measure import Column, Run, Sheet, compiled, finish, machine, number, race, without_gc
 from hipgraphdsl.bench.peers import CppLaunches, Skipped
-from hipgraphdsl.bench.shapes import KERNELS
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.progress import no_progress
+from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 
@@ -61,7 +62,7 @@ def in_turn(segments: int, kernels: int) -> Graph:
         if segment:
             after = [g.eager(nothing, name=f"step_{segment}", after=after)]
         for _ in range(kernels):
-            after = [g.kernel(KERNELS["empty"], 1, 64, (x, y, 256), after=after)]
+            after = [g.kernel(shapes.KERNELS["empty"], 1, 64, (x, y, 256), after=after)]
             x, y = y, x
     return g
 
@@ -192,7 +193,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
     passes = min(args.passes, 100) if args.quick else args.passes
-    with reporting("segments", len(_KERNELS) + 2) as report:
+    with progress_bar("bench segments", None, len(_KERNELS) + 2) as report:
         sheet = run(runtime, sorted(args.segments or _SEGMENTS), passes, repeats_of(args), report)
     finish(sheet, args)
     return 0

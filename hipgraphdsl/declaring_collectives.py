@@ -52,13 +52,7 @@ class DeclaringCollectives(Declaring):
         return self._collective("reduce", [_entry(arrays, root)], arrays, name, after, ignore, op=op, root=root, exact=exact)
 
     def broadcast(
-        self,
-        arrays: Sequence[Viewable],
-        root: int = 0,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        self, arrays: Sequence[Viewable], root: int = 0, *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> CollectiveNode:
         """Give all arrays the values of that of the participant `root`."""
         return self._collective("broadcast", arrays, [_entry(arrays, root)], name, after, ignore, root=root)

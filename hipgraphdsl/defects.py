@@ -26,6 +26,11 @@ class Defect:
     quirk: str | None  # the flag in `Target.quirks` that plan and backends ask for; None where they do the same everywhere
     classic_executor: bool  # it comes back with the switch that selects the executor which newer versions have replaced
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What reports say of it."""
+        return {"id": self.id, "title": self.title, "handling": self.handling, "source": self.source}
+
     def affects(self, target: Target, classic_executor: bool = False) -> bool:
         """Return whether a target has it; one without a version has what all versions have."""
         if target.platform != "amd" or not target.architecture.startswith(self.architecture):

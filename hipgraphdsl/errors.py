@@ -84,11 +84,11 @@ def shown(value: object, most: int = 60) -> str:
     return short(repr(value), most)
 
 
-def listed(names: Iterable[object]) -> str:
-    """Return names for a message: the first ten, and how many more there are."""
+def listed(names: Iterable[object], most: int = 10) -> str:
+    """Return names for a message: the first ones, and how many more there are."""
     known = list(names)
-    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-    return ", ".join(map(repr, known[:10])) + more or "none"
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(map(repr, known[:most])) + more or "none"
 
 
 def unknown_name(

@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from .kernels import Chaining
-from .order import between, topological_order
 from .plan import Plan
 
 
@@ -47,12 +46,9 @@ def titled(kind: str, names: Sequence[str]) -> str:
 
 
 def launches(plan: Plan, runs: Iterable[Sequence[int]]) -> Launches:
-    """Return a plan with one step for each of these runs, and one for each other step."""
+    """Return a plan with one step for each of these runs, whose steps are neighbours, and one for each other step."""
     run_of = {i: tuple(run) for run in runs for i in run}
-    groups = list(dict.fromkeys(run_of.get(i, (i,)) for i in range(len(plan.steps))))
-    group_of = {i: n for n, own in enumerate(groups) for i in own}
-    before = between([step.deps for step in plan.steps], group_of, len(groups))
-    members = tuple(groups[n] for n in topological_order(before))
+    members = tuple(dict.fromkeys(run_of.get(i, (i,)) for i in range(len(plan.steps))))
     place = {i: n for n, own in enumerate(members) for i in own}
     steps = []
     for n, own in enumerate(members):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .errors import DeclarationError
+from .errors import DeclarationError, listed
 
 SLICE_S: Final = 0.05
 """How long a wait stays inside one C call, which delays Ctrl-C by as much."""
@@ -40,8 +40,7 @@ def unfinished_text(names: tuple[str, ...]) -> str:
     """Return the end of a message that names nodes which have not finished."""
     if not names:
         return ""
-    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-    return f"; not finished: {shown}"
+    return f"; not finished: {listed(names)}"
 
 
 def require_seconds(timeout_s: Any) -> None:

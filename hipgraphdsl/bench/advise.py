@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..graph import Graph
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
-from .measure import Column, Sheet, affordable, finish, launches_of, machine, number, reporting, without_gc
+from .measure import Column, Sheet, affordable, finish, launches_of, machine, number, without_gc
 from .shapes import decode
 
 _EAGER: Final = ("serial", "streams")
@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     graph = args.load_graph(args.workflow) if args.workflow else decode()
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("advise") as report:
+    with progress_bar("bench advise", None) as report:
         sheet = run(graph, runtime, repeats_of(args), report)
     finish(sheet, args)
     return 0

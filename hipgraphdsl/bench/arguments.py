@@ -6,6 +6,10 @@ import argparse
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..planning import Lanes
 
 
 def count_from(least: int) -> Callable[[str], int]:
@@ -30,6 +34,17 @@ def from_zero(text: str) -> float:
         if (number := float(text)) >= 0:
             return number
     raise argparse.ArgumentTypeError(f"it is a number from 0 (got {text!r})")
+
+
+def as_lanes(text: str) -> Lanes:
+    """Return an option's lanes."""
+    if text in ("auto", "measure"):
+        return text  # type: ignore[return-value]  # just compared with the literals
+    if text in ("declared", "none"):
+        return None
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 from ..graph import Graph
 from ..kernels import Batching, batching
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
-from .measure import Result, finish, launches_of, machine, reporting, without_gc
+from .measure import Result, finish, launches_of, machine, without_gc
 from .overlap import link_limit
 from .shapes import KERNELS, chain, parallel
 
@@ -111,7 +111,7 @@ def main(args: argparse.Namespace) -> int:
         path.unlink(missing_ok=True)
         print(f"nothing is kept for {runtime.target.name} any more")
         return 0
-    with reporting("calibrate") as report:
+    with progress_bar("bench calibrate", None) as report:
         costs = measure_costs(runtime, repeats_of(args), report)
     result = Result("calibrate", machine=machine(runtime))
     before = asdict(runtime.target.costs)

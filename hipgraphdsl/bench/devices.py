@@ -16,11 +16,11 @@ from ..arrays import writes
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, finish, machine, percentile, repeat_us, reporting, without_gc
+from .measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
 from .shapes import KERNELS
 
 _REACH: Final = 2  # rows that a cell needs on either side
@@ -160,15 +160,7 @@ def main(args: argparse.Namespace) -> int:
     on_cpu = runtime.target.platform == "cpu"
     columns = args.columns or (512 if on_cpu else 8192)
     grids = [(rows, columns) for rows in (args.rows or ((512,) if on_cpu else (8192, 16384)))]
-    with reporting("devices", len(counts) * len(grids) * len(args.backends)) as report:
-        sheet = run(
-            runtime,
-            counts,
-            grids,
-            60 if args.quick else args.steps,
-            args.backends,
-            2 if args.quick else _ROUNDS,
-            report,
-        )
+    with progress_bar("bench devices", None, len(counts) * len(grids) * len(args.backends)) as report:
+        sheet = run(runtime, counts, grids, 60 if args.quick else args.steps, args.backends, 2 if args.quick else _ROUNDS, report)
     finish(sheet, args)
     return int(any(row["bits"] != "same" for row in sheet.rows))

@@ -21,11 +21,11 @@ from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
 from ..nodes import KernelNode
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, as_lanes, positive, repeats_of
 from .measure import (
     Column,
     Run,
@@ -36,7 +36,6 @@ from .measure import (
     machine,
     percentile,
     race,
-    reporting,
     resident_bytes,
     without_gc,
 )
@@ -383,7 +382,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", action="append", choices=tuple(LAUNCH_SHAPES), help="only this one; may be repeated")
     parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {sizes})")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
-    parser.add_argument("--lanes", default="auto", help="auto, declared or a number (default: auto)")
+    parser.add_argument("--lanes", type=as_lanes, default="auto", help="auto, declared or a number (default: auto)")
     add_repeats(parser, 500, 50, "each contestant", f", sizes {quick_sizes}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
     parser.add_argument(
@@ -403,18 +402,8 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
-    lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
-    with reporting("launch", sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
-        sheet = run(
-            runtime,
-            shapes,
-            sizes,
-            args.backend or BACKENDS,
-            repeats_of(args),
-            not args.no_peers,
-            lanes,
-            report,
-        )
+    with progress_bar("bench launch", None, sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
+        sheet = run(runtime, shapes, sizes, args.backend or BACKENDS, repeats_of(args), not args.no_peers, args.lanes, report)
     finish(sheet, args)
     for key, paths in (("total_us", args.plot), ("submit_us", args.plot_submit)):
         for path in paths or ():

@@ -10,18 +10,15 @@ import json
 import os
 import platform
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..executable import Executable
@@ -299,16 +296,6 @@ def compiled(runtime: Runtime, ways: Mapping[str, tuple[Graph, Mapping[str, Any]
         }
 
 
-def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Return the microseconds of each call in each round; a slow spell of the machine then meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    with without_gc():
-        for _ in range(rounds):
-            for name, call in calls.items():
-                times[name] += repeat_us(call, 1)
-    return times
-
-
 def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
     """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
     runs = {name: launches_of(one) if isinstance(one, Executable) else one for name, one in contestants.items()}
@@ -331,16 +318,6 @@ def percentile(times: Sequence[float], p: float) -> float:
     """Return the p-th percentile, 0 to 100."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, round(p / 100 * (len(ordered) - 1)))]
-
-
-@contextmanager
-def reporting(name: str, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show on stderr how far a benchmark is; the function that it gives is told what is measured next, `total` times."""
-    columns = (TextColumn("{task.description:<30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task(f"bench {name}", total=total)
-        told = count()
-        yield lambda what: progress.update(task, description=what, completed=next(told))
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from ..backends.operations import Copy1D, Launch
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
-from ..progress import no_progress
+from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, reporting, without_gc
+from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, without_gc
 from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
 from .shapes import KERNELS
 
@@ -296,7 +296,7 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     on_cpu = runtime.target.platform == "cpu"
     megabytes = args.megabytes or (4 if on_cpu else 64)
-    with reporting("overlap", 4) as report:
+    with progress_bar("bench overlap", None, 4) as report:
         result = run(
             runtime,
             args.steps,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -15,14 +14,15 @@ from ..graph import Graph
 from ..kernels import Module
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
-"""The kernels of all benchmarks."""
+"""The kernels of the benchmarks here."""
 
 
-def _array(g: Graph, name: str, n: int = 256) -> DeviceArray:
+def vector(g: Graph, name: str, n: int = 256) -> DeviceArray:
+    """Declare one of the vectors that `add_kernel` takes."""
     return g.device_array(name, shape=n, dtype="float32")
 
 
-def _kernel(g: Graph, what: str, x: DeviceArray, y: DeviceArray, **options: Any) -> None:
+def add_kernel(g: Graph, what: str, x: DeviceArray, y: DeviceArray, **options: Any) -> None:
     """Add ``"empty"`` or ``"axpy"``, which reads x and writes y."""
     n = x.shape[0]
     g.kernel(KERNELS[what], -(-n // 256), 256, (x, y, n), **options)
@@ -31,43 +31,30 @@ def _kernel(g: Graph, what: str, x: DeviceArray, y: DeviceArray, **options: Any)
 def chain(nodes: int, what: str = "empty") -> Graph:
     """Return a chain: each node reads what the one before it wrote."""
     g = Graph(f"chain_{nodes}")
-    x, y = _array(g, "a0"), _array(g, "a1")
+    x, y = vector(g, "a0"), vector(g, "a1")
     for _ in range(nodes):
-        _kernel(g, what, x, y)
+        add_kernel(g, what, x, y)
         x, y = y, x
-    return g
-
-
-def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
-    """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
-    g = Graph(f"layers_{nodes}")
-    arrays = [_array(g, f"a{i}") for i in range(2 * width)]
-    here, there = arrays[:width], arrays[width:]
-    for i in range(nodes):
-        j = i % width
-        _kernel(g, what, here[j], there[(j + 1) % width])
-        if j == width - 1:
-            here, there = there, here
     return g
 
 
 def parallel(nodes: int, width: int = 1 << 30, what: str = "empty", n: int = 256) -> Graph:
     """Return `width` chains side by side; as many as nodes by default, so that all are independent."""
     g = Graph(f"parallel_{nodes}")
-    source = _array(g, "a0", n)
-    targets = [_array(g, f"y{i}", n) for i in range(min(width, nodes))]
+    source = vector(g, "a0", n)
+    targets = [vector(g, f"y{i}", n) for i in range(min(width, nodes))]
     for _, target in zip(range(nodes), cycle(targets)):
-        _kernel(g, what, source, target)
+        add_kernel(g, what, source, target)
     return g
 
 
 def fan_out(nodes: int, what: str = "empty") -> Graph:
     """Return one node whose result all others read."""
     g = Graph(f"fan_out_{nodes}")
-    x = _array(g, "x")
-    _kernel(g, what, _array(g, "root"), x)
+    x = vector(g, "x")
+    add_kernel(g, what, vector(g, "root"), x)
     for i in range(nodes - 1):
-        _kernel(g, what, x, _array(g, f"y{i}"))
+        add_kernel(g, what, x, vector(g, f"y{i}"))
     return g
 
 
@@ -75,17 +62,17 @@ def fan_in(nodes: int, what: str = "empty") -> Graph:
     """Return independent nodes and one that follows all of them."""
     g = parallel(nodes - 1, what=what)
     g.name = f"fan_in_{nodes}"
-    out, x = _array(g, "out"), _array(g, "x")
-    _kernel(g, what, x, out, after=list(g.dag))
+    out, x = vector(g, "out"), vector(g, "x")
+    add_kernel(g, what, x, out, after=list(g.dag))
     return g
 
 
 def diamonds(nodes: int, what: str = "empty") -> Graph:
     """Return a stack of diamonds: one node, two beside each other, one, two, ..."""
     g = Graph(f"diamonds_{nodes}")
-    a, b, c = (_array(g, f"a{i}") for i in range(3))
+    a, b, c = (vector(g, f"a{i}") for i in range(3))
     for _, (x, y) in zip(range(nodes), cycle(((b, a), (a, b), (a, c)))):
-        _kernel(g, what, x, y)
+        add_kernel(g, what, x, y)
     return g
 
 
@@ -93,13 +80,13 @@ def random_layers(nodes: int, what: str = "empty") -> Graph:
     """Return layers of random width whose nodes read random arrays of the layer before."""
     g = Graph(f"random_{nodes}")
     rng = random.Random(0)
-    before = [_array(g, "x")]
+    before = [vector(g, "x")]
     made = 0
     while made < nodes:
         width = min(rng.randint(1, 16), nodes - made)
-        layer = [_array(g, f"y{i}") for i in range(made, made + width)]
+        layer = [vector(g, f"y{i}") for i in range(made, made + width)]
         for y in layer:
-            _kernel(g, what, rng.choice(before), y)
+            add_kernel(g, what, rng.choice(before), y)
         made += width
         before = layer
     return g
@@ -114,47 +101,6 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
     for i in range(steps):
         u0, u1, u2 = (fields[(i + k) % 5] for k in range(3))
         g.kernel(KERNELS["wave"], grid, (64, 4), (u0, u1, u2, v, side))
-    return g
-
-
-def yee(steps: int = 100, side: int = 16) -> Graph:
-    """Return steps of Maxwell's equations on Yee's grid: three components of one field, then three of the other.
-
-    Each component has a kernel of its own. Arrays ``ex`` to ``hz`` have shape (side, side, side) of float32.
-    """
-    g = Graph(f"yee_{steps}")
-    rng = np.random.default_rng(0)
-    fields = {
-        name: g.device_array(name, rng.standard_normal((side, side, side)).astype("f4"))
-        for name in ("ex", "ey", "ez", "hx", "hy", "hz")
-    }
-    blocks = -(-(side**3) // 256)
-    for _ in range(steps):
-        for own, other in ("eh", "he"):
-            for i, c in enumerate("xyz"):
-                following = [fields[other + "xyz"[(i + k) % 3]] for k in (1, 2)]
-                g.kernel(KERNELS[f"update_{own}{c}"], blocks, 256, (fields[own + c], *following, 0.5, side))
-    return g
-
-
-def cholesky(tiles: int = 24, side: int = 32, *, path_only: bool = False) -> Graph:
-    """Return the factorisation A = L L^T of a matrix in tiles: as tiled algorithms declare it, a kernel for each tile and update.
-
-    Array ``a`` holds the lower tiles, shape (tiles, tiles, 32, 32) of float32. With `path_only` there are the kernels of a
-    longest path alone: no way of launching the others can take less time.
-    """
-    g = Graph(f"cholesky_{tiles}")
-    draw = np.random.default_rng(0).standard_normal((tiles * side, tiles * side)).astype("f4")
-    whole = draw @ draw.T / (tiles * side) + 4 * np.eye(tiles * side, dtype="f4")
-    a = g.device_array("a", np.ascontiguousarray(whole.reshape(tiles, side, tiles, side).swapaxes(1, 2)))
-    for k in range(tiles):
-        rows = range(k + 1, min(tiles, k + 2) if path_only else tiles)
-        g.kernel(KERNELS["potrf"], 1, 256, (a[k, k],))
-        for i in rows:
-            g.kernel(KERNELS["trsm"], 1, 256, (a[k, k], a[i, k]))
-        for i in rows:
-            for j in range(k + 1, i + 1):
-                g.kernel(KERNELS["gemm"], 1, 256, (a[i, k], a[j, k], a[i, j]))
     return g
 
 
@@ -185,15 +131,3 @@ def decode(layers: int = 40, width: int = 128) -> Graph:
         g.kernel(k["gate"], 1, n, (gated, up, n))
         g.kernel(k["add_projected"], 1, n, (up, weights[6], x, n))
     return g
-
-
-SHAPES: dict[str, Callable[..., Graph]] = {
-    "chain": chain,
-    "layers": layers,
-    "parallel": parallel,
-    "fan_out": fan_out,
-    "fan_in": fan_in,
-    "diamonds": diamonds,
-    "random": random_layers,
-}
-"""Builders by name: ``shape(nodes, what="empty")``."""

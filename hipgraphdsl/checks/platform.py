@@ -7,6 +7,7 @@ from typing import Any
 
 from ..arrays import Array, ArrayView, HostArray
 from ..defects import defects_for
+from ..errors import listed
 from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, Node
 from ..placement import device_of
 from ..target import Target
@@ -32,11 +33,9 @@ def check_defects(scope: Scope, target: Target | None) -> None:
         nodes = met(scope.workflow)
         if not nodes:
             continue
-        names = [repr(scope.name(node)) for node in nodes[:3]]
-        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
         scope.found(
             code,
-            f"{target.name}: {defect.title}; here {', '.join(names)}{more} ({defect.source})",
+            f"{target.name}: {defect.title}; here {listed(map(scope.name, nodes), 3)} ({defect.source})",
             *nodes[:3],
             severity=CATALOGUE[code].severity if target.version else "info",
             hint=defect.handling,

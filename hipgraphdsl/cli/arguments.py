@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..bench.arguments import as_lanes
 from ..errors import HipGraphError
 from ..target import Target
 from .status import Misuse
 from .workflows import WORKFLOW_HELP
 
 if TYPE_CHECKING:
-    from ..planning import Lanes
     from ..sharing import Layout
 
 
@@ -73,7 +73,7 @@ def add_runtime(parser: argparse.ArgumentParser, what: str = "(default: auto)") 
 
 def add_lanes(parser: argparse.ArgumentParser, what: str = "auto, measure, declared or a number (default: auto)") -> None:
     """Add ``--lanes``."""
-    parser.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help=what)
+    parser.add_argument("--lanes", type=as_lanes, default="auto", metavar="N", help=what)
 
 
 def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
@@ -96,17 +96,6 @@ def layout(options: argparse.Namespace) -> Layout | None:
             f" (got {options.devices_per_rank})"
         )
     return as_layout([options.devices_per_rank] * options.ranks)
-
-
-def _lanes(text: str) -> Lanes:
-    """Read the value of ``--lanes``."""
-    if text in ("auto", "measure"):
-        return text  # type: ignore[return-value]  # just compared with the literals
-    if text in ("declared", "none"):
-        return None
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 
 
 def _target_name(text: str) -> str:

@@ -97,22 +97,19 @@ def _print(report: Mapping[str, Any]) -> None:
 def _runtime_facts(runtime: Runtime) -> dict[str, Any]:
     target = runtime.target
     facts: dict[str, Any] = {"target": target.name}
-    facts.update((key, value) for key, value in runtime.describe().items() if key not in ("runtime", "target", "defects"))
+    described = runtime.describe()
+    facts.update((key, value) for key, value in described.items() if key not in ("runtime", "target", "defects"))
     facts["devices"] = [f"{n}: {runtime.get_device_name(n)}" for n in range(runtime.get_device_count())]
     facts["limits"] = (
         f"{target.max_threads} threads a block, {human_bytes(target.max_shared_bytes)} shared memory, warp size"
         f" {target.warp_size}"
     )
-    facts["defects"] = [_defect_facts(defect) for defect in defects_for(target)]
+    facts["defects"] = described.get("defects", [])
     return facts
 
 
-def _defect_facts(defect: Any) -> dict[str, str]:
-    return {"id": defect.id, "title": defect.title, "handling": defect.handling, "source": defect.source}
-
-
 def _info_target(target: Target, as_json: bool) -> int:
-    found = [_defect_facts(defect) for defect in defects_for(target)]
+    found = [defect.facts for defect in defects_for(target)]
     if as_json:
         print(json.dumps({"target": target.name, "version": list(target.version), "defects": found}, indent=1))
         return GOOD

@@ -14,8 +14,10 @@ from rich.text import Text
 
 from ..arrays import AllocArray
 from ..bench.arguments import from_zero, positive
+from ..errors import listed
 from ..graph import Graph
 from ..printed import counted, short
+from ..progress import progress_bar
 from ..workflow import Workflow
 from .arguments import add_batch, add_device, add_lanes, add_param, add_repeated, add_runtime, add_workflow, pairs
 from .files import require_place
@@ -91,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
     names = list(dict.fromkeys((*options.read, *saves))) or _results(graph.workflow())
     for name in (*options.read, *saves):
         if name not in graph.arrays and "/" not in name:
-            shown = ", ".join(repr(a) for a, array in graph.arrays.items() if not isinstance(array, AllocArray))
-            raise Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {shown or 'none'}")
+            known = (own for own, array in graph.arrays.items() if not isinstance(array, AllocArray))
+            raise Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {listed(known)}")
     done = _launched(graph, given, params, names, options)
     if done is None:
         return GOOD
@@ -204,31 +206,14 @@ def _results(workflow: Workflow) -> list[str]:
 
 def _relaunch(exe: Executable, count: int, timeout: float | None, expected_s: float, quiet: bool) -> None:
     """Relaunch `count` times, with a progress bar on a terminal if that takes more than a second."""
-    if count <= 0:
-        return
-    if quiet or not sys.stderr.isatty() or expected_s * count < 1.0:
-        for _ in range(count):
-            exe.launch()
-        exe.synchronize(timeout)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    parts = (TextColumn("launching"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("launching", total=count)
-        done, batch = 0, 1
-        while done < count:
-            batch = min(batch, count - done)
-            began = time.perf_counter()
-            for _ in range(batch):
+    shown = not quiet and sys.stderr.isatty() and expected_s * count >= 1.0
+    part = max(1, -(-count // 100) if shown else count)  # waiting a hundred times costs nothing beside launches of a second
+    with progress_bar("run", shown, -(-count // part)) as advance:
+        for done in range(0, count, part):
+            advance(f"{done} of {count} launches")
+            for _ in range(min(part, count - done)):
                 exe.launch()
             exe.synchronize(timeout)
-            took = time.perf_counter() - began
-            done += batch
-            progress.update(task, completed=done)
-            if took < 0.1:  # enough launches between two waits that waiting costs nothing
-                batch *= 2
 
 
 def _summary(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Parameter
-from ..errors import DeclarationError
+from ..errors import DeclarationError, listed
 from ..graph import Graph
 from ..workflow import Level, Workflow
 from .arguments import add_repeated, pairs
@@ -70,8 +70,7 @@ def _parameter(workflow: Workflow, name: str) -> Parameter:
     level, inner = Level(workflow).at(name)
     known = level.workflow.parameters
     if inner not in known:
-        shown = ", ".join(map(repr, known)) or "none"
-        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}; its parameters are {shown}")
+        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}; its parameters are {listed(known)}")
     return known[inner]
 
 

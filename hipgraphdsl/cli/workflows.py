@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ..document.text import MAX_BYTES
-from ..errors import DeclarationError, HipGraphError
+from ..errors import DeclarationError, HipGraphError, listed
 from ..graph import Graph
 from ..nodes import UnboundCallback
 from ..workflow import Workflow
@@ -196,8 +196,7 @@ def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
             if isinstance(value, Graph)
             or (inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_"))
         ]
-        shown = ", ".join(repr(key) for key in names) or "none"
-        raise Misuse(f"{place!r} has no {name!r}; its Graphs and functions are {shown}: name one as {place}:NAME")
+        raise Misuse(f"{place!r} has no {name!r}; its Graphs and functions are {listed(names)}: name one as {place}:NAME")
     if callable(found) and not isinstance(found, Graph):
         required = [
             p.name

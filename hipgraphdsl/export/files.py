@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.coercion import as_int
-from ..errors import DeclarationError
+from ..errors import DeclarationError, listed
 
 
 class Format(NamedTuple):
@@ -46,9 +46,7 @@ def made(
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
         if option not in names:
-            raise DeclarationError(
-                f"a {extension} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
-            )
+            raise DeclarationError(f"a {extension} file takes no option {option!r}; its options are {listed(names)}")
         if value is not None:
             _require_kind(option, value, accepted[option].annotation)
     return function(subject, **options)

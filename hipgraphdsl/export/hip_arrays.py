@@ -18,19 +18,7 @@ from ..printed import human_bytes
 from ..source import is_bfloat16
 from ..workflow import Workflow
 from .files import npy_dtype, npy_file
-from .hip_text import (
-    Names,
-    comment,
-    ctype_of,
-    dtype_name,
-    is_exact,
-    is_plain,
-    literal_of,
-    quoted,
-    section,
-    shape_text,
-    sized,
-)
+from .hip_text import Names, comment, ctype_of, dtype_name, is_exact, is_plain, literal_of, quoted, section, shape_text, sized
 
 _INLINE: Final = 64
 """Values of an array that stand in the program; more are read from a file."""

@@ -16,15 +16,7 @@ from ..arrays import AllocArray, Array, ArrayView, Parameter
 from ..backends.handles import BUILT_IN, SharedHandles
 from ..backends.scope import Scope
 from ..kernels import ArgumentPacker, Kernel, Signature, Symbol
-from ..nodes import (
-    CapturedNode,
-    EagerNode,
-    Event,
-    HostNode,
-    KernelNode,
-    Semaphore,
-    element_bytes,
-)
+from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore, element_bytes
 from ..target import Target
 from ..workflow import Level, Workflow
 from .hip_arrays import Arrays

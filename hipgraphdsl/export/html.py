@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -173,8 +173,7 @@ class _Document:
             "width": round(scene.placement.width),
             "height": round(scene.placement.height),
             "kinds": {
-                kind: {"title": style.title, "fill": style.fill, "stroke": style.stroke, "shape": style.shape,
-                       "dashed": style.dashed}
+                kind: asdict(style)
                 for kind, style in {**STYLES, "rank": _RANK}.items() if any(node["kind"] == kind for node in self.nodes)
             },
             "faults": self.loose,

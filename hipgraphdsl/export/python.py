@@ -206,14 +206,15 @@ class _Body:
 
     def __init__(self, program: _Program, workflow: Workflow) -> None:
         self.program = program
+        self.child, self.callback = program.child, program.callback
         self.workflow = workflow
         self.variables: dict[int, str] = {}
         for node in workflow.nodes:  # variables take other names than the functions that stand beside them
             for _, inner, _ in node.held:
-                program.child(inner)
+                self.child(inner)
             if node.callback is not None:
                 with _of_node(node):
-                    program.callback(node.callback)
+                    self.callback(node.callback)
         self.used = set(program.globals)
 
     def lines(self) -> list[str]:
@@ -238,12 +239,6 @@ class _Body:
 
     def module(self, module: Module) -> str:
         return self.program.modules[module]
-
-    def child(self, workflow: Workflow) -> str:
-        return self.program.child(workflow)
-
-    def callback(self, fn: Any) -> str:
-        return self.program.callback(fn)
 
     def dtype(self, dtype: np.dtype[Any]) -> str:
         return _dtype(dtype)

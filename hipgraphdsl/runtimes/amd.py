@@ -235,10 +235,7 @@ class AmdRuntime(HipAbiRuntime):
             "executor": self.executor(),
             "kernel cache": str(wanted_folder("hiprtc")),
             "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
-            "defects": [
-                {"id": defect.id, "title": defect.title, "handling": defect.handling, "source": defect.source}
-                for defect in defects_for(self.target, _classic_executor_chosen(self.target.version))
-            ],
+            "defects": [d.facts for d in defects_for(self.target, _classic_executor_chosen(self.target.version))],
         }
 
     def executor(self) -> str:

@@ -52,7 +52,6 @@ from .hip_calls import (
     MEM_OPERATIONS,
     MEMCPY_3D_PARMS,
     MEMSET_PARAMS,
-    PACK_HANDLES,
     PACK_KERNEL,
     POINTER_ATTRIBUTES,
     SEMAPHORE_NODE_PARAMS,
@@ -470,6 +469,7 @@ class HipAbiRuntime(HipCore):
     # -- graphs ----------------------------------------------------------------------------------------------------
     graph_create = makes("hipGraphCreate", 0)
     graph_destroy = does("hipGraphDestroy")
+    graph_add_memcpy_node_1d = adds("hipGraphAddMemcpyNode1D")
     graph_add_mem_free_node = adds("hipGraphAddMemFreeNode")
     graph_add_empty_node = adds("hipGraphAddEmptyNode")
     graph_add_child_graph_node = adds("hipGraphAddChildGraphNode")
@@ -481,21 +481,7 @@ class HipAbiRuntime(HipCore):
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> int:
-        # Named extents: unpacking them in the call would build a list and a tuple first (0.1 us).
-        block_x, block_y, block_z = block
-        grid_x, grid_y, grid_z = grid
-        out = c_void_p()
-        count = len(deps)
-        code = self._hip.hipGraphAddKernelNode(
-            byref(out),
-            graph,
-            PACK_HANDLES[count](*deps) if count else None,
-            count,
-            PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
-        )
-        if code:
-            self._fail("hipGraphAddKernelNode", code)
-        return out.value or 0
+        return self._add("hipGraphAddKernelNode", graph, deps, self.kernel_params(function, grid, block, shared_bytes, args))
 
     def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
         api = "hipGraphKernelNodeSetAttribute"
@@ -504,9 +490,6 @@ class HipAbiRuntime(HipCore):
                 raise not_supported(api, _no_attribute(name))
             attribute = LAUNCH_ATTRIBUTES[name]
             self._call(api, node, attribute.number, attribute.packed(value))
-
-    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
-        return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
         return self._add("hipGraphAddMemcpyNode", graph, deps, pack_copy(copy))
@@ -625,6 +608,7 @@ class HipAbiRuntime(HipCore):
     # -- executables -------------------------------------------------------------------------------------------------
     graph_exec_destroy = does("hipGraphExecDestroy")
     graph_node_set_enabled = does_at_once("hipGraphNodeSetEnabled")
+    graph_exec_memcpy_node_set_params_1d = does_at_once("hipGraphExecMemcpyNodeSetParams1D")
     graph_exec_child_graph_node_set_params = does("hipGraphExecChildGraphNodeSetParams")
     graph_exec_event_record_node_set_event = does("hipGraphExecEventRecordNodeSetEvent")
     graph_exec_event_wait_node_set_event = does("hipGraphExecEventWaitNodeSetEvent")
@@ -637,25 +621,11 @@ class HipAbiRuntime(HipCore):
         if code:
             self._fail("hipGraphLaunch", code)
 
-    def graph_exec_memcpy_node_set_params_1d(
-        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
-    ) -> None:
-        code = self._hip.hipGraphExecMemcpyNodeSetParams1D(graph_exec, node, dst, src, nbytes, kind)
-        if code:
-            self._fail("hipGraphExecMemcpyNodeSetParams1D", code)
-
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> None:
-        block_x, block_y, block_z = block
-        grid_x, grid_y, grid_z = grid
-        code = self._hip.hipGraphExecKernelNodeSetParams(
-            graph_exec,
-            node,
-            PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
-        )
-        if code:
-            self._fail("hipGraphExecKernelNodeSetParams", code)
+        params = self.kernel_params(function, grid, block, shared_bytes, args)
+        self._call("hipGraphExecKernelNodeSetParams", graph_exec, node, params)
 
     def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
         self._call("hipGraphExecMemcpyNodeSetParams", graph_exec, node, pack_copy(copy))

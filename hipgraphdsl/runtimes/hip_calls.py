@@ -312,17 +312,13 @@ class HipCore(Runtime):
     def _new_last(self, api: str, *args: Any) -> int:
         """Call a function whose last argument is the address of the handle that it answers."""
         out = c_void_p()
-        code = getattr(self._hip, api)(*args, byref(out))
-        if code:
-            self._fail(api, code)
+        self._call(api, *args, byref(out))
         return out.value or 0
 
     def _integer(self, api: str, *args: Any) -> int:
         """Call a function whose first argument is the address of the int that it answers."""
         out = c_int()
-        code = getattr(self._hip, api)(byref(out), *args)
-        if code:
-            self._fail(api, code)
+        self._call(api, byref(out), *args)
         return out.value
 
     def _structure(self, api: str, node: int, layout: struct.Struct) -> tuple[Any, ...]:
@@ -333,17 +329,12 @@ class HipCore(Runtime):
 
     def _two_calls(self, api: str, handle: int, arrays: int = 1) -> tuple[tuple[int, ...], ...]:
         """Ask for the number first and then for the handles; `arrays` of them in parallel."""
-        call = getattr(self._hip, api)
         count = c_size_t()
-        code = call(handle, *[None] * arrays, byref(count))
-        if code:
-            self._fail(api, code)
+        self._call(api, handle, *[None] * arrays, byref(count))
         if not count.value:
             return ((),) * arrays
         asked = [(c_void_p * count.value)() for _ in range(arrays)]
-        code = call(handle, *asked, byref(count))
-        if code:
-            self._fail(api, code)
+        self._call(api, handle, *asked, byref(count))
         return tuple(tuple(value or 0 for value in array[: count.value]) for array in asked)
 
     def _add(self, api: str, graph: int, deps: Sequence[int], *params: Any) -> int:

@@ -6,7 +6,6 @@ where there is none.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -16,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..cache import cache_folder
 from ..errors import DeclarationError
 from .data import CodeObject
 from .rtc import Rtc, kept
@@ -74,8 +72,7 @@ class HipRtc(Rtc):
             )
         wanted = (source, tuple(names), tuple(symbols), tuple(options), architecture)
         key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
-        path = cache_folder("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
-        return kept(path, lambda: self._compile(*wanted, name))
+        return kept("hiprtc", key, lambda: self._compile(*wanted, name))
 
     def _compile(
         self,

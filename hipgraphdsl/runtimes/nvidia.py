@@ -37,14 +37,7 @@ from .data import (
     NodeType,
 )
 from .hip_abi import HipAbiRuntime
-from .hip_calls import (
-    BATCH_MEM_OP_NODE_PARAMS,
-    KERNEL_NODE_LAYOUT,
-    address_of,
-    handles,
-    makes,
-    pack_mem_ops,
-)
+from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, handles, makes, pack_mem_ops
 from .nvrtc import Nvrtc
 
 _INVALID_CONTEXT: Final = 201
@@ -429,12 +422,9 @@ class NvidiaRuntime(HipAbiRuntime):
             super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
             return
         given = {**attributes, "cooperative": 1} if cooperative else attributes
-        packed = ctypes.create_string_buffer(
-            b"".join(
-                _ATTRIBUTE_ID.pack(LAUNCH_ATTRIBUTES[name].number) + LAUNCH_ATTRIBUTES[name].packed(value)
-                for name, value in given.items()
-            )
-        )
+        known = ((LAUNCH_ATTRIBUTES[name], value) for name, value in given.items())
+        words = b"".join(_ATTRIBUTE_ID.pack(attribute.number) + attribute.packed(value) for attribute, value in known)
+        packed = ctypes.create_string_buffer(words)
         config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(given))
         self._call("cuLaunchKernelEx", config, function, args, None)
 
@@ -444,18 +434,14 @@ class NvidiaRuntime(HipAbiRuntime):
     ) -> int:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        return self._add("hipGraphAddKernelNode", graph, deps, _pack_kernel(function, grid, block, shared_bytes, args))
+        return super().graph_add_kernel_node(graph, deps, function, grid, block, shared_bytes, args)
 
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        code = self._hip.hipGraphExecKernelNodeSetParams(
-            graph_exec, node, _pack_kernel(function, grid, block, shared_bytes, args)
-        )
-        if code:
-            self._fail("hipGraphExecKernelNodeSetParams", code)
+        super().graph_exec_kernel_node_set_params(graph_exec, node, function, grid, block, shared_bytes, args)
 
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
         function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = self._structure(

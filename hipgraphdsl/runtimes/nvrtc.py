@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..cache import cache_folder
 from ..errors import DeclarationError, lacks
 from .data import CodeObject
 from .rtc import Rtc, kept
@@ -76,8 +74,7 @@ class Nvrtc(Rtc):
     ) -> CodeObject:
         """Compile, or take from the cache; the arguments and errors are those of `Runtime.rtc_compile`."""
         wanted = (source, sorted(names), sorted(symbols), tuple(options), self.architecture, self.version(), _PRELUDE, name)
-        path = cache_folder("nvidia") / f"{hashlib.sha256(repr(wanted).encode()).hexdigest()}.co"
-        return kept(path, lambda: self._compile(source, names, symbols, options, name))
+        return kept("nvidia", repr(wanted), lambda: self._compile(source, names, symbols, options, name))
 
     def _compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..cache import write_whole
+from ..cache import cache_folder, write_whole
 from ..errors import HipError
 from .data import CodeObject
 
@@ -52,8 +52,9 @@ class Rtc:
         return lowered
 
 
-def kept(path: Path, compiled: Callable[[], CodeObject]) -> CodeObject:
-    """Return what an earlier process has compiled and kept in a file, or what is compiled now and kept there."""
+def kept(folder: str, key: str, compiled: Callable[[], CodeObject]) -> CodeObject:
+    """Return what an earlier process has compiled and kept in a folder of the cache, or what is compiled now and kept there."""
+    path = cache_folder(folder) / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
     found = _load(path)
     if found is None:
         found = compiled()

@@ -116,14 +116,5 @@ class VerifyReport(Printed):
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        document = {
-            "version": 1,
-            "graph": self.graph,
-            "target": self.target,
-            "ok": self.ok,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "done": list(self.done),
-            "left_out": list(self.left_out),
-            "seconds": round(self.seconds, 3),
-        }
-        return json.dumps(document, indent=1)
+        head = {"version": 1, "graph": self.graph, "target": self.target, "ok": self.ok}
+        return json.dumps({**head, **asdict(self), "seconds": round(self.seconds, 3)}, indent=1)

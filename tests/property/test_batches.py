@@ -18,8 +18,8 @@ from property.strategies import earlier, integers, sampled_from
 from specimens import compile_whole
 
 import hipgraphdsl as hg
+from benchmarks.shapes import cholesky
 from hipgraphdsl import measuring
-from hipgraphdsl.bench.shapes import cholesky
 from hipgraphdsl.kernels import Chaining, batching, unchained
 from hipgraphdsl.launches import launches, names_of
 from hipgraphdsl.launches import together as launched_together

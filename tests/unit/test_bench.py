@@ -14,9 +14,10 @@ import pytest
 
 import hipgraphdsl as hg
 from benchmarks import checks, lanes, segments
+from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, launch, measure, overlap, peers
-from hipgraphdsl.bench.shapes import chain, cholesky, decode, wave, yee
+from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
 

@@ -692,9 +692,11 @@ def test_numbers_and_targets_are_judged_before_anything_runs(
     assert (done.status, said in done.err) == (2, True)
 
 
-def test_counts_of_benchmarks_begin_at_one(run: Any) -> None:
+def test_counts_and_lanes_of_benchmarks_are_refused_by_name(run: Any) -> None:
     done = run("bench", "launch", "--size", "0")
     assert (done.status, "argument --size: it is a number from 1 (got '0')" in done.err) == (2, True)
+    done = run("bench", "launch", "--lanes", "some")
+    assert (done.status, "lanes is auto, measure, declared or a number from 1 (got 'some')" in done.err) == (2, True)
 
 
 def test_a_parameter_without_default_is_asked_for_as_an_option(run: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import functools
 import logging
+import math
 import os
 import sys
 import time
@@ -150,13 +151,7 @@ class CpuRuntime(HipAbiRuntime):
 
     # -- compiling -------------------------------------------------------------------------------------------------
     def rtc_compile(
-        self,
-        source: str,
-        names: Sequence[str],
-        symbols: Sequence[str] = (),
-        options: Sequence[str] = (),
-        *,
-        name: str = "module",
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
         from .rtc import compile_kernels
 
@@ -176,12 +171,7 @@ class CpuRuntime(HipAbiRuntime):
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def stream_synchronize(self, stream: int) -> None:
-        # In slices, so that Ctrl-C ends the wait.
-        wait = self._ext.hgcpuStreamWait
-        while (code := wait(stream, _SLICE_US)) == ERROR_NOT_READY:
-            continue
-        if code:
-            self._fail("hipStreamSynchronize", code)
+        self.stream_wait(stream, math.inf)  # in slices, so that Ctrl-C ends the wait
 
     def stream_wait(self, stream: int, timeout_s: float) -> bool:
         wait = self._ext.hgcpuStreamWait

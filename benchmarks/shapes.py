@@ -1,0 +1,82 @@
+"""Shapes of graphs for these benchmarks alone, beside those of the package: layers, and two algorithms as users declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hipgraphdsl.bench.shapes import add_kernel, chain, diamonds, fan_in, fan_out, parallel, random_layers, vector
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.kernels import Module
+
+KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
+"""The kernels of these benchmarks alone."""
+
+
+def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
+    """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
+    g = Graph(f"layers_{nodes}")
+    arrays = [vector(g, f"a{i}") for i in range(2 * width)]
+    here, there = arrays[:width], arrays[width:]
+    for i in range(nodes):
+        j = i % width
+        add_kernel(g, what, here[j], there[(j + 1) % width])
+        if j == width - 1:
+            here, there = there, here
+    return g
+
+
+def yee(steps: int = 100, side: int = 16) -> Graph:
+    """Return steps of Maxwell's equations on Yee's grid: three components of one field, then three of the other.
+
+    Each component has a kernel of its own. Arrays ``ex`` to ``hz`` have shape (side, side, side) of float32.
+    """
+    g = Graph(f"yee_{steps}")
+    rng = np.random.default_rng(0)
+    fields = {
+        name: g.device_array(name, rng.standard_normal((side, side, side)).astype("f4"))
+        for name in ("ex", "ey", "ez", "hx", "hy", "hz")
+    }
+    blocks = -(-(side**3) // 256)
+    for _ in range(steps):
+        for own, other in ("eh", "he"):
+            for i, c in enumerate("xyz"):
+                following = [fields[other + "xyz"[(i + k) % 3]] for k in (1, 2)]
+                g.kernel(KERNELS[f"update_{own}{c}"], blocks, 256, (fields[own + c], *following, 0.5, side))
+    return g
+
+
+def cholesky(tiles: int = 24, side: int = 32, *, path_only: bool = False) -> Graph:
+    """Return the factorisation A = L L^T of a matrix in tiles: as tiled algorithms declare it, a kernel for each tile and update.
+
+    Array ``a`` holds the lower tiles, shape (tiles, tiles, 32, 32) of float32. With `path_only` there are the kernels of a
+    longest path alone: no way of launching the others can take less time.
+    """
+    g = Graph(f"cholesky_{tiles}")
+    draw = np.random.default_rng(0).standard_normal((tiles * side, tiles * side)).astype("f4")
+    whole = draw @ draw.T / (tiles * side) + 4 * np.eye(tiles * side, dtype="f4")
+    a = g.device_array("a", np.ascontiguousarray(whole.reshape(tiles, side, tiles, side).swapaxes(1, 2)))
+    for k in range(tiles):
+        rows = range(k + 1, min(tiles, k + 2) if path_only else tiles)
+        g.kernel(KERNELS["potrf"], 1, 256, (a[k, k],))
+        for i in rows:
+            g.kernel(KERNELS["trsm"], 1, 256, (a[k, k], a[i, k]))
+        for i in rows:
+            for j in range(k + 1, i + 1):
+                g.kernel(KERNELS["gemm"], 1, 256, (a[i, k], a[j, k], a[i, j]))
+    return g
+
+
+SHAPES: Final[dict[str, Callable[..., Graph]]] = {
+    "chain": chain,
+    "layers": layers,
+    "parallel": parallel,
+    "fan_out": fan_out,
+    "fan_in": fan_in,
+    "diamonds": diamonds,
+    "random": random_layers,
+}
+"""Builders by name: ``shape(nodes, what="empty")``."""
