@@ -61,9 +61,12 @@ class Absences:
         self._own: dict[str, Calls] = {}
         self._told: dict[int, dict[str, Any]] = {}
 
-    def follow(self, calls: Calls) -> None:
-        """Count the launches of an Executable."""
-        self._own = {**self._own, calls.key: calls}  # another one: other threads may be looking through it
+    def follow(self, *followed: Calls) -> None:
+        """Count the calls of an Executable."""
+        self._own = {
+            **self._own,
+            **{calls.key: calls for calls in followed},
+        }  # another one: other threads may be looking through it
 
     @property
     def partners(self) -> frozenset[int]:
@@ -72,7 +75,9 @@ class Absences:
 
     def told(self, *, ended: bool) -> bytes:
         """Return what the other ranks are to be told."""
-        return json.dumps({"ended": ended, "calls": {key: calls.told() for key, calls in self._own.items()}}).encode()
+        return json.dumps(
+            {"ended": ended, "calls": {key: calls.told() for key, calls in self._own.items() if calls.count}}
+        ).encode()
 
     def hear(self, rank: int, said: bytes) -> None:
         """Note what another rank has told."""
@@ -87,7 +92,7 @@ class Absences:
                 theirs = said["calls"].get(key, {"refused": {}, "count": 0})
                 for number, why in theirs["refused"].items():
                     if calls.has_made(int(number)):
-                        return f"rank {rank} has refused a launch of {calls.what}: {why}", rank
+                        return f"rank {rank} has refused {calls.what}: {why}", rank
                 if said["ended"] and rank in calls.partners and calls.count > theirs["count"]:
-                    return f"rank {rank} has come to the end of its program, without a launch of {calls.what}", rank
+                    return f"rank {rank} has come to the end of its program, without {calls.what}", rank
         return None
