@@ -147,7 +147,7 @@ class RankExecutable(Executable):
             require_seconds(timeout_s)
             handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
             if link is not None:
-                link.begin(self._shown, handle, own=stream is None)
+                link.begin(self._shown, handle, own=stream is None, partners=self._calls.partners)
         try:
             self._together(super().launch, stream, timeout_s, **params)
         except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
