@@ -437,7 +437,8 @@ class RankExecutable(Executable):
                 afresh.close()  # unless this one owns what it had
         if refused is not None:
             raise refused
-        for rank, why in refusals.items():
+        if refusals:
+            rank, why = next(iter(refusals.items()))
             if self._closed:
                 raise UpdateError(f"{graphs} on rank {rank}, and is closed on all ranks; compile it again: {why}")
             if rebuild or not why.startswith("UpdateError"):

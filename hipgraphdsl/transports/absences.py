@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
+
+ASK_S: Final = 1.0
+"""How long a rank that gives up a wait lets the others say whom they wait for."""
 
 
 class Calls:
@@ -67,8 +71,9 @@ class Absences:
         self._told: dict[int, dict[str, Any]] = {}
         self._waits: dict[int, Callable[[], Mapping[int, str]]] = {}
         """By thread: what returns the ranks that it waits for, each with what that one does not do."""
-        self._asked = 0
-        """How often this rank has asked the others whom they wait for."""
+        self._number = 0
+        self.asks = False
+        """Whether this rank asks the others whom they wait for."""
 
     def follow(self, *followed: Calls) -> None:
         """Count the calls of an Executable."""
@@ -87,26 +92,27 @@ class Absences:
         else:
             self._waits[threading.get_ident()] = late
 
-    def ask(self) -> None:
-        """Let the next `told` ask whom the others wait for."""
-        self._asked += 1
-        for said in self._told.values():
-            said["waits"] = {}
-
     def told(self, *, ended: bool = False) -> bytes:
         """Return what the other ranks are to be told."""
+        self._number += 1
         calls = {key: calls.told() for key, calls in self._own.items() if calls.count}
         waits = {rank: doing for late in tuple(self._waits.values()) for rank, doing in late().items()}
-        return json.dumps({"ended": ended, "calls": calls, "waits": waits, "asked": self._asked}).encode()
+        return json.dumps({"number": self._number, "ended": ended, "calls": calls, "waits": waits, "asks": self.asks}).encode()
 
     def hear(self, rank: int, said: bytes) -> bool:
-        """Note what another rank has told; return whether it asks whom this one waits for."""
-        before, self._told[rank] = self._told.get(rank), json.loads(said)
-        return bool(self._told[rank]["asked"] > (before["asked"] if before else 0))
+        """Note what another rank has told; return whether that is new, and asks whom this one waits for."""
+        told = json.loads(said)
+        if told["number"] == self._told.get(rank, {}).get("number"):
+            return False
+        self._told[rank] = {**told, "at": time.monotonic()}
+        return bool(told["asks"])
 
     def waiting(self, rank: int) -> dict[int, str]:
-        """Return whom another rank waits for, as it has told."""
-        return {int(other): doing for other, doing in self._told.get(rank, {}).get("waits", {}).items()}
+        """Return whom another rank waits for, as it has told a moment ago."""
+        said = self._told.get(rank)
+        if said is None or time.monotonic() - said["at"] > 2 * ASK_S:
+            return {}
+        return {int(other): doing for other, doing in said["waits"].items()}
 
     def at_fault(self, late: Mapping[int, str], me: int) -> tuple[int, str] | None:
         """Return a rank that keeps rank `me` waiting and waits for nobody, and what it does not do; None if all wait."""

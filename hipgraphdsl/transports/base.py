@@ -13,14 +13,12 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
-from .absences import Absences, Calls
+from .absences import ASK_S, Absences, Calls
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
 ITSELF: Final = -1
 """Stands for the rank that fails."""
-_ASK_S: Final = 1.0
-"""How long a rank that gives up a wait lets the others say whom they wait for."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -68,6 +66,7 @@ class Transport(ABC):
         """For each world, as two threads of one world can not meet others at once."""
         self.absences = Absences()
         """Launches that some ranks make and others do not."""
+        self._answered = -math.inf
 
     @property
     def broken(self) -> str:
@@ -138,9 +137,9 @@ class Transport(ABC):
         when = f", after {timeout_s:.3g} s"
         if self.size > 2:
             with self._lock:
-                self.absences.ask()
+                self.absences.asks = True
                 self._tell_absences(self.absences.told())
-            end = time.monotonic() + min(_ASK_S, timeout_s)
+            end = time.monotonic() + min(ASK_S, timeout_s)
             while time.monotonic() < end and self.absences.at_fault(late, self.rank) is not None:
                 self.listen()
                 time.sleep(0.005)
@@ -159,7 +158,9 @@ class Transport(ABC):
 
     def _hear_absences_of(self, rank: int, said: bytes) -> None:
         """Note what another rank has told, and answer if it asks."""
-        if self.absences.hear(rank, said):
+        now = time.monotonic()
+        if self.absences.hear(rank, said) and now - self._answered > ASK_S / 4:  # many may ask at once
+            self._answered = now
             self._tell_absences(self.absences.told())
 
     def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
