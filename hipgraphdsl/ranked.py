@@ -421,8 +421,9 @@ class RankExecutable(Executable):
     def _update(self, workflow: Workflow, name: str, rebuild: bool) -> None:
         """Let all ranks take their parts of a graph, or none; where a call of HIP fails on some after all, close it on each."""
         ranks, what, graphs = self.ranks, f"update of {self._whole.name!r}", f"graph {self._whole.name!r} cannot take {name!r}"
-        afresh, refused = _attempt(self._ready, workflow, rebuild)
+        afresh = None
         try:
+            afresh, refused = _attempt(self._ready, workflow, rebuild)
             refusals = ranks.refusals(refused, what)
             if not refusals:
                 _, refused = _attempt(self._take, workflow, afresh)

@@ -65,7 +65,7 @@ class Transport(ABC):
         self._meetings: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         """For each world, as two threads of one world can not meet others at once."""
         self.absences = Absences()
-        """Launches that some ranks make and others do not."""
+        """Calls that some ranks make and others do not, and who waits for whom."""
         self._answered = -math.inf
 
     @property
