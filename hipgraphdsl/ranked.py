@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
@@ -61,6 +61,8 @@ class RankExecutable(Executable):
     _told = ""
     """The failure of the link that a wait has raised."""
     _calls: Calls
+    """Its launches; `_gathers` its calls of `gather`."""
+    _gathers: Calls
 
     @staticmethod
     def compile(
@@ -79,29 +81,40 @@ class RankExecutable(Executable):
         """
         first_tag = ranks.take_tags(0)
         part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
-        ranks.take_tags(len(part.messages))
-        device = part.layout.first_local
-        try:
+        ranks.take_tags(len(part.messages) + 1)  # no other Executable has the first one, even if nothing crosses
+        device, graph = part.layout.first_local, f"graph {whole.name!r}"
+
+        def build() -> RankExecutable:
             if check:
                 require_sound(part.workflow, runtime.target, device, backend)
-            with link.watched(f"graph {whole.name!r}") if link is not None else nullcontext():
+            return RankExecutable.build(part.workflow, runtime, backend, **{**options, "check": check, "device": device})
+
+        try:
+            with link.watched(graph) if link is not None else nullcontext():
                 if link is not None:
                     connect(link, ranks, part.messages, runtime, device, captured=captures)
-                made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "check": check, "device": device})
+                made, refused = _attempt(build)
+            refusals = ranks.refusals(refused, f"compile of {whole.name!r}")
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise
+        if made is None or refusals:
+            if made is not None:
+                made.close()
+            rank, why = next(iter(refusals.items()))
+            raise refused or RankError(f"rank {rank} says that it cannot compile its part of {whole.name!r}: {why}", rank=rank)
         made.ranks, made._first_tag = ranks, first_tag
         direct = [message for message in part.messages if link is not None and message.on_devices]
         mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
         partners = {rank for m in mine for rank in (range(ranks.size) if m.together else (m.source, m.target))} - {ranks.rank}
-        made._calls = Calls(f"{ranks.tag(first_tag)}", f"graph {whole.name!r}", frozenset(partners), made._own.compiled.launcher)
+        made._calls = Calls(f"{ranks.tag(first_tag)}", f"a launch of {graph}", frozenset(partners), made._own.compiled.launcher)
+        made._gathers = Calls(f"{ranks.tag(first_tag)} gather", f"a gather of {graph}", frozenset(), None)
         made._follow(part, whole)
         made._captures = captures
-        ranks.transport.absences.follow(made._calls)
+        ranks.transport.absences.follow(made._calls, made._gathers)
         if link is not None and direct:
             made._link = link
-            made._shown = f"graph {whole.name!r} ({listed([message.name for message in mine])})"
+            made._shown = f"{graph} ({listed([message.name for message in mine])})"
             made._own.compiled.held_back = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
@@ -128,13 +141,13 @@ class RankExecutable(Executable):
         link = self._link
         if link is not None:
             link.raise_broken()
-        with self._told_where_refused():
+        with self._told_where_refused(self._calls):
             if self._closed:
                 self._refuse_closed("launch")
             require_seconds(timeout_s)
             handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
             if link is not None:
-                link.begin(self._shown, handle, own=stream is None)
+                link.begin(self._shown, handle, own=stream is None, partners=self._calls.partners)
         try:
             self._together(super().launch, stream, timeout_s, **params)
         except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
@@ -150,18 +163,18 @@ class RankExecutable(Executable):
             self._go_by_compiled_code(link, handle)
 
     def _give(self, params: Mapping[str, Any]) -> None:
-        with self._told_where_refused():
+        with self._told_where_refused(self._calls):
             super()._give(params)
         self._calls.made += 1
 
     @contextmanager
-    def _told_where_refused(self) -> Iterator[None]:
-        """Tell the other ranks where this one refuses a launch, as they may make it."""
+    def _told_where_refused(self, calls: Calls) -> Iterator[None]:
+        """Tell the other ranks where this one refuses a launch or another call, as they may make it."""
         try:
             yield
         except HipGraphError as error:
             with suppress(RankError):
-                self.ranks.transport.refuse(self._calls, str(error))
+                self.ranks.transport.refuse(calls, str(error))
             raise
 
     def _go_by_compiled_code(self, link: Nccl, stream: int) -> None:
@@ -266,10 +279,21 @@ class RankExecutable(Executable):
         RankError
             If another rank does not come.
         """
+        with self._told_where_refused(self._gathers):
+            transfers, found = self._to_exchange(names, root)
+        self._gathers.made += 1
+        self.ranks.transport.exchange(transfers, self.ranks.timeout_s)
+        return tuple(found) if self.ranks.rank == root else None
+
+    def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[Transfer], list[np.ndarray[Any, Any]]]:
+        """Return this rank's messages of a `gather`, and the arrays that it reads or will receive."""
         ranks = self.ranks
+        if self._closed:
+            self._refuse_closed("gather")
         if (number := as_int(root)) is None or not 0 <= number < ranks.size:
             raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
-        found, transfers = [], []
+        found: list[np.ndarray[Any, Any]] = []
+        transfers: list[Transfer] = []
         wanted = [self._to_gather(name) for name in names]  # refuses alike on all ranks, before anything is sent
         for number, (name, array) in enumerate(wanted, ranks.take_tags(len(names))):
             owner = self.part.owners[name]
@@ -281,8 +305,7 @@ class RankExecutable(Executable):
                 sends, other, values = ranks.rank == owner, owner + root - ranks.rank, found[-1]
                 tag = ranks.tag(number)
                 transfers.append(Transfer(f"gather {name}", other, sends, tag, values.ctypes.data, values.nbytes, values))
-        ranks.transport.exchange(transfers, ranks.timeout_s)
-        return tuple(found) if ranks.rank == root else None
+        return transfers, found
 
     def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
         """Return the name of an array of the whole graph and the array as it was declared."""
@@ -392,38 +415,59 @@ class RankExecutable(Executable):
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
                 " compile the other graph"
             )
-        self._update(part, whole, rebuild)
+        self._update(part.workflow, whole.name, rebuild)
         self._follow(part, whole)
 
-    @changing("update")
-    def _update(self, part: Part, whole: Workflow, rebuild: bool) -> None:
-        if not rebuild:
-            self._require_taken_by_all(part, whole)
-        if self._link is not None:
-            self._link.release(self._own.compiled)  # the one that follows begins without
+    def _update(self, workflow: Workflow, name: str, rebuild: bool) -> None:
+        """Let all ranks take their parts of a graph, or none; where a call of HIP fails on some after all, close it on each."""
+        ranks, what, graphs = self.ranks, f"update of {self._whole.name!r}", f"graph {self._whole.name!r} cannot take {name!r}"
+        afresh = None
         try:
-            super().update(part.workflow, rebuild=rebuild)
+            afresh, refused = _attempt(self._ready, workflow, rebuild)
+            refusals = ranks.refusals(refused, what)
+            if not refusals:
+                _, refused = _attempt(self._take, workflow, afresh)
+                refusals = ranks.refusals(refused, what)
+                if 0 < len(refusals) < ranks.size:
+                    self.close()
         except BaseException as error:
             self._leave_others(error)
             raise
-
-    def _require_taken_by_all(self, part: Part, whole: Workflow) -> None:
-        """Refuse on every rank what one of them cannot take in place: all of them go on with the same graph."""
-        refused: HipGraphError | None = None
-        try:
-            self._own.changes.with_workflow(self._own.state, part.workflow)
-        except HipGraphError as error:
-            refused = error
-        answer = b"yes" if refused is None else b"no "
-        told = self.ranks.all_gather(answer, f"update of {self._whole.name!r}")
+        finally:
+            if afresh is not None:
+                afresh.close()  # unless this one owns what it had
         if refused is not None:
             raise refused
-        for rank, said in enumerate(told):
-            if said != answer:
-                raise UpdateError(
-                    f"graph {self._whole.name!r} cannot take {whole.name!r} in place on rank {rank}, so no rank takes it; let"
-                    " every rank call update(graph, rebuild=True) to build it afresh"
-                )
+        if refusals:
+            rank, why = next(iter(refusals.items()))
+            if self._closed:
+                raise UpdateError(f"{graphs} on rank {rank}, and is closed on all ranks; compile it again: {why}")
+            if rebuild or not why.startswith("UpdateError"):
+                raise UpdateError(f"{graphs} on rank {rank}, so no rank takes it: {why}")
+            raise UpdateError(
+                f"{graphs} in place on rank {rank}, so no rank takes it; let every rank call update(graph, rebuild=True) to build"
+                f" it afresh: {why}"
+            )
+
+    @changing("update")
+    def _ready(self, workflow: Workflow, rebuild: bool) -> Executable | None:
+        """Return what replaces this one, if the workflow cannot be taken in place; refuse it before anything is changed."""
+        try:
+            self._own.changes.with_workflow(self._own.state, workflow)
+        except UpdateError:
+            if not rebuild:
+                raise
+            return self._afresh(workflow)
+        return None
+
+    @changing("update")
+    def _take(self, workflow: Workflow, afresh: Executable | None) -> None:
+        if self._link is not None:
+            self._link.release(self._own.compiled)  # the one that follows begins without
+        if afresh is None:
+            super().update(workflow)
+        else:
+            self._replace_by(afresh)
 
     def clone(self) -> NoReturn:
         """Refuse: the messages of two Executables must be told apart by all ranks.
@@ -433,6 +477,14 @@ class RankExecutable(Executable):
         UpdateError
         """
         raise UpdateError(f"clone: graph {self._whole.name!r} runs on several ranks; let each compile it again")
+
+
+def _attempt(call: Callable[..., T], *args: Any, **kwargs: Any) -> tuple[T | None, Exception | None]:
+    """Make a call; return what it returns, or the error that it raises."""
+    try:
+        return call(*args, **kwargs), None
+    except Exception as error:
+        return None, error
 
 
 def _part(

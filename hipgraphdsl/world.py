@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
 _DIGEST: Final = 16  # bytes
+_REASON: Final = 1000  # bytes that ranks tell each other of why one refuses
 _LABEL: Final = 200  # characters that an error says of what differs
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -101,6 +102,18 @@ class Ranks:
     def all_gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what each rank gives; all give as many bytes, and other `Ranks` of this process do not meet these."""
         return self.transport.all_gather(data, what, self.timeout_s, self._world)
+
+    def refusals(self, refused: Exception | None, what: str) -> dict[int, str]:
+        """Return which ranks cannot do what all do together, with their reasons; each rank tells by this whether it can.
+
+        Raises `refused` itself where the ranks can tell each other nothing any more.
+        """
+        if refused is not None and self.transport.broken:
+            raise refused
+        said = "" if refused is None else f"{type(refused).__name__}: {refused}"
+        told = self.all_gather(said.encode()[:_REASON].ljust(_REASON, b"\0"), what)
+        reasons = (reason.rstrip(b"\0").decode(errors="ignore") for reason in told)
+        return {rank: reason for rank, reason in enumerate(reasons) if reason}
 
     def take_tags(self, count: int) -> int:
         """Return the first of so many numbers that distinguish messages; every rank asks for the same."""

@@ -436,9 +436,16 @@ class Executable:
 
     def _become(self, workflow: Workflow) -> None:
         """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
+        self._replace_by(self._afresh(workflow))
+
+    def _afresh(self, workflow: Workflow) -> Executable:
+        """Return what would replace this one for another workflow; nothing has changed here."""
         self._own.require_sound(workflow, self.backend)
         self.synchronize()  # raise a callback's error before anything is changed
-        other = self._twin(workflow)
+        return self._twin(workflow)
+
+    def _replace_by(self, other: Executable) -> None:
+        """Close, and own what another Executable owns."""
         try:
             self.close()
         finally:

@@ -1,13 +1,22 @@
-"""Launches that a rank does not make although others do: it has refused them, or its program has ended before.
+"""Calls that a rank does not make although others do: it has refused them, its program has ended before, or it is late.
 
 Every rank numbers the launches of an Executable alike, those that it refuses too. A refusal is an error of all ranks only where
-another rank has made the launch of that number: what all refuse alike leaves them together.
+another rank has made the launch of that number: what all refuse alike leaves them together. The same holds for `gather`.
+
+A wait whose time is up may be for a rank that itself waits for another one. So ranks ask each other whom they wait for; at fault
+is one that waits for nobody.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+ASK_S: Final = 1.0
+"""How long a rank that gives up a wait lets the others say whom they wait for."""
 
 
 class Calls:
@@ -60,23 +69,63 @@ class Absences:
     def __init__(self) -> None:
         self._own: dict[str, Calls] = {}
         self._told: dict[int, dict[str, Any]] = {}
+        self._waits: dict[int, Callable[[], Mapping[int, str]]] = {}
+        """By thread: what returns the ranks that it waits for, each with what that one does not do."""
+        self._number = 0
+        self.asks = False
+        """Whether this rank asks the others whom they wait for."""
 
-    def follow(self, calls: Calls) -> None:
-        """Count the launches of an Executable."""
-        self._own = {**self._own, calls.key: calls}  # another one: other threads may be looking through it
+    def follow(self, *followed: Calls) -> None:
+        """Count the calls of an Executable."""
+        more = {calls.key: calls for calls in followed}
+        self._own = {**self._own, **more}  # another dict: other threads may be looking through it
 
     @property
     def partners(self) -> frozenset[int]:
         """The ranks that the devices of this one wait for in any launch."""
         return frozenset().union(*(calls.partners for calls in self._own.values()))
 
-    def told(self, *, ended: bool) -> bytes:
-        """Return what the other ranks are to be told."""
-        return json.dumps({"ended": ended, "calls": {key: calls.told() for key, calls in self._own.items()}}).encode()
+    def wait_for(self, late: Callable[[], Mapping[int, str]] | None) -> None:
+        """Note which ranks this thread waits for now, each with what it does not do; None for nobody."""
+        if late is None:
+            self._waits.pop(threading.get_ident(), None)
+        else:
+            self._waits[threading.get_ident()] = late
 
-    def hear(self, rank: int, said: bytes) -> None:
-        """Note what another rank has told."""
-        self._told[rank] = json.loads(said)
+    def told(self, *, ended: bool = False) -> bytes:
+        """Return what the other ranks are to be told."""
+        self._number += 1
+        calls = {key: calls.told() for key, calls in self._own.items() if calls.count}
+        waits = {rank: doing for late in tuple(self._waits.values()) for rank, doing in late().items()}
+        return json.dumps({"number": self._number, "ended": ended, "calls": calls, "waits": waits, "asks": self.asks}).encode()
+
+    def hear(self, rank: int, said: bytes) -> bool:
+        """Note what another rank has told; return whether that is new, and asks whom this one waits for."""
+        told = json.loads(said)
+        if told["number"] == self._told.get(rank, {}).get("number"):
+            return False
+        self._told[rank] = {**told, "at": time.monotonic()}
+        return bool(told["asks"])
+
+    def waiting(self, rank: int) -> dict[int, str]:
+        """Return whom another rank waits for, as it has told a moment ago."""
+        said = self._told.get(rank)
+        if said is None or time.monotonic() - said["at"] > 2 * ASK_S:
+            return {}
+        return {int(other): doing for other, doing in said["waits"].items()}
+
+    def at_fault(self, late: Mapping[int, str], me: int) -> tuple[int, str] | None:
+        """Return a rank that keeps rank `me` waiting and waits for nobody, and what it does not do; None if all wait."""
+        found = {me: "", **late}
+        ranks = [*late]
+        for rank in ranks:
+            theirs = self.waiting(rank)
+            if not theirs:
+                return rank, found[rank]
+            more = {other: f"{doing}, which rank {rank} waits for" for other, doing in theirs.items() if other not in found}
+            found |= more
+            ranks += more
+        return None
 
     def missed(self) -> tuple[str, int] | None:
         """Return why a launch that this rank has made lacks another rank, and that rank's number."""
@@ -87,7 +136,7 @@ class Absences:
                 theirs = said["calls"].get(key, {"refused": {}, "count": 0})
                 for number, why in theirs["refused"].items():
                     if calls.has_made(int(number)):
-                        return f"rank {rank} has refused a launch of {calls.what}: {why}", rank
+                        return f"rank {rank} has refused {calls.what}: {why}", rank
                 if said["ended"] and rank in calls.partners and calls.count > theirs["count"]:
-                    return f"rank {rank} has come to the end of its program, without a launch of {calls.what}", rank
+                    return f"rank {rank} has come to the end of its program, without {calls.what}", rank
         return None

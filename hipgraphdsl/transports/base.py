@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
-from .absences import Absences, Calls
+from .absences import ASK_S, Absences, Calls
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
@@ -64,7 +65,8 @@ class Transport(ABC):
         self._meetings: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         """For each world, as two threads of one world can not meet others at once."""
         self.absences = Absences()
-        """Launches that some ranks make and others do not."""
+        """Calls that some ranks make and others do not, and who waits for whom."""
+        self._answered = -math.inf
 
     @property
     def broken(self) -> str:
@@ -125,7 +127,41 @@ class Transport(ABC):
         with self._lock:
             calls.refuse(why)
             if not self._why:
-                self._tell_absences(self.absences.told(ended=False))
+                self._tell_absences(self.absences.told())
+
+    def blame(self, late: Mapping[int, str], timeout_s: float) -> tuple[int | None, str]:
+        """Return who keeps this rank waiting for so long, and what is to be said of it; None for who if every rank waits.
+
+        `late` has the ranks that it waits for, each with what it does not do; the others are asked whom they wait for.
+        """
+        when = f", after {timeout_s:.3g} s"
+        if self.size > 2:
+            with self._lock:
+                self.absences.asks = True
+                self._tell_absences(self.absences.told())
+            end = time.monotonic() + min(ASK_S, timeout_s)
+            while time.monotonic() < end and self.absences.at_fault(late, self.rank) is not None:
+                self.listen()
+                time.sleep(0.005)
+        found = self.absences.at_fault(late, self.rank)
+        if found is None:
+            return None, next(iter(late.values()), "does not come") + when
+        rank, doing = found
+        others = [str(other) for other in late if rank in late and other != rank and not self.absences.waiting(other)]
+        return rank, doing + (f" (nor ranks {', '.join(others)})" if others else "") + when
+
+    def _raise_late(self, late: Mapping[int, str], timeout_s: float) -> NoReturn:
+        """Give up a wait for ranks, each with what it does not do."""
+        rank, said = self.blame(late, timeout_s)
+        rank = next(iter(late)) if rank is None else rank
+        self._raise(f"rank {rank} {said}", rank)
+
+    def _hear_absences_of(self, rank: int, said: bytes) -> None:
+        """Note what another rank has told, and answer if it asks."""
+        now = time.monotonic()
+        if self.absences.hear(rank, said) and now - self._answered > ASK_S / 4:  # many may ask at once
+            self._answered = now
+            self._tell_absences(self.absences.told())
 
     def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
         """Tell all others of launches that this rank does not make."""
@@ -159,8 +195,8 @@ class Transport(ABC):
         """Tell all others that this rank sends and receives no more, and wait until all say so, or one has failed."""
         self.all_gather(b"", "the end", math.inf)
 
-    def _raise_ended(self, rank: int, doing: str, what: str) -> NoReturn:
-        self._raise(f"rank {rank} has come to the end of its program, and {doing} {what}", rank)
+    def _raise_ended(self, rank: int, doing: str) -> NoReturn:
+        self._raise(f"rank {rank} has come to the end of its program, and {doing}", rank)
 
     @abstractmethod
     def close(self) -> None:

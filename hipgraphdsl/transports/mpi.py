@@ -32,6 +32,8 @@ _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in part
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
 """What stands before a note: the rank at fault, or a number below 0."""
+_UNKNOWN: Final = -1
+"""The rank that a request waits for, where all take part."""
 _died = threading.Event()
 """Set when the launcher tells that a rank has died."""
 
@@ -40,7 +42,7 @@ class _Pending(NamedTuple):
     """A request, the rank that it waits for, what that rank does not do while it is not done, and what keeps its memory."""
 
     request: Any
-    rank: int | None
+    rank: int
     doing: str
     memory: Any = None
 
@@ -71,7 +73,7 @@ class MpiTransport(Transport):
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
         self._comm, made = world.Idup()
-        self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
+        self._poll([_Pending(made, _UNKNOWN, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
         self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2 - WORLDS) // WORLDS * WORLDS  # so that worlds' tags never meet
         self._ends, self._absent, self._gathers = self._most + 1, self._most + 2, self._most + 3
@@ -124,8 +126,10 @@ class MpiTransport(Transport):
                 now = time.monotonic()
                 if now - began > _SPIN_S:
                     self._hear()
-                    if now - began > timeout_s:
-                        self._give_up(requests, what, f"after {timeout_s:.3g} s")
+                    if now - began > timeout_s and (late := self._late(requests, what)):
+                        if _UNKNOWN in late:
+                            self._raise(f"a rank {late[_UNKNOWN]}, after {timeout_s:.3g} s", None)
+                        self._raise_late(late, timeout_s)
                     if self._look(f", and is needed for {what}"):
                         self._require_not_ended(requests, what, ended)
                     time.sleep(_SLEEP_S)
@@ -139,6 +143,8 @@ class MpiTransport(Transport):
             if isinstance(error, self._mpi.Exception):
                 raise RankError(f"{what}: {error}") from error
             raise
+        finally:
+            self.absences.wait_for(None)
 
     def listen(self) -> None:
         self._hear()
@@ -154,11 +160,17 @@ class MpiTransport(Transport):
 
     def _require_not_ended(self, requests: list[_Pending], what: str, ended: set[int]) -> None:
         """Raise if a rank that is waited for has come to its end; when that is seen again, as what it sent before may be late."""
-        for _, rank, doing, _ in [pending for pending in requests if not pending.request.Test()]:
-            if rank is not None and self._comm.Iprobe(rank, self._ends):
+        late = self._late(requests, what)
+        self.absences.wait_for(lambda: late)
+        for rank, doing in late.items():
+            if self._comm.Iprobe(rank, self._ends):
                 if rank in ended:
-                    self._raise_ended(rank, doing, what)
+                    self._raise_ended(rank, doing)
                 ended.add(rank)
+
+    def _late(self, requests: list[_Pending], what: str) -> dict[int, str]:
+        """Return the ranks that requests wait for, each with what it does not do."""
+        return {rank: f"{doing} {what}" for request, rank, doing, _ in reversed(requests) if not request.Test()}
 
     def _look(self, why: str) -> bool:
         """Raise if the process of another rank has ended; return whether it was time to look."""
@@ -173,14 +185,6 @@ class MpiTransport(Transport):
             self._hear_absences()
             self._require_present()
         return True
-
-    def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
-        late = [pending for pending in requests if not pending.request.Test()] or requests
-        rank, doing = late[0].rank, late[0].doing
-        others = sorted({pending.rank for pending in late if pending.rank not in (None, rank)})
-        who = "a rank" if rank is None else f"rank {rank}"
-        more = f" (nor ranks {', '.join(map(str, others))})" if others else ""
-        self._raise(f"{who} {doing} {what}{more}, {when}", rank)
 
     def _abandon(self, requests: list[_Pending]) -> None:
         """Cancel what will not be waited for; keep what could not be cancelled, with its memory, where MPI may still write."""
@@ -210,7 +214,7 @@ class MpiTransport(Transport):
         while self._comm.Iprobe(self._mpi.ANY_SOURCE, self._absent, status := self._mpi.Status()):
             said = bytearray(status.Get_count(self._mpi.BYTE))
             self._comm.Recv([said, self._mpi.BYTE], status.source, self._absent)
-            self.absences.hear(status.source, bytes(said))
+            self._hear_absences_of(status.source, bytes(said))
 
     def close(self) -> None:
         atexit.unregister(self.close)

@@ -227,6 +227,9 @@ class Nccl:
         """How many have been put on streams."""
         self._progress = 0.0
         self._what = "hg.ranks()"
+        self._others = frozenset(range(transport.size)) - {transport.rank}
+        self._partners = self._others
+        """The ranks that this one waits for in what it does now."""
         self._end = 0
         """Event behind a launch, recorded where another stream or the watch waits for it."""
         self._last = 0
@@ -278,6 +281,7 @@ class Nccl:
 
         thread = threading.Thread(target=work, name=f"hipgraphdsl {api}", daemon=True)
         end = time.monotonic() + self._timeout_s
+        self._transport.absences.wait_for(partial(self._waits, what))
         thread.start()
         thread.join(0.001)
         try:
@@ -293,6 +297,8 @@ class Nccl:
         except RankError as error:
             self._give_up(error)
             raise
+        finally:
+            self._transport.absences.wait_for(None)
 
     def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
         """Return calls as they are made, without the stream."""
@@ -347,10 +353,10 @@ class Nccl:
 
     # -- launches
 
-    def begin(self, what: str, stream: int = 0, *, own: bool = True) -> None:
+    def begin(self, what: str, stream: int = 0, *, own: bool = True, partners: frozenset[int] | None = None) -> None:
         """Begin a launch on a stream, behind those before it; `end` follows. Without a stream watch what is done till then.
 
-        `own` says whether the stream is known to live until `forget`.
+        `own` says whether the stream is known to live until `forget`, `partners` which ranks it waits for, by default all.
 
         Raises
         ------
@@ -369,6 +375,7 @@ class Nccl:
         if holder is not None:
             holder.settle()
         self._what, self._progress = what, time.monotonic()
+        self._partners = self._others if partners is None else partners
         if not self._work.is_set():
             self._work.set()
         if stream and stream != self._last:
@@ -470,10 +477,12 @@ class Nccl:
                         in_flight = False
                         continue
                 if not in_flight and not self._busy and made == seen:
+                    self._transport.absences.wait_for(None)
                     self._work.clear()
                     if not self._busy and self._made() == seen and not self._closed:
                         self._work.wait(None if self._holder is None else _LOOK_S)
                     continue
+                self._transport.absences.wait_for(partial(self._waits, self._in_flight))
                 self._look()
             except RankError as error:
                 self._give_up(error)
@@ -492,12 +501,18 @@ class Nccl:
                 time.sleep(_LOOK_S)
             self._require(error.value, f"work of {self._what}")
         if time.monotonic() - self._progress > self._timeout_s:
-            raise self._late(f"{self._what}, or to what is before")
+            raise self._late(self._in_flight)
+
+    @property
+    def _in_flight(self) -> str:
+        return f"{self._what}, or to what is before"
+
+    def _waits(self, what: str) -> dict[int, str]:
+        return dict.fromkeys(sorted(self._partners), f"does not come to {what}")
 
     def _late(self, what: str) -> RankError:
-        rank = 1 - self._transport.rank if self._transport.size == 2 else None
-        who = "another rank" if rank is None else f"rank {rank}"
-        return RankError(f"{who} does not come to {what}, after {self._timeout_s:.3g} s", rank=rank)
+        rank, said = self._transport.blame(self._waits(what), self._timeout_s)
+        return RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)
 
     def _give_up(self, error: RankError) -> None:
         """Tell the others and abort what is in flight, so that streams go on."""

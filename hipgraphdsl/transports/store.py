@@ -115,20 +115,27 @@ class StoreTransport(Transport):
         began = looked = time.monotonic()
         pause_s, most_s = _SLEEP_S
         wanted = list(keys)
-        while self._ask("check", wanted) != there:
-            self.listen()
-            now = time.monotonic()
-            if now - looked > _LOOK_S:
-                looked = now
-                for key, rank in keys.items():
-                    ended = key != f"ended/{rank}" and self._ask("check", [f"ended/{rank}"])  # asked before what it has set last
-                    if ended and self._ask("check", [key]) != there:
-                        self._raise_ended(rank, doing, what)
-            if now - began > timeout_s:
-                rank = next((rank for key, rank in keys.items() if self._ask("check", [key]) != there), self.rank)
-                self._raise(f"rank {rank} {doing} {what}, after {timeout_s:.3g} s", rank)
-            time.sleep(pause_s)
-            pause_s = min(most_s, 1.5 * pause_s)
+
+        def late() -> dict[int, str]:
+            return {rank: f"{doing} {what}" for key, rank in keys.items() if self._ask("check", [key]) != there}
+
+        self.absences.wait_for(late)
+        try:
+            while self._ask("check", wanted) != there:
+                self.listen()
+                now = time.monotonic()
+                if now - looked > _LOOK_S:
+                    looked = now
+                    for key, rank in keys.items():
+                        ended = key != f"ended/{rank}" and self._ask("check", [f"ended/{rank}"])  # before what it has set last
+                        if ended and self._ask("check", [key]) != there:
+                            self._raise_ended(rank, f"{doing} {what}")
+                if now - began > timeout_s and (missing := late()):
+                    self._raise_late(missing, timeout_s)
+                time.sleep(pause_s)
+                pause_s = min(most_s, 1.5 * pause_s)
+        finally:
+            self.absences.wait_for(None)
 
     def _ask(self, action: str, key: Any, *value: bytes) -> Any:
         named = [_PREFIX + entry for entry in key] if isinstance(key, list) else _PREFIX + key
@@ -187,7 +194,7 @@ class StoreTransport(Transport):
             self._heard = last
             for rank in range(self.size):
                 if rank != self.rank and self._ask("check", [f"absent/{rank}"]):
-                    self.absences.hear(rank, bytes(self._ask("get", f"absent/{rank}")))
+                    self._hear_absences_of(rank, bytes(self._ask("get", f"absent/{rank}")))
         self._require_present()
 
     def close(self) -> None:

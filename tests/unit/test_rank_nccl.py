@@ -113,10 +113,11 @@ def test_rank_that_is_killed_is_named_by_the_others(printed: Printed, captured: 
         assert "and again" in found[rank], found
 
 
-@pytest.mark.parametrize("captured", ["0", "1"])
-def test_rank_that_does_not_come_is_named(printed: Printed, captured: str, tmp_path: Path) -> None:
-    found = printed("late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
-    assert "told: 1 rank 1 does not come to" in found[0], found
+@pytest.mark.parametrize(("size", "captured"), [(2, "0"), (2, "1"), (3, "0"), (4, "1")])
+def test_rank_that_does_not_come_is_named(printed: Printed, size: int, captured: str, tmp_path: Path) -> None:
+    found = printed("late", size, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
+    for rank in {*range(size)} - {1}:
+        assert "told: 1 rank 1 does not come to" in found[rank], found
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])

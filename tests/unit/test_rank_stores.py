@@ -174,6 +174,30 @@ def test_rank_that_names_another_one_is_quoted(culprit: int | None) -> None:
     assert together(3, do) == [said, "", said]
 
 
+@pytest.mark.parametrize("meets", [False, True])
+def test_rank_that_is_late_is_named_by_those_that_wait_for_ranks_that_wait_for_it(meets: bool) -> None:
+    """Rank 3 waits for rank 2, that for rank 1 and that for rank 0, which comes when the others have given up."""
+    given_up = threading.Barrier(4)
+
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 0:
+            given_up.wait(20)
+            return ""
+        memory = np.zeros(4, np.int32)
+        before = transport.rank - 1
+        transfer = Transfer(f"hand_{before}", before, False, 0, memory.ctypes.data, memory.nbytes)
+        meeting = meets and transport.rank == 1
+        with pytest.raises(hg.RankError) as caught:
+            transport.all_gather(b"", "compile of 'g'", 1) if meeting else transport.exchange([transfer], 1)
+        assert caught.value.rank == 0, caught.value
+        given_up.wait(20)
+        return str(caught.value)
+
+    missed = "does not come to compile of 'g'" if meets else "does not send 'hand_0'"
+    for said in together(4, do)[1:]:
+        assert said.startswith(f"rank 0 {missed}"), said
+
+
 @pytest.mark.parametrize("what", ["message", "meeting"])
 def test_rank_that_ends_its_program_early_is_named(what: str) -> None:
     def do(transport: StoreTransport) -> str:

@@ -318,6 +318,30 @@ def test_fault_of_one_rank_is_told_to_the_others() -> None:
     assert "it cannot compile its part" in str(first)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "refusing"),
+    [({"backend": "bogus"}, (0, 1, 2)), ({"batch": "bogus"}, (0, 1, 2)), ({"batch": "bogus"}, (1,)), ({"lanes": 0}, (0, 2))],
+)
+def test_compile_that_ranks_refuse_leaves_them_together(wrong: dict[str, Any], refusing: tuple[int, ...]) -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        with pytest.raises(hg.HipGraphError) as caught:
+            ring(3).compile("cpu", ranks=ranks, **(wrong if ranks.rank in refusing else {}))
+        with ring(3).compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return caught.value, exe.gather("x0")
+
+    found = on_ranks(3, run)
+    assert found[0][1][0].any()
+    why = next(error for error, _ in found if isinstance(error, hg.DeclarationError))
+    for rank, (error, _) in enumerate(found):
+        if rank in refusing:
+            assert str(error) == str(why)
+        else:
+            assert error.rank == refusing[0]
+            said = f"rank {refusing[0]} says that it cannot compile its part of 'ring': DeclarationError: {why}"
+            assert str(error) == said
+
+
 def pair(shape: int | tuple[int, ...] = N) -> tuple[hg.Graph, list[hg.DeviceArray]]:
     """Return a graph with an array on each of two devices."""
     g = hg.Graph("outer")
@@ -883,6 +907,51 @@ def test_update_is_taken_by_all_ranks_or_by_none() -> None:
     assert values[0].tolist() == [5] * N
 
 
+@pytest.mark.parametrize("fails", ["kernel", "check", "device"])
+def test_update_that_one_rank_cannot_build_is_refused_by_all(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go on with the graph that they had, or close it where another rank has the new one already."""
+    take = ranked.RankExecutable._take
+
+    def fail(self: hg.RankExecutable, *args: Any) -> None:
+        if self.ranks.rank:
+            raise hg.HipError("hipGraphExecDestroy", 1, "no more")
+        take(self, *args)
+
+    def declared(infer: bool = True) -> hg.Graph:
+        g, x = hg.Graph("changed", infer=infer), []
+        x += [g.device_array(f"x{d}", np.full(N, d, "int32"), device=d) for d in range(2)]
+        g.memcpy(x[1], x[0], name="hand")
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            other = declared(fails != "check")
+            source = "nonsense;" if fails == "kernel" else "x[threadIdx.x] = 7;"
+            kernel = hg.Module(f'extern "C" __global__ void k(int* x) {{ {source} }}', name="other")["k"]
+            other.kernel(kernel, 1, N, (hg.writes(other.arrays["x1"]),), name="bad")
+            if fails == "device":
+                monkeypatch.setattr(ranked.RankExecutable, "_take", fail)
+            with pytest.raises(hg.HipGraphError) as caught:
+                exe.update(other, rebuild=True)
+            if fails == "device":
+                with pytest.raises(hg.HipGraphError, match="is closed"):
+                    exe.run()
+            else:
+                exe.run()
+                assert exe.gather("x1", root=1) is None or ranks.rank
+        with declared().compile("cpu", ranks=ranks) as exe:  # they have not come apart
+            exe.run()
+            assert (exe.gather("x1") is None) == bool(ranks.rank)
+        return str(caught.value)
+
+    first, second = on_ranks(2, run)
+    assert second.startswith({"kernel": "kernel source 'other' does not", "check": "graph 'changed (", "device": "hipG"}[fails])
+    kind = {"kernel": "DeclarationError", "check": "CheckError", "device": "HipError"}[fails]
+    what = "and is closed on all ranks; compile it again" if fails == "device" else "so no rank takes it"
+    assert first.startswith(f"graph 'changed' cannot take 'changed' on rank 1, {what}: {kind}: {second[:100]}")
+
+
 def test_changes_are_made_where_the_node_is() -> None:
     def run(ranks: hg.Ranks) -> Any:
         g = ring(2, 1)
@@ -1020,11 +1089,38 @@ def test_launch_that_one_rank_refuses_without_looking_at_parameters_is_an_error_
     assert f"rank 1 has refused a launch of graph 'ring': {second}" in first
 
 
+@pytest.mark.parametrize("call", ["gather", "update"])
+def test_call_of_an_executable_that_one_rank_has_closed_is_an_error_of_the_others(call: str) -> None:
+    """Also of a graph without messages, beside another one."""
+
+    def run(ranks: hg.Ranks) -> str:
+        g, _ = pair()
+        exe, other = (g.compile("cpu", ranks=ranks) for _ in range(2))
+        if ranks.rank:
+            exe.close()
+        with pytest.raises(hg.HipGraphError) as caught:
+            exe.gather("x1") if call == "gather" else exe.update(g)
+        if call == "update":
+            other.gather("x1")  # they have not come apart
+        other.close()
+        exe.close()
+        return str(caught.value)
+
+    began = time.monotonic()
+    first, second = on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    assert second.startswith(f"{call}: the Executable of graph 'outer (rank 1 of 2)' is closed")
+    refused = (
+        "rank 1 has refused a gather of graph 'outer'" if call == "gather" else "on rank 1, so no rank takes it: HipGraphError"
+    )
+    assert f"{refused}: {second}" in first
+
+
 def test_calls_after_close_leave_the_ranks_together() -> None:
     def run(ranks: hg.Ranks) -> Any:
         exe = ring().compile("cpu", ranks=ranks)
         exe.close()
-        for call in (exe.launch, exe.run, exe.synchronize, exe.profile):
+        for call in (exe.launch, exe.run, exe.synchronize, exe.profile, partial(exe.gather, "x0", "x1")):
             with pytest.raises(hg.HipGraphError, match="is closed"):
                 call()
         with ring().compile("cpu", ranks=ranks) as exe:
