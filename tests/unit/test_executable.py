@@ -562,6 +562,29 @@ def test_closing_with_a_timeout_ends_work_that_would_never_end(
         exe.launch()
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "explicit eager"])
+def test_a_semaphore_wait_ends_when_a_failed_lane_does_not_signal(cpu: CpuRuntime, semaphore: hg.Semaphore, backend: str) -> None:
+    fails = [True]
+
+    def call() -> None:
+        if fails.pop():
+            raise ValueError("odd")
+
+    g = waiting(semaphore)
+    g.host(call, name="call")
+    g.signal_semaphore(semaphore, 1, after=["call"])
+    if "eager" in backend:
+        g.eager(lambda stream: None, name="e", after=["call"])
+    with g.compile(runtime=cpu, backend=backend.split()[0]) as exe:  # type: ignore[arg-type]
+        exe.launch()
+        with pytest.raises(ValueError, match="odd"):
+            exe.synchronize(timeout_s=60)
+        fails[:] = [False]
+        exe.launch()
+        exe.synchronize(timeout_s=60)
+        assert exe.read("y").tolist() == [9] * 4
+
+
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
 def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(
     cpu: CpuRuntime, gate: Gate, backend: Any, monkeypatch: pytest.MonkeyPatch
