@@ -859,6 +859,20 @@ def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, bac
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_ctrl_c_right_behind_the_change_of_device_restores_the_device(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    went: list[int] = []
+
+    def interrupted(device: int) -> None:
+        went.append(device)
+        if device == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cpu, "set_device", interrupted)
+    with pytest.raises(KeyboardInterrupt), cpu.using_device(1):
+        pass
+    assert went == [1, 0]
+
+
 DEFAULTS = hg.Module(
     """extern "C" __global__ void add(float* x, const float* copied, const float* part, float a, float b) {
          x[0] = a + 10 * b + 100 * copied[0] + 1000 * part[0];
