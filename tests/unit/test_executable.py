@@ -859,6 +859,15 @@ def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, bac
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_serial_names_a_node_of_a_body_that_fails_by_its_path(cpu: CpuRuntime) -> None:
+    body, g = hg.Graph("body"), hg.Graph("g")
+    trap = hg.Module('extern "C" __global__ void trap(int* x) { __builtin_trap(); }')["trap"]
+    body.kernel(trap, 1, 1, (body.device_array("x", shape=1, dtype="i4"),), name="bad")
+    g.conditional("if", g.host_array("word", np.ones(1, "u4")), body, name="cond")
+    with g.compile(runtime=cpu, backend="serial") as exe, pytest.raises(hg.HipError, match="failed for node 'cond/0/bad'"):
+        exe.run()
+
+
 def test_ctrl_c_right_behind_the_change_of_device_restores_the_device(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     went: list[int] = []
 
