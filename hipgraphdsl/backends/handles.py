@@ -270,20 +270,14 @@ class SharedHandles:
         """Return the handle of an event by its name, if a node of the Executable uses it."""
         return next((handle for event, handle in self._events.items() if event.name == name), None)
 
-    def close(self) -> None:
-        """Return events and modules."""
-        events, self._events = self._events, {}
+    def return_into(self, stack: ExitStack) -> None:
+        """Register the release of events and modules with an exit stack."""
         loaded = [(key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items()]
-        modules = dict.fromkeys([*loaded, *self._entry_modules])
-        self._modules, self._added, self._names, self._entries, self._entry_modules = {}, {}, {}, {}, []
-        self._functions.clear()
-        self._symbols.clear()
-        with ExitStack() as returned:  # all of them, even if one call fails
-            for device, handle in modules:
-                returned.callback(self._unload, device, handle)
-            for event, handle in events.items():
-                if not event.shared and event.handle is None:
-                    returned.callback(self.runtime.event_destroy, handle)
+        for device, handle in dict.fromkeys([*loaded, *self._entry_modules]):
+            stack.callback(self._unload, device, handle)
+        for event, handle in self._events.items():
+            if not event.shared and event.handle is None:
+                stack.callback(self.runtime.event_destroy, handle)
 
     def _unload(self, device: int, module: int) -> None:
         with self.returning_on(device):

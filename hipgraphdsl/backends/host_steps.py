@@ -112,10 +112,9 @@ class HostSteps:
 
     def close(self) -> None:
         """Return everything; the device must have finished."""
-        bodies, self._bodies = self._bodies, {}
-        word, self._word = self._word, 0
         with ExitStack() as returned:  # all of them, even if one call fails
-            if word:
-                returned.callback(self._runtime.host_free, word)
-            for body in bodies.values():
+            if self._word:
+                returned.callback(self._runtime.host_free, self._word)
+            for body in self._bodies.values():
                 returned.callback(body.close)
+            self._bodies, self._word = {}, 0

@@ -288,10 +288,9 @@ class GraphProgram(Program):
         return self.runtime.graph_exec_abort(self.handle)
 
     def close(self) -> None:
-        handle, self.handle = self.handle, 0
-        graph, self.graph = self.graph, 0
         with ExitStack() as returned:  # all of them, even if one call fails
-            if graph:
-                returned.callback(self.runtime.graph_destroy, graph)
-            if handle:
-                returned.callback(self.runtime.graph_exec_destroy, handle)
+            if self.graph:
+                returned.callback(self.runtime.graph_destroy, self.graph)
+            if self.handle:
+                returned.callback(self.runtime.graph_exec_destroy, self.handle)
+            self.handle = self.graph = 0

@@ -269,18 +269,15 @@ class SegmentedProgram(Program):
             self.runtime.free(pointer)
 
     def close(self) -> None:
-        graphs, self._graphs = self.graphs, []
-        lanes, self._lanes = self._lanes, None
-        self._calls = self._alone = None
-        kept, self._kept = self._kept, {}
-        end, self._end = self._end, 0
         with ExitStack() as returned:  # all of them, even if one call fails
-            for index, pointer in kept.items():
+            for index, pointer in self._kept.items():
                 returned.callback(self._free, index, pointer)
-            for graph in graphs:
+            for graph in self.graphs:
                 returned.callback(graph.close)
-            if lanes is not None:
-                returned.callback(lanes.close)
-            if end:
-                returned.callback(self.runtime.event_destroy, end)
+            if self._lanes is not None:
+                returned.callback(self._lanes.close)
+            if self._end:
+                returned.callback(self.runtime.event_destroy, self._end)
             returned.callback(self._host.close)
+            self._graphs, self._kept, self._end = [], {}, 0
+            self._lanes = self._calls = self._alone = None

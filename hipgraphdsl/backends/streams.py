@@ -172,7 +172,7 @@ class EagerProgram(Program):
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
-        with Naming(step.name):
+        with Naming(self.scope.prefix + step.name):
             return self.resolve(step)
 
     def _is_late(self, step: Step) -> bool:

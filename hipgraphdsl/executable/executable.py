@@ -10,7 +10,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -499,6 +499,7 @@ class Executable:
         hosts = self._own.hosts
         hosts.keep()
         try:
+            self._own.in_flight.launched(self.stream)  # Ctrl-C may come before `_finish` has noted it
             return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
         finally:
             hosts.undo()  # the graph calls its own, whatever memory the copy had
@@ -605,13 +606,18 @@ class Executable:
             self._closed = True
             return
         cut = self._wait_to_close(timeout_s)
+        returned = ExitStack()  # in reverse order; all of it, even if one call fails
         self._closed = True
         try:
             self._users.wait_for_others()
+            self._own.return_into(returned)
         except BaseException:
             self._closed = False
             raise
-        self._own.close()
+        try:
+            returned.close()
+        finally:
+            returned.close()  # the rest, where Ctrl-C has come between two calls
         failure = self._own.hosts.take_failure()
         if cut is not None:
             raise cut from failure

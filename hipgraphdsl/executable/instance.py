@@ -111,21 +111,22 @@ class Instance:
             workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Return everything; nothing may be in flight."""
-        program, self.program = self.program, None
-        self.launch = _not_built
-        with ExitStack() as returned:  # in reverse order; all of them, even if one call fails
-            if self.in_flight.stream:
-                returned.callback(self._runtime.stream_destroy, self.in_flight.stream)
-            if self.in_flight.end:
-                returned.callback(self._runtime.event_destroy, self.in_flight.end)
-            self.memory.return_into(returned)
-            self.parameters.return_into(returned)
-            returned.callback(self.shared.close)
-            returned.callback(self.hosts.close)
-            if program is not None:
-                returned.callback(program.close)
+    def return_into(self, stack: ExitStack) -> None:
+        """Register the release of everything with an exit stack, and change nothing before it; nothing may be in flight."""
+        if self.in_flight.stream:
+            stack.callback(self._runtime.stream_destroy, self.in_flight.stream)
+        if self.in_flight.end:
+            stack.callback(self._runtime.event_destroy, self.in_flight.end)
+        self.memory.return_into(stack)
+        self.parameters.return_into(stack)
+        self.shared.return_into(stack)
+        stack.callback(self.hosts.close)
+        if self.program is not None:
+            stack.callback(self.program.close)
+        stack.callback(self._forget_program)
+
+    def _forget_program(self) -> None:
+        self.program, self.launch = None, _not_built
 
     # -- changes -------------------------------------------------------------------------------------------------------
 

@@ -298,10 +298,10 @@ class Memory:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of everything with an exit stack."""
-        blocks = [*self.arrays.values(), *self._packed.values(), *self._words]
-        self.arrays, self._packed, self._words = {}, {}, []
-        for block in blocks:
+        for block in (*self.arrays.values(), *self._packed.values(), *self._words):
             stack.callback(block.give_back, self._home)
+        for table in (self.arrays, self._packed, self._words):
+            stack.callback(table.clear)
 
 
 def bind_external(array: ExternalArray, prefix: str) -> int:

@@ -285,10 +285,10 @@ class Parameters:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""
-        blocks = [*self.kept_blocks(), *self.own.values()]
-        self.kept, self.own = {}, {}
-        for block in blocks:
+        for block in (*self.kept_blocks(), *self.own.values()):
             stack.callback(block.give_back, self._home)
+        for table in (self.kept, self.own):
+            stack.callback(table.clear)
 
 
 def require_alike(name: str, parameter: Parameter, array: Array) -> None:

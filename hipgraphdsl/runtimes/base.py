@@ -85,8 +85,8 @@ class Runtime(ABC):
     @contextmanager
     def _using_device(self, device: int) -> Iterator[None]:
         before = self.get_device()
-        self.set_device(device)
-        try:
+        try:  # with the call: Ctrl-C may come right behind it
+            self.set_device(device)
             yield
         finally:
             self.set_device(before)

@@ -566,7 +566,11 @@ class _UsingContext:
     def __enter__(self) -> None:
         self._before = self._runtime._current_context()
         if self._before != self._context:
-            self._runtime._set_context(self._context)
+            try:
+                self._runtime._set_context(self._context)
+            except KeyboardInterrupt:  # it may come behind the call
+                self._runtime._set_context(self._before)
+                raise
 
     def __exit__(self, *_: object) -> None:
         if self._before != self._context or self._runtime._several:  # what ran meanwhile may have gone to other devices

@@ -989,6 +989,66 @@ def test_semaphores_and_memory_operations_in_a_graph(bench: Bench, mode: int) ->
     rt.semaphore_destroy(semaphore)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["waits", "waits later"])
+@pytest.mark.parametrize("waits", ["stream", "graph"])
+@pytest.mark.parametrize("signals", ["stream", "graph"])
+@pytest.mark.parametrize("kind", ["semaphore", "memory"])
+def test_a_wait_ends_when_a_failure_has_skipped_its_signal(bench: Bench, kind: str, signals: str, waits: str, late: bool) -> None:
+    rt, origin, other = bench.rt, bench.stream, bench.rt.stream_create()
+    semaphore, event = rt.semaphore_create(), rt.event_create(timing=False)
+    at, words = bench.words(3)
+    made: list[int] = []
+
+    def put(graph: bool, stream: int, value: int, wait: bool) -> None:
+        """Put a wait or a signal on a stream."""
+        ops = [MemOp("wait" if wait else "write", at, value, 4)]
+        if not graph:
+            if kind == "memory":
+                rt.stream_batch_mem_op(stream, ops)
+            else:
+                (rt.wait_external_semaphore_async if wait else rt.signal_external_semaphore_async)(semaphore, value, stream)
+            return
+        nodes = rt.graph_create()
+        if kind == "memory":
+            rt.graph_add_batch_mem_op_node(nodes, [], ops)
+        elif wait:
+            rt.graph_add_external_semaphores_wait_node(nodes, [], semaphore, value)
+        else:
+            rt.graph_add_external_semaphores_signal_node(nodes, [], semaphore, value)
+        made.append(rt.graph_instantiate(nodes))
+        rt.graph_destroy(nodes)
+        rt.graph_launch(made[-1], stream)
+
+    def run(value: int) -> int:
+        rt.stream_batch_mem_op(origin, [MemOp("wait", at + 8, 1, 4)])
+        put(waits == "graph", origin, value, wait=True)
+        bench.launch(origin, "count", pointer(at + 4))
+        words[2] |= not late
+        put(signals == "graph", other, value, wait=False)
+        rt.event_record(event, other)
+        rt.stream_wait_event(origin, event)
+        if late:
+            rt.event_synchronize(event)
+            words[2] = 1
+        code = code_of(lambda: rt.stream_wait(origin, 10.0))
+        rt.semaphore_signal(semaphore, value)  # or the stream would never end where this fails
+        words[0] = value
+        rt.stream_synchronize(origin)
+        rt.stream_synchronize(other)
+        return code
+
+    bench.launch(other, "broken")
+    assert run(1) == 700
+    assert words[1] == 0
+    assert run(2) == 0
+    assert words[1] == 1
+    for graph_exec in made:
+        rt.graph_exec_destroy(graph_exec)
+    rt.event_destroy(event)
+    rt.semaphore_destroy(semaphore)
+    rt.stream_destroy(other)
+
+
 def test_a_semaphore_wait_ends_when_another_node_fails(bench: Bench) -> None:
     rt = bench.rt
     semaphore = rt.semaphore_create()

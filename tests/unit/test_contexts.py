@@ -384,3 +384,23 @@ def test_failure_to_go_there_is_raised_and_leaves_the_executable_usable(
         compiled.set("scale", block=2)
 
     in_thread(call)
+
+
+def test_ctrl_c_right_behind_the_change_of_device_restores_what_was_current(
+    cuda: FakeCuda, runtime: NvidiaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went: list[int] = []
+    set_context = runtime._set_context
+
+    def interrupted(context: int) -> None:
+        set_context(context)
+        went.append(context)
+        if len(went) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime, "_set_context", interrupted)
+    before = runtime._current_context()
+    with pytest.raises(KeyboardInterrupt), runtime.using_device(1):
+        pass
+    assert len(went) == 2
+    assert runtime._current_context() == before

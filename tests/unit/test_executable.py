@@ -16,7 +16,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -562,6 +562,29 @@ def test_closing_with_a_timeout_ends_work_that_would_never_end(
         exe.launch()
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "explicit eager"])
+def test_a_semaphore_wait_ends_when_a_failed_lane_does_not_signal(cpu: CpuRuntime, semaphore: hg.Semaphore, backend: str) -> None:
+    fails = [True]
+
+    def call() -> None:
+        if fails.pop():
+            raise ValueError("odd")
+
+    g = waiting(semaphore)
+    g.host(call, name="call")
+    g.signal_semaphore(semaphore, 1, after=["call"])
+    if "eager" in backend:
+        g.eager(lambda stream: None, name="e", after=["call"])
+    with g.compile(runtime=cpu, backend=backend.split()[0]) as exe:  # type: ignore[arg-type]
+        exe.launch()
+        with pytest.raises(ValueError, match="odd"):
+            exe.synchronize(timeout_s=60)
+        fails[:] = [False]
+        exe.launch()
+        exe.synchronize(timeout_s=60)
+        assert exe.read("y").tolist() == [9] * 4
+
+
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
 def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(
     cpu: CpuRuntime, gate: Gate, backend: Any, monkeypatch: pytest.MonkeyPatch
@@ -712,7 +735,7 @@ def test_ctrl_c_interrupts_a_wait(interrupted: dict[str, tuple[bool, str]], back
 
 
 _INTERRUPTED_EVERYWHERE = """
-import ctypes, itertools, signal, sys, threading
+import ctypes, gc, itertools, signal, sys, threading, warnings
 import numpy as np
 import hipgraphdsl as hg
 
@@ -766,12 +789,21 @@ def used():
     values.append(exe.read("x").tolist())
 
 signal.signal(signal.SIGINT, once)
-g = hg.Graph("g")
-x, a = g.device_array("x", np.zeros(1, "f4")), g.param("a", "float32", 1.0)
-if eager:
-    g.eager(lambda stream: None, name="e")
 module = hg.Module('extern "C" __global__ void add(float* x, float a, float b) { x[0] += a + b; }')
-g.kernel(module["add"], 1, 1, (x, a, 0.0), name="k")
+
+def graph(more):
+    g = hg.Graph("g")
+    x, a, _ = g.device_array("x", np.zeros(1, "f4")), g.param("a", "float32", 1.0), g.device_array("y", np.zeros(1, "f4"))
+    if eager:
+        g.eager(lambda stream: None, name="e")
+    g.kernel(module["add"], 1, 1, (x, a, 0.0), name="k")
+    if more:
+        g.empty(name="more")
+    return g
+
+g = graph(False)
+x = g.arrays["x"]
+graphs = itertools.cycle([graph(True), g])
 exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.count(5), []
 calls = [  # each with how many bytecodes lie between two interruptions
     (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
@@ -779,9 +811,23 @@ calls = [  # each with how many bytecodes lie between two interruptions
     (2, lambda: exe.write("x", 1)),
     (31, lambda: exe.set("k", b=float(next(numbers)))),
     (7, lambda: (exe.disable("k"), exe.enable("k"))),
+    (97, exe.profile),
+    (397, lambda: exe.update(next(graphs), rebuild=True)),
+    (397, lambda: exe.clone().close()),
 ]
+warnings.simplefilter("ignore", ResourceWarning)  # an interrupted clone is closed when it is collected
+
+def free():
+    return exe.runtime.mem_get_info()[0]
+
+def require_returned(what, n, before):
+    if free() < before:
+        gc.collect()
+    if free() < before - x.nbytes:  # what the interrupted function itself has made, or was to return, may be left
+        sys.exit(f"{what}, interrupted at bytecode {n}: {before - free()} bytes of memory are left")
 for number, (step, call) in enumerate(calls):
     for n in itertools.count(1, step):
+        before = free()
         if not goes_on(call, n):
             break
         elsewhere(used)
@@ -789,13 +835,17 @@ for number, (step, call) in enumerate(calls):
         if values != [[8.0], [8.0]]:
             sys.exit(f"call {number}, interrupted at bytecode {n}: {values}")
         values.clear()
-for n in itertools.count(1, 150):
-    again = goes_on(exe.close, n)
-    elsewhere(exe.close)
-    if not again:
-        break
+        require_returned(f"call {number}", n, before)
+exe.close()
+for n in itertools.count(1, 31):
+    before = free()
     exe = g.compile(runtime="cpu", backend=backend)
     exe.run()
+    again = goes_on(exe.close, n)
+    elsewhere(exe.close)
+    require_returned("close", n, before)
+    if not again:
+        break
 """
 
 
@@ -807,6 +857,29 @@ def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, bac
     command = [sys.executable, "-c", _INTERRUPTED_EVERYWHERE, name, eager]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_serial_names_a_node_of_a_body_that_fails_by_its_path(cpu: CpuRuntime) -> None:
+    body, g = hg.Graph("body"), hg.Graph("g")
+    trap = hg.Module('extern "C" __global__ void trap(int* x) { __builtin_trap(); }')["trap"]
+    body.kernel(trap, 1, 1, (body.device_array("x", shape=1, dtype="i4"),), name="bad")
+    g.conditional("if", g.host_array("word", np.ones(1, "u4")), body, name="cond")
+    with g.compile(runtime=cpu, backend="serial") as exe, pytest.raises(hg.HipError, match="failed for node 'cond/0/bad'"):
+        exe.run()
+
+
+def test_ctrl_c_right_behind_the_change_of_device_restores_the_device(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    went: list[int] = []
+
+    def interrupted(device: int) -> None:
+        went.append(device)
+        if device == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cpu, "set_device", interrupted)
+    with pytest.raises(KeyboardInterrupt), cpu.using_device(1):
+        pass
+    assert went == [1, 0]
 
 
 DEFAULTS = hg.Module(
@@ -993,7 +1066,7 @@ def test_update_that_rebuilds_lets_other_threads_wait_for_it(cpu: CpuRuntime, mo
     found: list[Any] = []
     g = copies()
     exe = g.compile(runtime=cpu)
-    close = exe._own.close
+    register = exe._own.return_into
 
     def use() -> None:
         calls: list[Callable[[], object]] = [exe.synchronize, exe.done, lambda: exe.read("x").tolist()]
@@ -1005,12 +1078,12 @@ def test_update_that_rebuilds_lets_other_threads_wait_for_it(cpu: CpuRuntime, mo
 
     thread = threading.Thread(target=use)
 
-    def closing() -> None:
+    def closing(stack: ExitStack) -> None:
         thread.start()
         thread.join(0.05)
-        close()
+        register(stack)
 
-    monkeypatch.setattr(exe._own, "close", closing)
+    monkeypatch.setattr(exe._own, "return_into", closing)
     g.empty(name="more")
     exe.update(g, rebuild=True)
     thread.join()

@@ -434,24 +434,100 @@ inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchM
 }
 
 // ---- running them -------------------------------------------------------------------------------------------------------
-inline bool semaphore_reached(const Poll& p) { return static_cast<const Semaphore*>(p.where)->value.get() >= p.value; }
-inline bool memory_reached(const Poll& p) {
-  bool wide = p.size == 8;
-  uint64_t now = wide ? __atomic_load_n(static_cast<const uint64_t*>(p.where), __ATOMIC_ACQUIRE)
-                      : __atomic_load_n(static_cast<const uint32_t*>(p.where), __ATOMIC_ACQUIRE);
-  uint64_t seen = now & p.mask, value = p.value;
-  if (!wide) value &= 0xffffffffu;
-  switch (p.condition) {
+// Whether a wait is over when what it waits for has a value.
+inline bool step_reached_by(const Step& wait, uint64_t now) {
+  if (wait.kind == StepKind::wait_semaphore) return now >= wait.value;
+  bool wide = wait.size == 8;
+  uint64_t seen = now & wait.mask, value = wide ? wait.value : wait.value & 0xffffffffu;
+  switch (wait.condition) {
     case 0:  // by the signed difference, so that a counter may wrap
       return wide ? int64_t(seen - value) >= 0 : int32_t(uint32_t(seen) - uint32_t(value)) >= 0;
     case 1:
-      return seen == (value & p.mask);
+      return seen == (value & wait.mask);
     case 2:
       return (seen & value) != 0;
     default:
       return (~(seen | value) & (wide ? ~uint64_t(0) : 0xffffffffu)) != 0;
   }
 }
+inline bool step_reached(const Step& wait) {
+  if (wait.kind == StepKind::wait_semaphore) return step_reached_by(wait, wait.semaphore->value.get());
+  return step_reached_by(wait, wait.size == 8 ? __atomic_load_n(static_cast<const uint64_t*>(wait.address), __ATOMIC_ACQUIRE)
+                                              : __atomic_load_n(static_cast<const uint32_t*>(wait.address), __ATOMIC_ACQUIRE));
+}
+
+// Signals and writes that were skipped because of a failure. As an event that is recorded behind a failure carries it to those who
+// wait for the event, so do these: what waits for such a value ends, and fails too, until somebody was told of the failure.
+struct Missed {
+  Action* action;
+  Failure* failure;
+};
+struct MissedActions {
+  SpinLock lock;
+  Vec<Missed> all;
+  Atomic<int> count;
+};
+inline MissedActions* g_missed = create<MissedActions>();
+
+inline bool has_steps(const Action* a) {
+  return a->type == hipGraphNodeTypeExtSemaphoreSignal || a->type == hipGraphNodeTypeExtSemaphoreWait ||
+         a->type == hipGraphNodeTypeBatchMemOp;
+}
+inline bool step_serves(const Step& made, const Step& wait) {
+  bool same = wait.kind == StepKind::wait_semaphore ? made.kind == StepKind::signal && made.semaphore == wait.semaphore
+                                                    : made.kind == StepKind::write && made.address == wait.address;
+  return same && step_reached_by(wait, made.value);
+}
+// The failure, held, that has skipped what a wait is for; nullptr where there is none.
+inline Failure* step_missed(const Step& wait) {
+  if (!g_missed->count.get()) return nullptr;
+  Guard<SpinLock> g(g_missed->lock);
+  for (const Missed& m : g_missed->all) {
+    for (uint32_t i = 0; i < m.action->steps.count && !m.failure->reported.get(); ++i) {
+      if (step_serves(m.action->steps.list[i], wait)) return failure_hold(m.failure);
+    }
+  }
+  return nullptr;
+}
+// The failure, held, because of which the steps of an action have not come to their end; nullptr where there is none.
+inline Failure* steps_missed(const Action* a) {
+  Failure* missed = nullptr;
+  for (uint32_t i = 0; has_steps(a) && g_missed->count.get() && i < a->steps.count && !missed; ++i) {
+    const Step& s = a->steps.list[i];
+    bool waits = s.kind == StepKind::wait_semaphore || s.kind == StepKind::wait_memory;
+    if (waits && !step_reached(s)) missed = step_missed(s);
+  }
+  return missed;
+}
+// Notes that an action was skipped because of a failure, and ends what waits for it.
+inline void steps_miss(Action* a, Failure* failure) {
+  if (!failure || !has_steps(a)) return;
+  Vec<Missed> told;
+  {
+    Guard<SpinLock> g(g_missed->lock);
+    Vec<Missed>& all = g_missed->all;
+    for (uint32_t i = all.count; i-- > 0;) {
+      if (!all[i].failure->reported.get() && all[i].action != a) continue;
+      told.push(all[i]);
+      all.remove_at(i);
+    }
+    all.push({action_hold(a), failure_hold(failure)});
+    g_missed->count.set(int(all.count));
+  }
+  for (const Missed& m : told) {
+    action_release(m.action);
+    failure_release(m.failure);
+  }
+  polls_check();
+}
+// Whether a wait ends without what it waits for.
+inline bool step_fails(const Step& wait) {
+  if (step_reached(wait)) return false;
+  Failure* missed = step_missed(wait);
+  failure_release(missed);
+  return missed;
+}
+inline bool step_over(const Step& wait) { return step_reached(wait) || step_fails(wait); }
 
 struct StepsRun {
   Action* action;
@@ -461,7 +537,8 @@ struct StepsRun {
 inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atomic<int>* stop, StepsRun* run);
 inline void steps_continue(void* object, uint64_t index, int) {
   StepsRun* run = static_cast<StepsRun*>(object);
-  if (steps_run(run->action, uint32_t(index), run->done, run->stop, run) == kPending) return;
+  bool failed = step_fails(run->action->steps.list[index]);
+  if (!failed && steps_run(run->action, uint32_t(index) + 1, run->done, run->stop, run) == kPending) return;
   Task done = run->done;
   action_release(run->action);
   free(run);
@@ -484,22 +561,19 @@ inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atom
       case StepKind::wait_memory:
         break;
     }
-    bool memory = s.kind == StepKind::wait_memory;
-    Poll p{memory ? memory_reached : semaphore_reached, memory ? s.address : static_cast<const void*>(s.semaphore),
-           s.value, s.mask, s.condition, memory ? s.size : 0, stop, {}};
-    if (p.ready(p)) continue;
+    if (step_reached(s)) continue;
     bool fresh = !run;
     if (fresh) {
       run = static_cast<StepsRun*>(must_alloc(sizeof(StepsRun)));
       *run = {action_hold(a), stop, done};
     }
-    p.then = {steps_continue, run, i + 1, 0};
-    if (poll_wait(p)) return kPending;
+    if (poll_wait({&s, s.kind == StepKind::wait_memory, stop, {steps_continue, run, i, 0}})) return kPending;
     if (fresh) {
       action_release(run->action);
       free(run);
       run = nullptr;
     }
+    if (step_fails(s)) return kDone;
   }
   return kDone;
 }

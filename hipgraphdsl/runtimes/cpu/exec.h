@@ -428,7 +428,7 @@ struct ConditionRun {
   uint32_t node;
   Task done;
 };
-inline Progress launch_start(Launch* l, const Task& done, bool skip);
+inline Progress launch_start(Launch* l, const Task& done, Failure* failure);
 
 // The body that the word chooses now, if any.
 inline Exec* condition_body(const ConditionRun* r) {
@@ -461,7 +461,7 @@ inline Progress condition_run(ConditionRun* r) {
     if (!body) break;
     r->body = launch_new(body);
     r->body->outer = r->launch;
-    if (launch_start(r->body, {condition_continue, r, 0, 0}, false) == kPending) return kPending;
+    if (launch_start(r->body, {condition_continue, r, 0, 0}, nullptr) == kPending) return kPending;
   } while (condition_again(r));
   return kDone;
 }
@@ -471,6 +471,21 @@ inline Progress condition_start(Launch* l, uint32_t i, const Task& done) {
   if (condition_run(r) == kPending) return kPending;
   free(r);
   return kDone;
+}
+
+// After a wait: the failure of what it waited for becomes the launch's. What the launch's failure skips, others may wait for.
+inline void node_take_failure(Launch* l, uint32_t i) {
+  Action* a = l->program->entries[i].action;
+  if (a->type == hipGraphNodeTypeWaitEvent) {
+    Token* t = l->tokens[l->exec->nodes[i].token];
+    if (t->done.get() && t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
+  } else if (has_steps(a)) {
+    if (Failure* missed = steps_missed(a)) {
+      launch_fail_with(l, missed);
+      failure_release(missed);
+    }
+    if (l->stop.get()) steps_miss(a, launch_failure(l));
+  }
 }
 
 // Begins node `i`. kPending: `done` is called when it is finished.
@@ -493,9 +508,16 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
       Token* t = l->tokens[l->exec->nodes[i].token];
       if (!t || skip) return kDone;
       if (token_wait(t, done)) return kPending;
-      if (t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
+      node_take_failure(l, i);
       return kDone;
     }
+    case hipGraphNodeTypeExtSemaphoreSignal:
+    case hipGraphNodeTypeExtSemaphoreWait:
+    case hipGraphNodeTypeBatchMemOp:
+      if (!e.enabled) return kDone;
+      if (!skip && action_run(a, done, l->mode == 1, &l->stop, code) == kPending) return kPending;
+      node_take_failure(l, i);
+      return kDone;
     case hgcpuGraphNodeTypeConditional:
       return skip ? kDone : condition_start(l, i, done);
     case hipGraphNodeTypeMemAlloc:
@@ -513,13 +535,6 @@ inline void node_mark(Launch* l, uint32_t i, int code) {
   }
   l->exec->finished[i].set_relaxed(l->epoch);
 }
-// After a wait for an event: its failure becomes the launch's.
-inline void node_take_failure(Launch* l, uint32_t i) {
-  if (l->program->entries[i].action->type != hipGraphNodeTypeWaitEvent) return;
-  Token* t = l->tokens[l->exec->nodes[i].token];
-  if (t->done.get() && t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
-}
-
 inline void node_run(void* object, uint64_t index, int);
 
 // Whether finishing one of its predecessors made node `s` ready.
@@ -842,10 +857,12 @@ inline void launch_begin(Launch* l) {
   nodes_run({l, x->roots[0], 0, false});
 }
 
-inline Progress launch_start(Launch* l, const Task& done, bool skip) {
+// Takes over the reference to a failure before it, because of which nothing of it starts.
+inline Progress launch_start(Launch* l, const Task& done, Failure* failure) {
   Exec* x = l->exec;
   l->done = done;
-  if (skip) l->stop.set(1);
+  if (failure) launch_fail_with(l, failure);
+  failure_release(failure);
   x->lock.lock();
   if (x->running) {  // launches of one executable never overlap
     l->phase.set(1);

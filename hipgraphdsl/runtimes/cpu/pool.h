@@ -135,12 +135,13 @@ inline bool task_waits(Pool& p) {
 }
 
 // ---- monitor and polled waits -----------------------------------------------------------------------------------------
+struct Step;
+inline bool step_over(const Step& wait);
+
 // A wait for memory or a semaphore. `stop`, if it becomes non-zero, ends the wait without success.
 struct Poll {
-  bool (*ready)(const Poll&);
-  const void* where;
-  uint64_t value, mask;
-  int condition, size;
+  const Step* step;
+  bool memory;
   const Atomic<int>* stop;
   Task then;
 };
@@ -166,12 +167,12 @@ inline void polls_take(Monitor& m, Vec<Task>& over) {
   for (uint32_t i = 0; i < m.polls.count;) {
     Poll& p = m.polls[i];
     bool stopped = p.stop && p.stop->get();
-    if (!stopped && !p.ready(p)) {
+    if (!stopped && !step_over(*p.step)) {
       ++i;
       continue;
     }
     over.push(p.then);
-    if (p.size) --m.memory_waits;
+    if (p.memory) --m.memory_waits;
     m.polls.remove_at(i);
   }
 }
@@ -186,12 +187,11 @@ inline void polls_check() {
 }
 // Returns false if there is nothing to wait for.
 inline bool poll_wait(const Poll& p) {
-  if (p.ready(p)) return false;
   Monitor& m = *g_monitor;
   Guard<Mutex> g(m.lock);
-  if (p.ready(p) || (p.stop && p.stop->get())) return false;
+  if (step_over(*p.step) || (p.stop && p.stop->get())) return false;
   m.polls.push(p);
-  if (p.size) ++m.memory_waits;
+  if (p.memory) ++m.memory_waits;
   m.wake.signal();
   return true;
 }

@@ -39,7 +39,7 @@ struct Streams {
 inline Streams* g_streams = create<Streams>();
 inline Streams& streams() { return *g_streams; }
 
-inline Progress launch_start(Launch* launch, const Task& done, bool skip);
+inline Progress launch_start(Launch* launch, const Task& done, Failure* failure);
 inline Failure* launch_failure(Launch* launch);
 inline void launch_discard(Launch* launch);
 
@@ -91,9 +91,10 @@ inline void stream_op_done(void* object, uint64_t, int code);
 inline Progress op_start(Stream* s, Op* op, int* code) {
   Task done{stream_op_done, s, 0, 0};
   s->lock.lock();
-  bool failed = stream_failure_locked(s) != nullptr;
+  Failure* failed = failure_hold(stream_failure_locked(s));
   s->lock.unlock();
   if (op->launch) return launch_start(op->launch, done, failed);
+  failure_release(failed);
   switch (op->action->type) {
     case hipGraphNodeTypeEmpty:
     case hipGraphNodeTypeEventRecord:
@@ -115,18 +116,19 @@ inline void op_finish(Stream* s, Op* op, int code) {
     brought = failure_hold(launch_failure(op->launch));
   } else if (type == hipGraphNodeTypeWaitEvent) {
     brought = failure_hold(op->token->failure);
-  } else if (code) {
-    brought = failure_new(code);
+  } else {
+    brought = code ? failure_new(code) : steps_missed(op->action);
   }
   s->lock.lock();
   Failure* now = stream_failure_locked(s);
   if (brought && !now && !brought->reported.get()) {
     s->failure = now = failure_hold(brought);
   }
-  Failure* carried = type == hipGraphNodeTypeEventRecord ? failure_hold(now) : nullptr;
+  Failure* carried = op->action ? failure_hold(now) : nullptr;
   s->lock.unlock();
   failure_release(brought);
   if (type == hipGraphNodeTypeEventRecord) token_complete(op->token, carried);
+  else if (carried) steps_miss(op->action, carried);
   failure_release(carried);
   token_release(op->token);
   action_release(op->action);
