@@ -13,6 +13,8 @@ from ..errors import DeclarationError
 from .tokens import Doubt, Lexer, Token, closing_index, split_commas, tokenize, without_attributes
 
 _MOST_EXPANDED: Final = 100_000
+_MOST_READ: Final = 1_000_000
+_LONGEST: Final = 500_000
 
 
 @dataclass(eq=False)
@@ -27,6 +29,8 @@ class Macro:
     @cached_property
     def body(self) -> tuple[Token, ...]:
         """The text's tokens."""
+        if len(self.text) > _LONGEST:
+            raise DeclarationError(f"a macro that is used has {len(self.text)} characters; at most {_LONGEST} are expanded")
         lexer = Lexer(self.text, "macro")
         lexer.line_start = False  # '#' is an operator here, it begins no directive
         return tuple(lexer)
@@ -216,10 +220,23 @@ def _spelled(tokens: Sequence[Token]) -> str:
 
 
 class Budget:
-    """How many more tokens macro expansion may produce; a few nested macros could exhaust any memory."""
+    """How many more tokens are read outside of function bodies, and how many macro expansion may produce.
+
+    A few nested macros, or many modules, could exhaust any memory.
+    """
 
     def __init__(self, most: int = _MOST_EXPANDED) -> None:
         self.most = self.left = most
+        self.unread = _MOST_READ
+
+    def read(self, count: int, where: str) -> None:
+        """Count tokens of declarations and of conditions."""
+        self.unread -= count
+        if self.unread < 0:
+            raise DeclarationError(
+                f"{where}: this source, with those of other modules of the file, has more than {_MOST_READ} tokens outside of"
+                " function bodies; split the file"
+            )
 
     def spend(self, count: int, macro: Token) -> None:
         """Count the tokens that a macro becomes."""

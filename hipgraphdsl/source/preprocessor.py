@@ -34,6 +34,7 @@ _OF_HEADERS: Final = re.compile(
     r"(HIP|CUDA|CUDART)_VERSION\w*|(FLT|DBL|LDBL|DECIMAL|FP|MATH|HIPRT|CUDART)_\w+|M_\w+|NULL|NAN|INFINITY|HUGE_VAL\w*|HGCPU_CPU"
     r"|(U?INT(\d+|_LEAST\d+|_FAST\d+|MAX|PTR)|PTRDIFF|SIZE|WCHAR|WINT|SIG_ATOMIC)_\w+|assert|offsetof|EOF|RAND_MAX|linux|unix"
 )
+_LONGEST: Final = 2**16  # characters of a condition; C++ asks compilers to take as long a line
 _RESERVED: Final = re.compile(r"_[_A-Z].*")
 
 
@@ -144,6 +145,7 @@ class Conditionals:
         for name in dict.fromkeys(name for end in ends for name in end):
             found = [end.get(name, self.macros.get(name)) if name in end else self.macros.get(name) for end in ends]
             defined = [macro for macro in found if macro is not None]
+            self.budget.read(sum(len(macro.text) for macro in defined) // 2, self.where)
             if not defined:
                 self.macros.set(name, None)
             elif len(defined) == len(found) and all(macro.reads_as(defined[0]) for macro in defined[1:]):
@@ -169,7 +171,11 @@ class Conditionals:
 
     def _resolved(self, text: str, line: int) -> list[Token]:
         """Return the tokens of a condition, macros expanded and `defined` answered."""
-        words = tokenize(text, f"{self.where}, line {line}")
+        where = f"{self.where}, line {line}"
+        if len(text) > _LONGEST:
+            raise DeclarationError(f"{where}: a condition has {len(text)} characters, at most {_LONGEST} are read; use macros")
+        words = tokenize(text, where)
+        self.budget.read(2 * len(words), where)  # each is evaluated too
         resolved: list[Token] = []
         i = 0
         while i < len(words):

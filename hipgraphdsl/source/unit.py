@@ -107,6 +107,7 @@ class Unit:
             if token is not None:
                 pending.append(token)
                 self._count += 1
+                self.budget.read(1, self.where)
                 if self._count > MOST_TOKENS:
                     raise DeclarationError(
                         f"{self.where}: more than {MOST_TOKENS} tokens stand outside of function bodies; split the source"
