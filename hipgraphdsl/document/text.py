@@ -17,9 +17,10 @@ from ..errors import DeclarationError
 from ..nodes.values import MAX_DIGITS, Data, Fault
 
 MAX_BYTES = 64 * 2**20
-MAX_NODES = 1_000_000
+MAX_NODES = 250_000
 MAX_NESTING = 64
-_MAX_BRACKETS = 4_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
+_MAX_BRACKETS = 1_500_000  # each becomes a Python object of up to 300 bytes before it is judged
+_MAX_COMMAS = 5_000_000  # outside of text; the same for numbers
 _MAX_CHILDREN = 10_000  # distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
 
@@ -99,9 +100,11 @@ def _parse_constant(text: str) -> NoReturn:
     raise Fault(f'{text} is no JSON; write {{"float": "{text.replace("Infinity", "inf").lower()}"}}')
 
 
-_decoder = json.JSONDecoder(
+_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_parse_constant)
+_judging_decoder = json.JSONDecoder(  # takes five times as long for numbers
     object_pairs_hook=_pairs, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
 )
+_LARGE_NUMBER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}|[eE]\+?[0-9]{{3}}")  # no other is too large
 
 
 class Reader:
@@ -117,6 +120,7 @@ class Reader:
     def __init__(self, text: str, *, numbered: bool = True) -> None:
         self.text = text
         self.numbered = numbered
+        self.decoder = _judging_decoder if _LARGE_NUMBER.search(text) else _decoder
         self.at = 0
         self._line = 1
         self._counted = 0
@@ -163,7 +167,7 @@ class Reader:
     def value(self) -> Data:
         """Read one value of any kind, which begins here."""
         try:
-            value, self.at = _decoder.raw_decode(self.text, self.at)
+            value, self.at = self.decoder.raw_decode(self.text, self.at)
         except json.JSONDecodeError as error:
             if error.msg.startswith("Unterminated string"):
                 self.refuse("the text ends too early (a string has no end); is the file truncated?", error.pos)
@@ -266,7 +270,7 @@ def guard(text: str) -> None:
         raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {size / 2**20:.1f} MB)")
     if b"\\" in data:
         data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
-    at, level, inside, brackets = 0, 0, 0, 0
+    at, level, inside, brackets, commas = 0, 0, 0, 0, 0
     while at < len(data):
         chunk = np.frombuffer(data, np.uint8, min(2**20, len(data) - at), at)
         quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap
@@ -282,6 +286,11 @@ def guard(text: str) -> None:
         brackets += int(np.count_nonzero(opened))
         if brackets > _MAX_BRACKETS:
             raise DeclarationError(f"a workflow file has at most {_MAX_BRACKETS} lists and objects")
+        commas += int(np.count_nonzero((chunk == ord(",")) & outside))
+        if commas > _MAX_COMMAS:
+            raise DeclarationError(
+                f"a workflow file has at most {_MAX_COMMAS} numbers and other elements; write values of arrays as 'base64'"
+            )
         inside = (inside + int(quotes[-1])) & 1
         at += len(chunk)
 
