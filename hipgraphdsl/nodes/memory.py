@@ -190,13 +190,6 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     return found if isinstance(found, np.void) else found.item()
 
 
-def same_value(a: Any, b: Any) -> bool:
-    """Return whether two such values are the same to the bit: 0.0 and -0.0 are not."""
-    if type(a) is not type(b):
-        return False
-    return a.tobytes() == b.tobytes() if isinstance(a, np.void) else repr(a) == repr(b)
-
-
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
         is_number = dtype.kind != "V" or is_bfloat16(dtype)
