@@ -78,10 +78,10 @@ def make_plan(
     Raises
     ------
     DeclarationError
-        If `lanes` is no lane count, `batch` or a flag none of its values, or the workflow has a cycle; the message names it node by node.
+        If `lanes`, `batch`, `join` or `pack` is none of its values, or the workflow has a cycle; the message names its nodes.
     """
     require_batch(batch)
-    require_flags(join=join, pack=pack, programmatic=programmatic)
+    require_flags(join=join, pack=pack)
     bound = _lane_bound(workflow, target, lanes)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)

@@ -103,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             found = graph.simulate(durations, engines, **told, conditions=conditions)
         except DeclarationError as error:
-            said = re.sub(r"durations\[(['\"])(.*?)\1\]", r"--duration \2=", str(error)).replace("durations has", "--duration has")
+            said = re.sub(r"durations\[(['\"])(.*?)\1\]", r"--duration \2=", str(error))
+            said = said.replace("durations has", "--duration has")
             raise DeclarationError(said, node=error.node, array=error.array) from None
     else:
         params = parameter_values(graph, options.param)

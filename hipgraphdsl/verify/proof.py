@@ -44,8 +44,8 @@ class Proof:
         self.started = time.perf_counter()
         if not hasattr(graph, "workflow"):
             raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
-        several = isinstance(backends, Iterable) and not isinstance(backends, str)
-        self.backends = tuple(backends) if several else (backends,)
+        one = isinstance(backends, str) or not isinstance(backends, Iterable)
+        self.backends: tuple[Any, ...] = (backends,) if one else tuple(backends)
         for backend in self.backends:
             backend_named(backend)
         self.workflow = graph.workflow()

@@ -351,8 +351,9 @@ def test_run_takes_any_order(run: Any, program: str) -> None:
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("arguments", [(), ("--lanes", "1")])
 def test_run_counts_no_marks_of_a_watched_plan(run: Any, program: str, arguments: tuple[str, ...]) -> None:
-    plain, watched = (json.loads(run("run", program, "--runtime", "cpu", "--json", *arguments, *more).out) for more in ((), ("--watch",)))
-    assert [watched[key] for key in ("nodes", "edges", "lanes")] == [plain[key] for key in ("nodes", "edges", "lanes")]
+    given = ("run", program, "--runtime", "cpu", "--json", *arguments)
+    plain, watched = (json.loads(run(*given, *more).out) for more in ((), ("--watch",)))
+    assert all(plain[key] == watched[key] for key in ("nodes", "edges", "lanes"))
 
 
 @pytest.mark.usefixtures("cpu")
