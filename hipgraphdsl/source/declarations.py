@@ -342,7 +342,7 @@ class Declarations:
             case "using":
                 said = [t for t in item.head if t.text != ";"]
                 if len(said) > 3 and said[2].text == "=":
-                    self._here.define(said[1].text, said[3:] if item.templates is None else "template", doubt)
+                    self._here.define(said[1].text, said[3:] if item.templates is None else spell(tokens), doubt)
                     if item.templates is not None:
                         name = self._here.space + said[1].text
                         self.scope.templates[name] = AliasTemplate(item.templates, said[3:], self._here, doubt)

@@ -77,7 +77,7 @@ class Scope:
         self.opaque: MutableMapping[str, str] = {}
         self.doubts: MutableMapping[str, str] = {}
         self.ambiguous: set[str] = set()  # constants that are defined more than once
-        self.templates: dict[str, AliasTemplate] = {}  # those of them that are opaque here
+        self.templates: dict[str, AliasTemplate] = {}  # by full name; `opaque` has these names too
         self.structs = structs
         self._named: dict[str, list[str]] = {}  # full names by their last part
         self._local = False

@@ -146,6 +146,10 @@ def test_alias_templates_are_followed(before: str, said: str, const: bool) -> No
     ("before", "said"),
     [
         ("template<class T> using P = P<T>*;", "type 'P<float>' stands for itself"),
+        (
+            "namespace a { template<class T> using P = T*; } namespace b { template<class T> using P = const T*; }",
+            "'P' may be 'a::P' or 'b::P'; write it with its namespace",
+        ),
         ("template<class T, class U> using P = T*;", "type 'P<float>' has no argument for .class U."),
         ("#ifdef __CUDACC__\ntemplate<class T> using P = T*;\n#endif", "which only the compiler knows"),
     ],
