@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from .arrays import require_flags
 from .errors import DeclarationError
 from .nodes import KernelNode
 from .order import successors
@@ -28,8 +29,7 @@ from .target import Target
 
 def require_any_order(any_order: Any, target: Target, backend: str, batch: object) -> None:
     """Refuse any-order launches where none can be made."""
-    if not isinstance(any_order, bool):
-        raise DeclarationError(f"any_order is True or False (got {any_order!r})")
+    require_flags(any_order=any_order)
     if not any_order:
         return
     if not target.any_order_launch:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from .any_order import in_any_order
-from .arrays import as_int, int_from
+from .arrays import as_int, int_from, require_flags
 from .batches import Batched, Batcher, Grouping
 from .chains import with_chains
 from .deciding import host_decides, one_by_one
@@ -78,9 +78,10 @@ def make_plan(
     Raises
     ------
     DeclarationError
-        If `lanes` is no lane count, `batch` none of its values, or the workflow has a cycle; the message names it node by node.
+        If `lanes`, `batch`, `join` or `pack` is none of its values, or the workflow has a cycle; the message names its nodes.
     """
     require_batch(batch)
+    require_flags(join=join, pack=pack)
     bound = _lane_bound(workflow, target, lanes)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)

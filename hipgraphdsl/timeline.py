@@ -520,6 +520,7 @@ class Timeline:
             by: By = "node" if len(self.spans) <= 40 and len(self.ranks) < 2 else "engine"
             width = 72
             if columns is not None:
+                columns = int_from(1, columns, "text: columns is an int from 1, or None")
                 beside = max(map(len, self.gantt(width, by).splitlines())) - width
                 width = max(10, min(width, max(columns, 40) - beside))
             lines.append(self.gantt(width, by))

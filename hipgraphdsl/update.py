@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
-from .arrays import Access, Array, ArrayView, Parameter
+from .arrays import ArrayView
 from .difference import paired
 from .errors import DeclarationError
 from .kernels import Symbol
-from .nodes import MemoryOp, Node
+from .nodes import Node, same
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
@@ -116,7 +114,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
                 changes.append(Change(None, f"arrays.{name}.{what}", a, b, False, "memory stays where it was made"))
     for name, parameter in before.parameters.items():
         a, b = parameter.default, after.parameters.get(name, parameter).default
-        if not _same(a, b):
+        if not same(a, b):
             changes.append(Change(None, f"parameters.{name}.default", a, b, True, ""))
     return UpdatePlan(before.name, after.name, tuple(changes))
 
@@ -150,7 +148,7 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
         foreign = str(error).partition(": ")[2]
     for name, form, *_ in old.entries:
         a, b = getattr(old, name), getattr(new, name)
-        if name in Node.model_fields or _same(a, b):
+        if name in Node.model_fields or same(a, b, _same_root):
             continue
         reason = old.fixed or form.fixed or foreign
         if isinstance(form, WorkflowKey):
@@ -181,30 +179,9 @@ def _named(plan: UpdatePlan) -> list[str]:
     return [".".join(filter(None, (change.node, change.field))) for change in plan.changes[:3]]
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Return whether two values of a field are the same: arrays and parameters by name, shape and dtype, numbers by bits."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
-    if isinstance(a, (np.ndarray, np.generic)):
-        return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
-    if isinstance(a, ArrayView):
-        return a.name == b.name and _same(a.root, b.root)
-    if isinstance(a, Symbol) and a.module != b.module:
-        return False
-    if isinstance(a, (Array, Parameter)):
-        return (a.name, a.shape, a.dtype) == (b.name, b.shape, b.dtype)
-    if isinstance(a, (Access, MemoryOp)):
-        return all(_same(getattr(a, item.name), getattr(b, item.name)) for item in fields(a))
-    if isinstance(a, (float, complex)):
-        return repr(a) == repr(b)  # 0.0 and -0.0 are two values, and NaN is one
-    try:
-        return a is b or bool(a == b)
-    except Exception:  # such as of arrays of other libraries, which compare element by element
-        return False
+def _same_root(a: Any, b: Any) -> bool:
+    """Return whether two arrays or parameters stand for each other: by name, shape and dtype, symbols by their module too."""
+    return all(getattr(a, what, None) == getattr(b, what, None) for what in ("__class__", "name", "shape", "dtype", "module"))
 
 
 def _short(value: Any) -> str:

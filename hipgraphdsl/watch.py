@@ -43,6 +43,7 @@ class WatchedPlan(Plan):
     words: HostArray = _NO_WORDS  # one unsigned 32-bit word for each watched step
     names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step carries
     outer: int = 0  # how many words, from the first, stand for steps that are in no body
+    marks: tuple[int, int] = (0, 0)  # how many of its steps and edges are there for the marks
 
     def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
         """Return the nodes whose words say that they have been begun and not finished."""
@@ -67,7 +68,8 @@ def _watched(plan: Plan, target: Target) -> Plan:
     made = _marked(plan, target, words, names, "")
     note = "A kernel of one thread behind each node says that it has finished (watch=True)."
     parts = {part.name: getattr(made, part.name) for part in fields(made)} | {"notes": (*made.notes, note)}
-    return WatchedPlan(**parts, words=words, names=tuple(names), outer=sum(bool(step.origin) for step in plan.steps))
+    outer, marks = sum(bool(step.origin) for step in plan.steps), (len(made.steps) - len(plan.steps), made.edges - plan.edges)
+    return WatchedPlan(**parts, words=words, names=tuple(names), outer=outer, marks=marks)
 
 
 def _count(plan: Plan) -> int:

@@ -17,9 +17,11 @@ from .coercion import (
     as_rank,
     as_shape,
     converted,
+    float_overflow,
     int_from,
     naming,
     own_copy,
+    require_flags,
 )
 from .parameters import Parameter
 from .regions import Region
@@ -50,11 +52,13 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "float_overflow",
     "int_from",
     "naming",
     "no_array",
     "own_copy",
     "reads",
+    "require_flags",
     "updates",
     "writes",
 ]

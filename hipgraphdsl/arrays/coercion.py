@@ -75,6 +75,13 @@ def int_from(least: int, value: Any, what: str) -> int:
     return number
 
 
+def require_flags(**flags: Any) -> None:
+    """Refuse arguments, given by their names, that are neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise DeclarationError(f"{name} is True or False (got {value!r})")
+
+
 _HANDLE_ATTRIBUTES = ("cuda_stream", "cuda_event", "ptr", "handle")  # torch, torch, cupy, others
 _HANDLE_METHODS = ("as_c_void_p", "getPtr")  # what marks a handle of hip-python and of cuda-bindings, whose int() is its value
 
@@ -142,6 +149,8 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if np.ma.is_masked(values):
         raise ValueError("some are masked; fill them first, as with values.filled(0)")
     if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
+        if dtype.names is None and (size := np.asarray(values).itemsize) > dtype.itemsize:
+            raise ValueError(f"{size} bytes do not fit an element of {dtype.itemsize}")
         return np.asarray(values, dtype)
     given = np.asarray(values)
     if given.dtype == dtype:
@@ -164,8 +173,14 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore"):
         result = given.astype(dtype)
     if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
-        raise OverflowError(f"overflow: {dtype} cannot hold values so large")
+        raise OverflowError(float_overflow(dtype))
     return result
+
+
+def float_overflow(dtype: np.dtype[Any]) -> str:
+    """Return why a dtype of floats cannot hold a value that is too large."""
+    kind = np.zeros(1, dtype).real.dtype.type
+    return f"overflow: the range of {dtype} is ±{float(np.nextafter(kind(np.inf), kind(0))):.6g}"
 
 
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

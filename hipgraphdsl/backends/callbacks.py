@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
 from ..errors import CallbackError, HipError, HipGraphError, node_error
-from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same_value
+from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
 from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .handles import EagerCall
@@ -135,8 +135,7 @@ class HostCalls:
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
         known = self._calls.get(name)
-        same = known is not None and known.given[0] is node and known.given[2] == addresses
-        if known is not None and same and all(map(same_value, known.given[1], values)):
+        if known is not None and known.given[0] is node and known.given[2] == addresses and same(known.given[1], values):
             return known
         args = [self._argument(arg, node, scope) for arg in node.args]
         call = _Call((node, values, addresses), args, make(name, node.fn, args))

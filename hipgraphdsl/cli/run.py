@@ -89,6 +89,9 @@ def run(options: argparse.Namespace) -> int:
     graph, given = supplied_graph(options)
     params = parameter_values(graph, options.param)
     if options.dry_run:
+        for option in ("read", "save", "profile", "ranks"):
+            if getattr(options, option):
+                raise Misuse(f"--{option} belongs to a launch, and --dry-run runs nothing: leave one of the two out")
         return _dry_run(graph, params, options)
     names = list(dict.fromkeys((*options.read, *saves))) or _results(graph.workflow())
     for name in (*options.read, *saves):
@@ -151,13 +154,14 @@ def _launched(
         _relaunch(exe, options.repeat - 1, options.timeout, first - built, options.json)
         end = time.perf_counter()
         profile = exe.profile() if options.profile else None
+        marks, of_marks = getattr(exe.plan, "marks", (0, 0))  # of --watch
         facts: dict[str, Any] = {
             "graph": graph.name,
             "runtime": exe.runtime.name,
             "target": exe.runtime.target.name,
             "backend": options.backend,
-            "nodes": len(exe.plan.steps),
-            "edges": exe.plan.edges,
+            "nodes": len(exe.plan.steps) - marks,
+            "edges": exe.plan.edges - of_marks,
             "lanes": len(exe.plan.lanes),
             "launches": options.repeat,
             "compile_ms": (built - start) * 1e3,

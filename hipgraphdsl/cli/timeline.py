@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
+from ..errors import DeclarationError
 from ..export import timelines
 from .arguments import (
     add_batch,
@@ -21,7 +23,7 @@ from .arguments import (
     option_value,
     pairs,
 )
-from .files import require_place, say_written, unknown_format
+from .files import export, require_place, unknown_format
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
@@ -98,7 +100,12 @@ def run(options: argparse.Namespace) -> int:
     graph, arrays = supplied_graph(options)
     if durations:
         told = {"target": options.target, "batch": options.batch, "ranks": ranks and ranks.counts, "link": link}
-        found = graph.simulate(durations, engines, **told, conditions=conditions)
+        try:
+            found = graph.simulate(durations, engines, **told, conditions=conditions)
+        except DeclarationError as error:
+            said = re.sub(r"durations\[(['\"])(.*?)\1\]", r"--duration \2=", str(error))
+            said = said.replace("durations has", "--duration has")
+            raise DeclarationError(said, node=error.node, array=error.array) from None
     else:
         params = parameter_values(graph, options.param)
         with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device, batch=options.batch) as exe:
@@ -107,8 +114,7 @@ def run(options: argparse.Namespace) -> int:
             exe.run(**params)  # what is compiled and placed at the first launch is not measured
             found = exe.profile()
     if options.output:
-        timelines.export_timeline(found, options.output, **given)
-        say_written(options.output)
+        export(timelines.export_timeline, found, options.output, given)
     else:
         print(found.text(columns()))
     return GOOD

@@ -17,7 +17,7 @@ from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..checks import require_sound
 from ..errors import HipError
-from ..nodes import same_value
+from ..nodes import same
 from ..plan import Plan
 from ..runtimes.base import Runtime
 from ..watch import MODULE, WatchedPlan
@@ -140,7 +140,7 @@ class Instance:
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
             self.wait()  # launches in flight still read the memory that they were given
-        changed = {name: value for name, value in values.items() if not same_value(parameters.current(name), value)}
+        changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
         steps: dict[int, None] = {}
         for name in changed:
             by_compiled = self.compiled.steps_of(name)
@@ -401,7 +401,7 @@ class Instance:
         """Take over the launches and values of the compiled call path since the last call."""
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
-            if not same_value(self.parameters.current(name), value):
+            if not same(self.parameters.current(name), value):
                 table, parameter, _ = self.parameters.name(name, value)
                 table[parameter] = value
                 self.parameters.chosen.add(name)

@@ -40,6 +40,7 @@ from ..nodes import (
     copy_geometry,
     element_bytes,
 )
+from ..nodes.base import check_name
 from ..nodes.kernel import pointer_fault
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
@@ -102,6 +103,7 @@ def _known(arrays: Arrays) -> Known:
             found.events.update(of.events)
             found.calls.update(of.calls)
         else:
+            check_name(name, "array")
             found.arrays[name] = given if isinstance(given, ExternalArray) else ExternalArray.wrap(name, given)
     return found
 

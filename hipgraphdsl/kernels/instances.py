@@ -126,14 +126,7 @@ def _bound(
         if not parameter.name:
             continue
         try:
-            if parameter.type:
-                where.specifiers(value)
-                scope.bind(parameter.name, value, where)
-            else:
-                number = value[0]._replace(kind="number", text=str(where.evaluate(value)))
-                words = tokenize(parameter.spelling)[:-1]
-                scope.define_constants([*words, value[0]._replace(kind="name", text=parameter.name),
-                                        number._replace(kind="punct", text="="), number])  # fmt: skip
+            scope.bind_parameter(parameter, value, where)
         except ValueError as error:
             if parameter.type or not value:
                 raise DeclarationError(

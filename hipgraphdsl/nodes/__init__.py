@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .base import Node
+from .base import Node, same
 from .fields import Dim3
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
-from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value, same_value
+from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value
 from .sync import (
     EmptyNode,
     Event,
@@ -50,7 +50,7 @@ __all__ = [
     "element_bytes",
     "element_value",
     "require_clusters",
-    "same_value",
+    "same",
     "wait_value",
     "write_value",
 ]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
@@ -343,6 +344,11 @@ class Node(BaseModel):
         fields = {name: translated(getattr(self, name), arrays, parameters, self.name) for name in own}
         return self.changed(**fields)
 
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self is other or all(same(getattr(self, name), getattr(other, name)) for name in type(self).model_fields)
+
     def __hash__(self) -> int:
         return hash((self.kind, self.name))
 
@@ -427,6 +433,30 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
     if dataclasses.is_dataclass(value) and hasattr(value, "view"):
         return dataclasses.replace(value, view=translated(value.view, arrays, parameters, node))  # type: ignore[type-var]
     return value
+
+
+def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -> bool:
+    """Return whether two values of a field are the same: arrays and parameters by `same_root`, numbers by type and bits."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (float, complex)):
+        return repr(a) == repr(b)  # 0.0 and -0.0 are two values, and NaN is one
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(same(x, y, same_root) for x, y in zip(a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(value, b[key], same_root) for key, value in a.items())
+    if isinstance(a, (np.ndarray, np.generic)):
+        return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
+    if isinstance(a, ArrayView):
+        return a.selection == b.selection and same_root(a.root, b.root)
+    if isinstance(a, (Array, Parameter)):
+        return same_root(a, b)
+    if dataclasses.is_dataclass(a) and hasattr(a, "view"):
+        return all(same(getattr(a, item.name), getattr(b, item.name), same_root) for item in dataclasses.fields(a))
+    try:
+        return a is b or bool(a == b)
+    except Exception:  # such as of arrays of other libraries, which compare element by element
+        return False
 
 
 def check_name(name: Any, what: str) -> str:

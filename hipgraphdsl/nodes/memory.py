@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted, float_overflow
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
@@ -190,13 +190,6 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     return found if isinstance(found, np.void) else found.item()
 
 
-def same_value(a: Any, b: Any) -> bool:
-    """Return whether two such values are the same to the bit: 0.0 and -0.0 are not."""
-    if type(a) is not type(b):
-        return False
-    return a.tobytes() == b.tobytes() if isinstance(a, np.void) else repr(a) == repr(b)
-
-
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
         is_number = dtype.kind != "V" or is_bfloat16(dtype)
@@ -216,13 +209,14 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = converted(value, dtype) if is_bfloat16(dtype) else struct_fields(dtype, value, where)
+            element[()] = converted(value, dtype) if dtype.kind == "V" and not dtype.names else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
             raise struct_error(dtype, value, where) from None
-        raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {error}") from None
+        why = float_overflow(dtype) if isinstance(error, FloatingPointError) else error
+        raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {why}") from None
     return element
 
 

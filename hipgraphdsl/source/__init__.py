@@ -7,10 +7,10 @@ knows what names mean, and ``declarations`` has what a translation unit declares
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """
 
-from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration, TemplateParameter
+from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration
 from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
-from .scope import Constant, Scope
+from .scope import Constant, Scope, TemplateParameter
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
 from .types import IGNORED_WORDS, CType, bfloat16_dtype, is_bfloat16, natural_alignment
 from .unit import Headers, names_in

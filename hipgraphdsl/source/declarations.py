@@ -13,20 +13,10 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .macros import Budget
-from .scope import Constant, Scope, are_values
+from .scope import AliasTemplate, Constant, Scope, TemplateParameter, are_values
 from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
 from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES
 from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateParameter:
-    """A parameter of a kernel template; `type` says whether it is a type or a number."""
-
-    name: str
-    type: bool
-    spelling: str
-    default: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +163,7 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
             source.take()
             source.take()
             outer.append((space, source.take()))
-        elif text in ("typedef", "using"):
+        elif text == "typedef":
             yield Item(text, source.statement(), space)
         else:
             yield _item(source, space)
@@ -191,23 +181,21 @@ def _item(source: _Source, space: str) -> Item:
         taken.append(source.take())
         if source.text() != "<":
             return Item("instantiation", [*taken, *source.statement()], space)
-        listed = [source.take()]
-        depth = 1
-        while depth:
-            listed += source.until(("<", ">", ";"))
+        listed = [taken[-1], source.take()]
+        while closing_angle(listed, 1) == len(listed):
+            listed += source.until((">", ";"))
             if source.text() in ("", ";"):
                 raise DeclarationError(f"{source.where}, line {taken[-1].line}: this template's '<' is not closed")
-            if source.text() == ">":
-                depth -= 1
-            elif listed[-1].kind == "name":  # behind a number it compares
-                depth += 1
             listed.append(source.take())
-        taken += listed
-        templates = (templates or ()) + _template_parameters(listed[1:-1])
+        taken += listed[1:]
+        templates = (templates or ()) + _template_parameters(listed[2:-1])
     if source.text() == "using":
-        return Item("using", [*taken, *source.statement()], space, templates=templates)
+        head = source.statement()
+        return Item("using", [*taken, *head], space, head, templates=templates)
     # The head reaches to the body, or to the end of the declaration.
     head = source.until((";", "{"))
+    if source.text() == ";" and (late := [t for t in head if t.text == "typedef"]):  # float typedef real;
+        return Item("typedef", [*late, *(t for t in head if t not in late), source.take()], space)
     taken += head
     words = {t.text for t in head}
     record = next((t.text for t in head if t.text in ("struct", "class", "union", "enum")), "")
@@ -352,8 +340,12 @@ class Declarations:
             case "typedef":
                 self._typedef(tokens, doubt)
             case "using":
-                if len(tokens) > 3 and tokens[2].text == "=":
-                    self._here.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
+                said = [t for t in item.head if t.text != ";"]
+                if len(said) > 3 and said[2].text == "=":
+                    self._here.define(said[1].text, said[3:] if item.templates is None else spell(tokens), doubt)
+                    if item.templates is not None:
+                        name = self._here.space + said[1].text
+                        self.scope.templates[name] = AliasTemplate(item.templates, said[3:], self._here, doubt)
             case "kernel":
                 self._kernel(item)
                 return
@@ -429,10 +421,11 @@ class Declarations:
                 else:
                     own = own or part[-1].text
                     self._here.define(part[-1].text, "enum" if record == "enum" else "struct")
-        elif not {"(", "["} & {t.text for t in inside}:
+        elif "(" not in {t.text for t in inside}:
             first, *others = split_commas(inside) or [[]]
             closed = max((n for n, t in enumerate(first) if t.text == ">"), default=0)  # vec<T*>
-            base = first[: next((n for n in range(closed, len(first)) if first[n].text == "*"), len(first) - 1)]
+            begins = (n for n in range(closed, len(first) - 1) if first[n].text == "*" or first[n + 1].text == "[")
+            base = first[: next(begins, len(first) - 1)]
             for part in (first[len(base) :], *others):
                 if part and part[-1].kind == "name" and part[-1].text not in BUILTIN_WORDS | {record}:
                     self._here.define(part[-1].text, [*base, *part[:-1]], doubt)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .expressions import Value, constant
-from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
+from .tokens import Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
 from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES, CType, builtin_name, known_type, natural_alignment
 
 _VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "nullptr", "sizeof", "NULL"})
@@ -44,6 +44,25 @@ class Constant(NamedTuple):
     unsigned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """A parameter of a template; `type` says whether it is a type or a number."""
+
+    name: str
+    type: bool
+    spelling: str
+    default: tuple[Token, ...] = ()
+
+
+class AliasTemplate(NamedTuple):
+    """``template<class T> using V = T*;``: its parameters, its meaning, the scope that this is read in, and any doubt."""
+
+    parameters: Sequence[TemplateParameter]
+    meaning: Sequence[Token]
+    where: Scope
+    doubt: str
+
+
 class Scope:
     """The names that a declaration can use: aliases, constants, structs and template arguments, each by its full name.
 
@@ -58,6 +77,7 @@ class Scope:
         self.opaque: MutableMapping[str, str] = {}
         self.doubts: MutableMapping[str, str] = {}
         self.ambiguous: set[str] = set()  # constants that are defined more than once
+        self.templates: dict[str, AliasTemplate] = {}  # by full name; `opaque` has these names too
         self.structs = structs
         self._named: dict[str, list[str]] = {}  # full names by their last part
         self._local = False
@@ -119,6 +139,33 @@ class Scope:
             self.aliases[key] = meaning, where or self
         if not self._local and key not in self._named.setdefault(name, []):
             self._named[name].append(key)
+
+    def bind_parameter(self, parameter: TemplateParameter, value: Sequence[Token], where: Scope) -> None:
+        """Give a template parameter the value of an argument, whose words are read in the scope `where`; raises ValueError."""
+        if parameter.type:
+            where.specifiers(value)
+            self.bind(parameter.name, value, where)
+        else:
+            number = value[0]._replace(kind="number", text=str(where.evaluate(value)))
+            words = tokenize(parameter.spelling)[:-1]
+            self.define_constants([*words, value[0]._replace(kind="name", text=parameter.name),
+                                   number._replace(kind="punct", text="="), number])  # fmt: skip
+
+    def _alias_of(self, template: AliasTemplate, words: Sequence[Token]) -> CType:
+        """Return the type that an alias template stands for with the arguments that ``name<...>`` gives; raises ValueError."""
+        if template.doubt:
+            raise ValueError(template.doubt)
+        scope, given = template.where.inner(), split_commas(words[1 + [w.text for w in words].index("<") : -1])
+        values: dict[str, Sequence[Token]] = {}
+        for n, parameter in enumerate(template.parameters):
+            value, where = (given[n], self) if n < len(given) else (parameter.default, scope)
+            if not value or "..." in parameter.spelling:
+                raise ValueError(f"type {spell(words)!r} has no argument for ({parameter.spelling}), or that takes several")
+            if parameter.name:
+                scope.bind_parameter(parameter, value, where)
+                values[parameter.name] = [token for token in value if token.text != "const"]
+        found, _ = scope.specifiers(template.meaning)
+        return replace(found, spelling=spell(values.get(found.spelling, [found.spelling])))
 
     def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
         """Give a name the meaning of a declaration: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
@@ -213,6 +260,12 @@ class Scope:
         known = next((self.structs[name] for name in (short, simple) if name in self.structs), None)
         if known is not None:
             return CType(spelling, known, 1, known.itemsize, natural_alignment(known))
+        template = self.templates.get(self.full(spelling.partition("<")[0])) if texts[-1:] == [">"] else None
+        if template is not None:
+            try:
+                return self._alias_of(template, words)
+            except RecursionError:
+                raise ValueError(f"type {spelling!r} stands for itself") from None
         alias = self.aliases.get(key)
         if alias is not None and id(alias) not in busy:
             inner, _ = alias[1].specifiers(alias[0], busy | {id(alias)})

@@ -153,15 +153,16 @@ def closing_angle(tokens: Sequence[Token], i: int) -> int:
 def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple[dict[int, int], int]:
     """Pair the angle brackets from `start` to the next semicolon, or with `stop` to where the first is closed.
 
-    Other brackets are passed over, and so is a `<` behind what is no name, which compares. Returns the index of each closing `>`
-    by that of its `<`, and where the search ended.
+    Other brackets are passed over, and so is a `<` that compares. Returns the index of each closing `>` by that of its `<`, and
+    where the search ended.
     """
     found: dict[int, int] = {}
     begun: list[int] = []
+    parameters = tokens[start - 1].text == "template"
     i = start
     while i < len(tokens) and tokens[i].text != ";" and not (stop and start in found):
         text = tokens[i].text
-        if text == "<" and (i == start or tokens[i - 1].kind == "name"):
+        if text == "<" and (i == start or _opens(tokens[start:i] if parameters else tokens[i - 1 : i])):
             begun.append(i)
         elif text == ">" and begun:
             found[begun.pop()] = i
@@ -169,6 +170,13 @@ def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple
             i = closing_index(tokens, i)
         i += 1
     return found, i
+
+
+def _opens(before: Sequence[Token]) -> bool:
+    """Return whether a `<` behind these tokens may open template arguments: behind a value, as of ``int A``, it compares."""
+    named = zip(before, before[1:], before[2:])
+    values = (b.text for a, b, c in named if a.kind == "name" and a.text not in ("class", "typename") and c.text in (",", "="))
+    return before[-1].kind == "name" and before[-1].text not in values
 
 
 def split_commas(tokens: Sequence[Token], *, angles: bool = True) -> list[list[Token]]:

@@ -202,11 +202,10 @@ class Laboratory:
             for access in step.node.accesses:
                 root = access.view.root
                 if isinstance(root, Symbol) and not root.hidden:
-                    name = f"{root.module.name}:{root.name}"
-                    if name not in self.cells:
-                        for device in top.shared.devices:
+                    for copy, device in enumerate(top.shared.devices):
+                        name = f"{root.module.name}:{root.name}" + f" on device {device}" * (copy > 0)
+                        if name not in self.cells:
                             self.cells[name] = replace(_cell(name, root, top.shared.symbol(root, device), 0), writeable=True)
-                            name = f"{root.module.name}:{root.name} on device {device + 1}"
 
     # -- memory --
 

@@ -64,7 +64,7 @@ class Launches:
             return
         cells, wanted = self.cells, self.reference
         schedules = [("", 0, 0)] * self.repeats
-        if hasattr(runtime, "set_schedule") and backend == "explicit" and not any(node.waits for node in self.workflow.nodes):
+        if hasattr(runtime, "set_schedule") and backend == "explicit" and not any(node.waits for _, node in self.workflow.walk()):
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Any
@@ -44,7 +44,8 @@ class Proof:
         self.started = time.perf_counter()
         if not hasattr(graph, "workflow"):
             raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
-        self.backends = (backends,) if isinstance(backends, str) else backends
+        one = isinstance(backends, str) or not isinstance(backends, Iterable)
+        self.backends: tuple[Any, ...] = (backends,) if one else tuple(backends)
         for backend in self.backends:
             backend_named(backend)
         self.workflow = graph.workflow()

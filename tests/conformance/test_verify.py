@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind
 from hipgraphdsl.verify import VerifyReport, proof, verify
+from hipgraphdsl.verify.laboratory import Laboratory
 from hipgraphdsl.verify.orders import topological_order
 
 SOURCE = r"""
@@ -130,6 +132,29 @@ def test_memory_ops_that_wait_for_another_node_leave_orders_out(runtime: Runtime
     report = verify(g, runtime)
     assert report.ok, str(report)
     assert any("'wait' waits" in line for line in report.left_out)
+
+
+def test_a_child_that_waits_leaves_seeded_schedules_out(runtime: Runtime) -> None:
+    g, inner = hg.Graph("demo"), hg.Graph("inner")
+    flag, own = (graph.device_array("flag", shape=2, dtype="int32") for graph in (g, inner))
+    inner.memory_ops([hg.wait_value(own[0], 1)], name="wait")
+    g.memory_ops([hg.write_value(flag[0], 1)], name="signal")
+    g.child(inner, {"flag": flag}, name="child")
+    report = verify(g, runtime)
+    assert report.ok, str(report)
+    assert not any("seeded" in line for line in report.done if "'explicit'" in line)
+
+
+def test_copies_of_a_module_variable_are_named_by_their_devices() -> None:
+    module = hg.Module("__device__ int v[4];")
+    g = hg.Graph("demo")
+    g.memcpy(g.host_array("h", shape=4, dtype="int32"), module.symbol("v"))
+    laboratory: Any = object.__new__(Laboratory)
+    laboratory.workflow, laboratory.steps, laboratory.cells = g.workflow(), g.plan(target="amd:gfx942").steps, {}
+    shared = SimpleNamespace(devices=(0, 2), symbol=lambda root, device: 4096 + device)
+    laboratory._look(SimpleNamespace(levels=lambda workflow: (), shared=shared))
+    cells = {name: cell.pointer for name, cell in laboratory.cells.items()}
+    assert cells == {f"{module.name}:v": 4096, f"{module.name}:v on device 2": 4098}
 
 
 def test_atomic_noise_within_the_tolerance_is_no_finding(runtime: Runtime) -> None:

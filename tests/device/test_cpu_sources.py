@@ -92,6 +92,9 @@ VALID = {
     "__global__ void k(int* o) <% __shared__ int s<:8:>; A<::n::B> a; a.t.v = 1; s<:0:> = a.t.v; o<:0:> = s<:0:>; %>",
     "digraphs and a barrier": "__global__ void k(int* o) <% __shared__ int s<:8:>;\n"
     "s<:0:> = 1; __syncthreads(); o<:0:> = s<:0:>; %>",
+    "default that compares": "template <class T> using P = T*;\ntypedef int I, V[4];\n"
+    "template <int A, bool B = A < 2> __device__ int f() { return B ? A : 7; }\n"
+    "__global__ void k(I* o) { __shared__ V s; P<I> p = s; p[0] = f<1>(); __syncthreads(); o[0] = s[0]; }",
     "attribute of a statement": "__global__ void k(int* o) { int one = 1; [[maybe_unused]] int v = __shfl(one, 0); o[0] = v; }",
 }
 DYNAMIC = {

@@ -92,6 +92,15 @@ def test_memset_values_fit_a_float(g: hg.Graph, value: Any) -> None:
     refused(g, lambda: g.memset(half, value, name="m"), "node 'm'", "is no value of dtype bfloat16")
 
 
+@pytest.mark.parametrize("value", [b"abcd", np.void(b"abcd"), 5])
+def test_values_of_bytes_are_not_cut(g: hg.Graph, value: Any) -> None:
+    three = g.device_array("three", shape=4, dtype="V3")
+    refused(g, lambda: g.memset(three, value, name="m"), "is no value of dtype |V3: ", "bytes do not fit an element of 3")
+    with pytest.raises(hg.DeclarationError, match="do not fit an element of 3"):
+        g.host_array("four", [value], dtype="V3")
+    assert g.memset(three, b"abc", name="m").value == b"abc"
+
+
 def test_memset_parameters_have_the_dtype_of_the_array(g: hg.Graph) -> None:
     k = g.param("k", "int64", 1)
     refused(g, lambda: g.memset(g.arrays["x"], k, name="m"), "has dtype int32", "'k'", node="m")

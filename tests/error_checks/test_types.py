@@ -169,6 +169,13 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: hg.Graph.from_capture(three), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
         (lambda g: hg.Graph.from_handle(three * 0.5), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
         (lambda g: g.plan(target="cpu", batch="maybe"), r"batch is 'auto', True or False \(got 'maybe'\)"),
+        (lambda g: g.plan(target="cpu", join="x"), r"join is True or False \(got 'x'\)"),
+        (lambda g: g.plan(target="cpu", pack=1), r"pack is True or False \(got 1\)"),
+        (lambda g: hg.verify(g, "recorder", backends=three), "backend is a name .*; backends are 'explicit', 'capture'"),
+        (
+            lambda g: hg.Graph.from_capture(print, "recorder", arrays={three: np.zeros(3)}),
+            r"name of an array is a string \(got 3\)",
+        ),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],
 )

@@ -286,7 +286,11 @@ def test_show_plan(run: Any, program: str) -> None:
 def test_show_refuses_formats_and_options_that_are_not_there(run: Any, program: str, tmp_path: Path) -> None:
     done = run("show", program, "-o", tmp_path / "g.docx")
     assert (done.status, "formats are" in done.err) == (2, True)
-    assert run("show", program, "-o", tmp_path / "g.json", "--option", "colour=1").status == 1
+    assert run("show", program, "-o", tmp_path / "g.json", "--option", "colour=1").status == 2
+    done = run("show", program, "-o", tmp_path / "g.dot", "--option", "direction=XX", "--option", "lanes=true")
+    assert (done.status, "direction is 'TB', to the bottom, or 'LR', to the right (got 'XX')" in done.err) == (2, True)
+    assert run("show", program, "-o", tmp_path / "g.dot", "--option", "target=nothing").status == 2
+    assert not list(tmp_path.glob("g.*"))
     assert run("show", program, "--option", "colour=1").status == 2
 
 
@@ -345,6 +349,14 @@ def test_run_takes_any_order(run: Any, program: str) -> None:
 
 
 @pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("arguments", [(), ("--lanes", "1")])
+def test_run_counts_no_marks_of_a_watched_plan(run: Any, program: str, arguments: tuple[str, ...]) -> None:
+    given = ("run", program, "--runtime", "cpu", "--json", *arguments)
+    plain, watched = (json.loads(run(*given, *more).out) for more in ((), ("--watch",)))
+    assert all(plain[key] == watched[key] for key in ("nodes", "edges", "lanes"))
+
+
+@pytest.mark.usefixtures("cpu")
 def test_run_saves_arrays(run: Any, program: str, tmp_path: Path) -> None:
     assert run("run", program, "--runtime", "cpu", "--save", f"x={tmp_path / 'x.npy'}").status == 0
     assert np.load(tmp_path / "x.npy").tolist() == [2.0 * i for i in range(8)]
@@ -392,6 +404,10 @@ def test_run_takes_the_values_of_large_arrays(run: Any, tmp_path: Path) -> None:
         (("--import-callbacks",), "workflow files"),
         (("--lanes", "0"), "lanes"),
         (("--backend", "magic"), "invalid choice"),
+        (("--dry-run", "--save", "h=h.npy"), "--save belongs to a launch, and --dry-run runs nothing"),
+        (("--dry-run", "--read", "h"), "--read belongs to a launch"),
+        (("--dry-run", "--profile"), "--profile belongs to a launch"),
+        (("--dry-run", "--ranks"), "--ranks belongs to a launch"),
     ],
 )
 def test_run_refuses_what_it_cannot_use(run: Any, program: str, arguments: tuple[str, ...], said: str) -> None:
@@ -521,9 +537,11 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
         ((*UNIT, "--param", "a=1"), 2, "--param belongs to a measurement"),
         (("--duration", "kernel=soon"), 2, "--duration kernel takes a number (got 'soon')"),
         ((*UNIT, "--engine", "kernel=1.5"), 2, "--engine kernel takes a number (got '1.5')"),
-        (("--duration", "kernel=1"), 1, "node 'in' (memcpy) has no duration"),
+        (("--duration", "kernel=1"), 1, "node 'in' (memcpy) has no duration; give --duration in= or --duration H2D="),
+        ((*UNIT, "--duration", "H2D=-1"), 1, "--duration H2D= is a time, a finite number from 0 (got -1.0)"),
+        ((*UNIT, "--duration", "h2d=1"), 1, "--duration has 'h2d', which is neither a node of graph 'demo' nor"),
         ((*UNIT, "-o", "t.pdf"), 2, "'t.pdf' names no format by its extension; formats are .png"),
-        ((*UNIT, "-o", "t.html", "--option", "by=stream"), 1, "by is 'engine', 'lane', 'segment' or 'node'"),
+        ((*UNIT, "-o", "t.html", "--option", "by=stream"), 2, "by is 'engine', 'lane', 'segment' or 'node'"),
     ],
 )
 def test_timeline_names_what_it_cannot_use(run: Any, program: str, arguments: tuple[str, ...], status: int, said: str) -> None:

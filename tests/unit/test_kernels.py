@@ -99,6 +99,11 @@ def test_parameter_has_natural_layout(ctype: str, size: int, align: int) -> None
     [
         "typedef float real;",
         "typedef float *address, real, other;",
+        "typedef float real, vector[4];",
+        "typedef float vector[4], real;",
+        "float typedef real;",
+        "template<class T> using same = T; using real = same<same<float>>;",
+        "namespace types { template<class T, int N = 4> using same = T; }\nusing real = types::same<float, 3>;",
         "using real = float;",
         "#define real float",
         "#define REAL float\ntypedef REAL real;",
@@ -119,6 +124,39 @@ def test_alias_of_a_pointer_keeps_its_const(before: str) -> None:
     found = parameter_of("input x", before)
     assert found.pointer
     assert found.const
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "const"),
+    [
+        ("template<class T> using P = T*;", "P<float>", False),
+        ("template<class T> using P = const T*;", "P<float>", True),
+        ("template<class T> using P = T*;", "P<const float>", True),
+        ("namespace a { template<class T = float> using P = T*; }\nusing namespace a;", "P<>", False),
+    ],
+)
+def test_alias_templates_are_followed(before: str, said: str, const: bool) -> None:
+    found = parameter_of(f"{said} x", before)
+    assert found.pointer
+    assert (found.const, found.dtype) == (const, np.dtype("f4"))
+    assert str(Module(f"{before}\n__global__ void k({said} x) {{}}")["k"]).startswith(f"<Kernel k({'const ' * const}float* x)")
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("template<class T> using P = P<T>*;", "type 'P<float>' stands for itself"),
+        (
+            "namespace a { template<class T> using P = T*; } namespace b { template<class T> using P = const T*; }",
+            "'P' may be 'a::P' or 'b::P'; write it with its namespace",
+        ),
+        ("template<class T, class U> using P = T*;", "type 'P<float>' has no argument for .class U."),
+        ("#ifdef __CUDACC__\ntemplate<class T> using P = T*;\n#endif", "which only the compiler knows"),
+    ],
+)
+def test_alias_templates_that_have_no_meaning_are_refused(before: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        parameter_of("P<float> x", before)
 
 
 @pytest.mark.parametrize("before", ["typedef struct { int a; } S, *P;", "typedef struct S { int a; } *P;"])
@@ -143,6 +181,10 @@ def test_constants_that_need_too_many_others_are_refused() -> None:
 def test_default_of_a_template_may_compare() -> None:
     source = "template<int B = 1 < 2, class T = float> __global__ void k(T* x) { __shared__ float s[B + 1]; }"
     assert Module(source)["k<>"].static_shared_bytes == 8
+    source = "template<int A, bool B = A < 2, class T = float> __global__ void k(T* x) { __shared__ float s[B ? 2 : 4]; }"
+    assert [Module(source)[f"k<{a}>"].static_shared_bytes for a in (1, 2)] == [8, 16]
+    source = "template<template<class> class C, class V = C<int>> struct S {};\n__global__ void k(float* x) {}"
+    assert list(Module(source)) == ["k"]
 
 
 def test_variables_are_initialised_in_parentheses() -> None:

@@ -106,6 +106,24 @@ def test_model_copy_is_checked_and_follows_from_its_own_fields() -> None:
         first.model_copy(update={"value": "wrong"})
 
 
+def test_nodes_are_equal_where_their_values_are_the_same_to_the_bit() -> None:
+    g, other = hg.Graph("g"), hg.Graph("other")
+    x, y = (graph.host_array("x", shape=4, dtype="f4") for graph in (g, other))
+    node = g.host(print, (np.arange(3), [0.0, {"x": np.nan}], x[1:]), name="say")
+    assert node == node.changed(args=(np.arange(3), [0.0, {"x": np.float64(np.nan).item()}], x[1:4]))
+    for args in [
+        (np.arange(4), [0.0, {"x": np.nan}], x[1:]),
+        (np.arange(3.0), [0.0, {"x": np.nan}], x[1:]),
+        (np.arange(3), [-0.0, {"x": np.nan}], x[1:]),
+        (np.arange(3), [0, {"x": np.nan}], x[1:]),
+        (np.arange(3), [0.0, {"x": np.nan}], x[2:]),
+        (np.arange(3), [0.0, {"x": np.nan}], y[1:]),
+    ]:
+        assert node != node.changed(args=args)
+    assert node != g.host(print, (np.arange(3), [0.0, {"x": np.nan}], x[1:]), name="say_again")
+    assert node != "say"
+
+
 def test_accesses_that_follow_from_args_follow_from_new_ones() -> None:
     g = hg.Graph("g")
     h, k = g.host_array("h", shape=4, dtype="i4"), g.host_array("k", shape=4, dtype="i4")

@@ -52,6 +52,13 @@ def test_lanes_of_unlike_work_are_not_called_batches() -> None:
     assert "\nLanes: 2," in g.simulate({**UNIT, "memset": 1}).render()
 
 
+def test_text_refuses_columns_that_are_no_number() -> None:
+    g = Graph("g")
+    g.memset(g.device_array("x", shape=4, dtype="f4"), 0)
+    with pytest.raises(DeclarationError, match=r"text: columns is an int from 1, or None \(got 'a'\)"):
+        g.simulate({"memset": 1}).text(columns="a")  # type: ignore[arg-type]  # what is refused
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80])
 def test_a_chart_fits_its_columns(columns: int) -> None:
     timeline = pipeline(4).simulate({"H2D": 1, "kernel": 1.25, "D2H": 1})
