@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from ..errors import DeclarationError, HipGraphError
 from ..export import write_file
 from ..printed import human_bytes
 from .status import Misuse
@@ -34,19 +32,6 @@ def put(text: str, output: str | None) -> None:
         say_written(output)
     else:
         sys.stdout.write(text)
-
-
-def export(write: Callable[..., None], subject: Any, path: str, options: Mapping[str, Any], **others: Any) -> None:
-    """Write a file by its format's function; `options` are what ``--option`` gives, and one that the format refuses is Misuse."""
-    try:
-        write(subject, path, **{**options, **others})
-    except DeclarationError as error:
-        if options:
-            with TemporaryDirectory() as folder, suppress(HipGraphError):
-                write(subject, Path(folder, Path(path).name), **others)
-                raise Misuse(str(error)) from None  # without the options it can be written
-        raise
-    say_written(path)
 
 
 def say_written(path: str) -> None:

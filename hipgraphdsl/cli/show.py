@@ -17,7 +17,7 @@ from ..export.text import HEADS, row
 from ..printed import counted, human_bytes, short
 from ..workflow import Workflow
 from .arguments import add_lanes, add_options, add_target, add_workflow, option_value, pairs
-from .files import export, require_place, unknown_format
+from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
 from .tables import print_part, table
 from .workflows import load_graph
@@ -61,9 +61,10 @@ def run(options: argparse.Namespace) -> int:
         given = pairs(options.option, "--option", option_value)
         if options.plan:
             raise Misuse("--plan prints the plan: leave -o FILE out")
-        others = {name: getattr(options, name) for name in ("backend", "target") if getattr(options, name)}
-        others |= {"lanes": options.lanes} if options.lanes != "auto" else {}
-        export(export_graph, graph.workflow(), options.output, given, **others)
+        given |= {name: getattr(options, name) for name in ("backend", "target") if getattr(options, name)}
+        given |= {"lanes": options.lanes} if options.lanes != "auto" else {}
+        export_graph(graph.workflow(), options.output, **given)
+        say_written(options.output)
         return GOOD
     if options.option or options.backend:
         raise Misuse(f"--{'option' if options.option else 'backend'} belongs to -o FILE")

@@ -23,7 +23,7 @@ from .arguments import (
     option_value,
     pairs,
 )
-from .files import export, require_place, unknown_format
+from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
@@ -114,7 +114,8 @@ def run(options: argparse.Namespace) -> int:
             exe.run(**params)  # what is compiled and placed at the first launch is not measured
             found = exe.profile()
     if options.output:
-        export(timelines.export_timeline, found, options.output, given)
+        timelines.export_timeline(found, options.output, **given)
+        say_written(options.output)
     else:
         print(found.text(columns()))
     return GOOD

@@ -17,10 +17,10 @@ from ..errors import DeclarationError
 from ..nodes.values import MAX_DIGITS, Data, Fault
 
 MAX_BYTES = 64 * 2**20
-MAX_NODES = 250_000
+MAX_NODES = 1_000_000
 MAX_NESTING = 64
-_MAX_BRACKETS = 1_500_000  # each becomes a Python object of up to 300 bytes before it is judged
-_MAX_COMMAS = 5_000_000  # outside of text; the same for numbers
+_MAX_BRACKETS = 4_000_000  # each becomes a Python object of up to 300 bytes before it is judged
+_MAX_COMMAS = 10_000_000  # outside of text; the same for numbers
 _MAX_CHILDREN = 10_000  # distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
 

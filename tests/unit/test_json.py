@@ -24,7 +24,6 @@ from hipgraphdsl.arrays import HostArray
 from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.hazards import Comparisons
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
@@ -458,40 +457,13 @@ def test_hostile_text_is_refused_before_it_costs_memory(text: str, said: str) ->
 
 
 def test_numbers_beyond_the_limit_of_a_file_are_refused() -> None:
-    assert "at most 5000000 numbers" in refused('{"hipgraphdsl": 1, "arrays": [{"values": [' + "1," * 5_000_001 + "1]}]}")
+    assert "at most 10000000 numbers" in refused('{"hipgraphdsl": 1, "arrays": [{"values": [' + "1," * 10_000_001 + "1]}]}")
 
 
 @pytest.mark.parametrize("number", ["1" * 42, "1e309", "-1E+400", "1" * 310 + ".0"])
 def test_numbers_that_are_too_large_are_refused(number: str) -> None:
     data = changed(lambda d: node(d, "report_2").update(args=[12345]))
     assert "too l" in refused(data.replace("12345", number))
-
-
-@pytest.mark.parametrize(
-    "view",
-    [lambda n: f"y[{n}:60000:3]", lambda n: f"z[{n % 7}:9{n % 9}:{1 + n % 2}, {n % 3}:9{n % 8}:2, 0:1{n % 10}:{1 + n % 5}]"],
-    ids=["one_dimension", "three"],
-)
-def test_views_that_overlap_quadratically_are_refused(view: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hipgraphdsl.document.reader.Comparisons", lambda *_: Comparisons(1000, 10, 100))
-    arrays = [{"name": name, "kind": "device", "dtype": "float32", "shape": s} for name, s in (("y", [60000]), ("z", [99] * 3))]
-
-    def text(count: int) -> str:
-        access = [{"kind": "memset", "name": f"n{n}", "dst": view(n), "value": 0} for n in range(count)]
-        return json.dumps({"hipgraphdsl": 1, "name": "g", "arrays": arrays, "nodes": access})
-
-    assert len(Graph.from_json(text(8)).nodes) == 8
-    assert "too many views of one memory" in refused(text(200))
-
-
-def test_struct_with_a_field_that_files_lack_has_no_form_in_a_file() -> None:
-    g = Graph("g")
-    struct = np.dtype([("a", "f4"), ("b", [("c", np.longdouble, 2)])])
-    with pytest.raises(DeclarationError, match="cannot live on a device"):
-        g.device_array("x", shape=4, dtype=struct)
-    g.host(report, args=(np.zeros((), struct)[()],))
-    with pytest.raises(DeclarationError, match="cannot be stored in a file"):
-        g.to_json()
 
 
 def test_empty_array_of_a_shape_that_numpy_cannot_count_is_refused() -> None:
