@@ -94,7 +94,7 @@ def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str)
                 exe.run()
             assert caught.value.code == 710
             # Backend "serial" lets the host run the body, node by node.
-            assert caught.value.node == ("strict" if inside != "nothing" and backend == "serial" else "audit")
+            assert caught.value.node == ("audit/0/strict" if inside != "nothing" and backend == "serial" else "audit")
 
 
 @pytest.mark.parametrize(
