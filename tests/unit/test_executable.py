@@ -849,7 +849,15 @@ for n in itertools.count(1, 31):
 """
 
 
-@pytest.mark.parametrize(("backend", "native"), [("explicit", "1"), ("explicit", "0"), ("explicit eager", "1"), ("streams", "1")])
+@pytest.mark.parametrize(
+    ("backend", "native"),
+    [
+        ("explicit", "1"),
+        ("explicit", "0"),
+        pytest.param("explicit eager", "1", marks=pytest.mark.slow),
+        pytest.param("streams", "1", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_at_any_bytecode_leaves_an_executable_usable(cpu: CpuRuntime, backend: str, native: str) -> None:
     """The signal comes in C between two bytecodes, as the interpreter delivers it."""
     name, _, eager = backend.partition(" ")
