@@ -156,7 +156,6 @@ class _Builder:
 
     def _node_here(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
         """Return a node with these arrays (None: its own), on its device in this process; edges alone tell who waits for whom."""
-        made: Any = node if arrays is None else node.translated(arrays, parameters)
         fields: dict[str, Any] = {"after": ()} if node.after else {}
         device = getattr(node, "device", None)
         if device is not None and self._local(device) != device:
@@ -165,7 +164,9 @@ class _Builder:
             fields["workflow"] = self._held_here(node.workflow)
         elif isinstance(node, ConditionalNode):
             fields["bodies"] = tuple(map(self._held_here, node.bodies))
-        return made.changed(**fields) if fields else made  # type: ignore[no-any-return]
+        if arrays is None:
+            return node.changed(**fields) if fields else node
+        return node.translated(arrays, parameters).changed(**fields) if node.derives else node.moved(arrays, parameters, **fields)
 
     def _held_here(self, workflow: Workflow) -> Workflow:
         made = self._held.get(workflow)
@@ -295,5 +296,4 @@ class _Builder:
         return array.as_view()
 
     def _view(self, view: ArrayView) -> ArrayView:
-        root = self._arrays.get(view.root.name, view.root)
-        return view if root is view.root else ArrayView(root, view.selection)
+        return view.on(self._arrays.get(view.root.name, view.root))

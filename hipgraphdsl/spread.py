@@ -146,6 +146,5 @@ def bindings(node: ConditionalNode, bodies: Iterable[Workflow], arrays: Mapping[
     found: dict[str, Any] = {}
     for name, value in node.bind.items():
         if any(name in body.arrays or name in body.parameters for body in known):
-            own = isinstance(value, ArrayView) and arrays.get(value.root.name)
-            found[name] = ArrayView(own, value.selection) if own else value
+            found[name] = value.on(arrays.get(value.root.name, value.root)) if isinstance(value, ArrayView) else value
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -207,6 +207,14 @@ class ArrayView(Sliceable):
         """Return itself."""
         return self
 
+    def on(self, root: Root) -> ArrayView:
+        """Return the same elements of another array, which has the root's shape and dtype; itself for its own root."""
+        if root is self.root:
+            return self
+        made = object.__new__(ArrayView)  # what follows from shape and dtype is not computed again
+        made.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, root=root)
+        return made
+
     @cached_property
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
@@ -312,6 +320,9 @@ def selector_text(selector: Any) -> str:
     start = "" if selector.start is None else selector.start
     stop = "" if selector.stop is None else selector.stop
     return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
+
+
+_FIELDS = tuple(each.name for each in fields(ArrayView))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_NAME = 200
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, Kernel})
+"""Types of values that hold no array and no parameter."""
 _building = threading.Lock()
 
 
@@ -85,6 +87,8 @@ class Node(BaseModel):
     """Why an Executable can change no field of it in place; empty where it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()
     """The fields that files hold, with their forms, in the order of a file."""
+    own: ClassVar[tuple[tuple[str, Any], ...]] = ()
+    """The names of those that not every kind has, with their defaults."""
     normals: ClassVar[tuple[tuple[str, Any, Callable[[Any, str, str], Any]], ...]] = ()
     """For each field whose form has one, its default and the function that brings other values into their normal form."""
     required: ClassVar[frozenset[str]] = frozenset()
@@ -107,6 +111,7 @@ class Node(BaseModel):
             if not hasattr(cls, fact):
                 raise TypeError(f"class {cls.__name__} of nodes does not say what its {fact!r} is")
         cls.entries = tuple(sorted(found, key=lambda entry: entry.name in Node.model_fields))  # its own fields come first
+        cls.own = tuple((entry.name, entry.default) for entry in found if entry.name not in Node.model_fields)
         normal = (entry for entry in found if type(entry.form).normal is not Form.normal)
         cls.normals = tuple((entry.name, entry.default, entry.form.normal) for entry in normal)
         cls.required = frozenset(entry.name for entry in found if entry.required)
@@ -269,9 +274,8 @@ class Node(BaseModel):
     @property
     def modules(self) -> tuple[Module, ...]:
         """The modules of its own kernels and symbols."""
-        roots = (access.view.root for access in self.own_accesses)
-        symbols = (root.module for root in roots if isinstance(root, Symbol))
-        return (*(kernel.module for kernel in self.kernels), *symbols)
+        roots = [access.view.root for access in self.own_accesses]
+        return (*[kernel.module for kernel in self.kernels], *[root.module for root in roots if isinstance(root, Symbol)])
 
     @property
     def made(self) -> AllocArray | None:
@@ -332,7 +336,11 @@ class Node(BaseModel):
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other fields, checked as a new node is."""
-        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | fields)
+        return type(self)(**self._with(fields))
+
+    def _with(self, fields: dict[str, Any]) -> dict[str, Any]:
+        mine = self.__dict__
+        return {name: mine[name] for name in type(self).model_fields} | fields
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with other fields, as `changed` does: what follows from them is not copied."""
@@ -340,9 +348,17 @@ class Node(BaseModel):
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
-        own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)
-        fields = {name: translated(getattr(self, name), arrays, parameters, self.name) for name in own}
-        return self.changed(**fields)
+        return self.changed(**self._translated(arrays, parameters))
+
+    def moved(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any], **fields: Any) -> Self:
+        """Return `translated` with fields in their normal form; arrays differ in their devices alone, so nothing is checked."""
+        return self.model_construct(**self._with(self._translated(arrays, parameters) | fields))
+
+    def _translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+        mine = self.__dict__
+        return {
+            name: translated(mine[name], arrays, parameters, self.name) for name, default in self.own if mine[name] is not default
+        }
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -403,11 +419,13 @@ def _names_of(context: Any) -> Names:
 
 def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
     """Return a field's value with what takes the places of its arrays and parameters, by name; DeclarationError if none fits."""
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, ArrayView):
         root = translated(value.root, arrays, parameters, node)
         if isinstance(root, ArrayView):
             return root[value.selection] if root.shape else root
-        return value if root is value.root else ArrayView(root, value.selection)
+        return value.on(root)
     if isinstance(value, Access):
         return Access(translated(value.view, arrays, parameters, node), value.mode, value.region)
     if isinstance(value, (Array, Parameter)):
@@ -424,7 +442,7 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
             )
         return found
     if isinstance(value, (tuple, list)):
-        entries = [translated(v, arrays, parameters, node) for v in value]
+        entries = [v if type(v) in _PLAIN else translated(v, arrays, parameters, node) for v in value]
         if all(map(operator.is_, entries, value)):
             return value
         return value._make(entries) if hasattr(value, "_make") else type(value)(entries)

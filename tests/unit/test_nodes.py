@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -122,6 +123,23 @@ def test_nodes_are_equal_where_their_values_are_the_same_to_the_bit() -> None:
         assert node != node.changed(args=args)
     assert node != g.host(print, (np.arange(3), [0.0, {"x": np.nan}], x[1:]), name="say_again")
     assert node != "say"
+
+
+def test_a_node_moved_to_other_devices_is_what_its_fields_checked_again_make(g: hg.Graph) -> None:
+    workflow = g.workflow()
+    moves = {
+        name: array if array.on_host or isinstance(array, hg.ExternalArray) else replace(array, device=3)
+        for name, array in workflow.arrays.items()
+    }
+    for node in workflow.nodes:
+        if node.derives:
+            continue
+        moved = node.moved(moves, workflow.parameters, after=("other",))
+        checked = node.translated(moves, workflow.parameters).changed(after=("other",))
+        assert moved == checked
+        assert {array.device for array in (a.view.root for a in moved.own_accesses)} <= {None, 3}
+        assert moved.accesses == checked.accesses
+        assert moved.model_fields_set == checked.model_fields_set
 
 
 def test_accesses_that_follow_from_args_follow_from_new_ones() -> None:
