@@ -300,4 +300,4 @@ def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_
 
 def _text(data: Any) -> str:
     """Return data as text that is the same in every process: without addresses."""
-    return re.sub(r" at 0x[0-9a-f]+", "", json.dumps(data, sort_keys=True, default=str))
+    return re.sub(r" at 0x[0-9a-f]+", "", json.dumps(data, sort_keys=True, default=str, check_circular=False))

@@ -69,15 +69,15 @@ def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
 
 
 def _short(value: float, dtype: Any) -> float:
-    if dtype is not None and dtype.kind == "f" and dtype.itemsize < 8 and math.isfinite(value):
-        return _rounded(str(value), dtype)
-    return value
+    if value and dtype is not None and dtype.kind == "f" and dtype.itemsize < 8 and math.isfinite(value):
+        return _rounded(value, dtype)
+    return value  # also 0.0 and -0.0, which a cache takes for one
 
 
 @lru_cache(1024)
-def _rounded(value: str, dtype: Any) -> float:
-    """Return the shortest float that a type rounds to the same value; asked for by text, in which 0.0 is not -0.0."""
-    return float(str(dtype.type(float(value))))
+def _rounded(value: float, dtype: Any) -> float:
+    """Return the shortest float that a type rounds to the same value."""
+    return float(str(dtype.type(value)))
 
 
 class KernelNode(Node):
