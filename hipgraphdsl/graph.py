@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -238,8 +238,9 @@ class Graph(DeclaringCollectives):
         """
         from .checks import require_sound
 
-        build, rank = _builder(ranks, capture_collectives, device, lanes)
-        workflow, opened = self.workflow(), opened_runtime(runtime, device)
+        build, rank, heard = _builder(ranks, capture_collectives, device, lanes)
+        with heard(f"compile of {self.name!r}"):
+            workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # each rank checks what it does
             require_sound(workflow, opened.target, device, backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
@@ -478,14 +479,16 @@ def _lanes(
     return fastest_lanes(workflow, runtime, backend, join=join, batch=batch, device=device)
 
 
-def _builder(ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes) -> tuple[Callable[..., Executable], int]:
-    """Return what builds an Executable of one process or of one of `ranks`, and the number of that."""
+def _builder(
+    ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes
+) -> tuple[Callable[..., Executable], int, Callable[[str], AbstractContextManager[Any]]]:
+    """Return what builds an Executable of one process or of one of `ranks`, the number of that, and what the others hear by."""
     if ranks is None and not capture_collectives:
         from .executable import Executable
 
-        return Executable.build, 0
+        return Executable.build, 0, nullcontext
     from .ranked import RankExecutable
-    from .world import require_ranks
+    from .world import require_ranks, told_before_agreeing
 
     found = require_ranks(ranks, device, lanes)
-    return partial(RankExecutable.compile, found, bool(capture_collectives)), found.rank
+    return partial(RankExecutable.compile, found, bool(capture_collectives)), found.rank, partial(told_before_agreeing, found)

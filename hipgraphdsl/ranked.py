@@ -31,7 +31,7 @@ from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
 from .waiting import require_seconds
 from .workflow import AnyNode, Level, Workflow
-from .world import Ranks, agree
+from .world import Ranks, agree, told_before_agreeing
 
 _log = logging.getLogger(__name__)
 
@@ -406,9 +406,10 @@ class RankExecutable(Executable):
         UpdateError
             Also if other bytes would cross between ranks, or in another order.
         """
-        if not callable(getattr(graph, "workflow", None)):
-            raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
-        whole = graph.workflow()
+        with told_before_agreeing(self.ranks, f"update of {self._whole.name!r}"):
+            if not callable(getattr(graph, "workflow", None)):
+                raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
+            whole = graph.workflow()
         part, _ = _part("update", whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
         if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
             raise UpdateError(

@@ -8,11 +8,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any, Final
 
 from .arrays import as_int
-from .errors import DeclarationError, RuntimeUnavailable
+from .errors import DeclarationError, HipGraphError, RankError, RuntimeUnavailable
 from .runtimes.base import Runtime
 from .sharing import Layout, device_counts
 from .transports import WORLDS, SingleTransport, Transport
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
 _DIGEST: Final = 16  # bytes
+_REFUSED: Final = bytes(_DIGEST)
+"""Stands for the digest of a graph that a rank refuses."""
 _REASON: Final = 1000  # bytes that ranks tell each other of why one refuses
 _LABEL: Final = 200  # characters that an error says of what differs
 
@@ -233,15 +236,39 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
 # -- what ranks agree on
 
 
+@contextmanager
+def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
+    """Let the other ranks, which come to `agree`, hear of it where this one refuses what comes before."""
+    try:
+        yield
+    except HipGraphError as error:
+        if ranks.size > 1 and not ranks.transport.broken:
+            with suppress(RankError):
+                ranks.all_gather(_REFUSED, what)
+                ranks.refusals(error, what)
+        raise
+
+
 def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
     """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
 
     Values of arrays are not compared: those of a host array are taken by the rank that has it.
+
+    Raises
+    ------
+    DeclarationError
+        On every rank, if they differ.
+    RankError
+        If another rank does not come, or has refused what comes before.
     """
     if ranks.size == 1:
         return
     what = f"{action} of {workflow.name!r}"
-    if len(set(ranks.all_gather(digest(workflow, options), what))) == 1:
+    told = set(ranks.all_gather(digest(workflow, options), what))
+    if _REFUSED in told:
+        rank, why = next(iter(ranks.refusals(None, what).items()))
+        raise RankError(f"rank {rank} has refused {what}: {why}", rank=rank)
+    if len(told) == 1:
         return
     mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
     most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(mine).to_bytes(8, "little"), what))

@@ -342,6 +342,34 @@ def test_compile_that_ranks_refuse_leaves_them_together(wrong: dict[str, Any], r
             assert str(error) == said
 
 
+@pytest.mark.parametrize("refusing", [(1,), (0, 1, 2)])
+def test_compile_and_update_that_ranks_refuse_before_they_compare_graphs_leave_them_together(refusing: tuple[int, ...]) -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        errors = []
+        runtime = "no such runtime" if ranks.rank in refusing else "cpu"
+        with pytest.raises(hg.HipGraphError) as caught:
+            ring(3).compile(runtime, ranks=ranks)  # type: ignore[arg-type]
+        errors.append(str(caught.value))
+        with ring(3).compile("cpu", ranks=ranks) as exe:
+            with pytest.raises(hg.HipGraphError) as caught:
+                exe.update("no graph" if ranks.rank in refusing else ring(3))  # type: ignore[arg-type]
+            errors.append(str(caught.value))
+            exe.run()
+            return errors, exe.gather("x0")
+
+    found = on_ranks(3, run)
+    assert found[0][1][0].any()
+    compiled, updated = found[1][0]
+    for rank, (errors, _) in enumerate(found):
+        if rank in refusing:
+            assert errors == [compiled, updated]
+        else:
+            assert errors[0].startswith("rank 1 has refused compile of 'ring': ")
+            assert errors[0].endswith(compiled)
+            assert errors[1].startswith("rank 1 has refused update of 'ring': ")
+            assert errors[1].endswith(updated)
+
+
 def pair(shape: int | tuple[int, ...] = N) -> tuple[hg.Graph, list[hg.DeviceArray]]:
     """Return a graph with an array on each of two devices."""
     g = hg.Graph("outer")
