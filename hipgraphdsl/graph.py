@@ -243,8 +243,7 @@ class Graph(DeclaringCollectives):
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # each rank checks what it does
             require_sound(workflow, opened.target, device, backend)
-        stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
-        with progress_bar(f"compile {self.name}", progress if rank == 0 else False, stages) as advance:
+        with progress_bar(f"compile {self.name}", progress if rank == 0 else False, 3 + len(workflow.modules)) as advance:
             chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
             return build(
                 workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _AUTO_FREE_ON_LAUNCH = 1
+_INVALID_VALUE = 1  # hipErrorInvalidValue
 
 
 class Naming:
@@ -232,10 +233,15 @@ class GraphProgram(Program):
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
         with Naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
-            if isinstance(operation, RunChild):
-                changed = self.change_child(node, operation)
-            else:
-                changed = operation.set(self.runtime, self.handle, node, before)
+            try:
+                if isinstance(operation, RunChild):
+                    changed = self.change_child(node, operation)
+                else:
+                    changed = operation.set(self.runtime, self.handle, node, before)
+            except HipError as error:
+                if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
+                    raise
+                changed = False  # a new graph can hold it, or is refused for the same reason
         if changed:
             self.operations[index] = operation
         return changed

@@ -910,6 +910,24 @@ def test_copies_take_memory_of_any_device_by_parameters(runtime: Runtime, backen
             assert np.array_equal(exe.read("y1"), exe.read(second))
 
 
+def test_fills_and_children_take_memory_of_any_device_by_parameters(runtime: Runtime, backend: Backend) -> None:
+    inner = hg.Graph("inner")
+    inner.memcpy(inner.device_array("copied", shape=N, dtype="float32", device=0), inner.param("q", "float32", shape=N))
+    g = hg.Graph("fills")
+    for device in (0, 1):
+        g.device_array(f"x{device}", RAMP, device=device, access=[1 - device])
+        g.device_array(f"y{device}", RAMP * (device + 2), device=device)
+    g.memset(g.param("p", "float32", shape=N), 7)
+    g.child(inner, bind={"q": g.param("q", "float32", shape=N)}, name="child")
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        for device in (0, 1, 1, 0):
+            exe.run(p=f"x{device}", q=f"y{device}")
+            assert np.array_equal(exe.read("child/copied"), RAMP * (device + 2))
+            assert np.array_equal(exe.read(f"x{device}"), np.full(N, 7, "float32"))
+            exe.write(f"x{device}", RAMP)
+            assert np.array_equal(exe.read(f"x{1 - device}"), RAMP)
+
+
 def test_set_refuses_a_node_that_does_not_reach_what_a_parameter_is_bound_to() -> None:
     g = hg.Graph("set")
     g.device_array("x", RAMP, device=0)

@@ -458,6 +458,28 @@ def test_callbacks_run_beside_a_thread_that_waits(cpu: CpuRuntime, concurrent: A
     assert order == ["release", "callback"]
 
 
+def test_launch_builds_a_new_graph_where_a_copy_keeps_its_devices(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = hg.Graph("copy")
+    for name in "ab":
+        g.device_array(name, np.full(4, ord(name), "float32"))
+    g.memcpy(g.host_array("out", shape=4, dtype="float32"), g.param("p", "float32", shape=4), name="fetch")
+
+    def refuse(*_: Any) -> None:
+        raise hg.HipError("hipGraphExecMemcpyNodeSetParams1D", 1, "hipErrorInvalidValue")
+
+    monkeypatch.setattr(cpu, "graph_exec_memcpy_node_set_params_1d", refuse)
+    with g.compile(cpu) as exe:
+        exe.run(p="a")
+        with pytest.raises(hg.HipError, match="for node 'fetch'"):
+            exe.run(p="b")
+        monkeypatch.setattr(cpu, "target", replace(cpu.target, quirks=cpu.target.quirks | {"fixed_memory_devices"}))
+        exe.run(p="a")
+        before = exe.stats.instantiations
+        exe.run(p="b")
+        assert exe.read("out").tolist() == [ord("b")] * 4
+        assert exe.stats.instantiations == before + 1
+
+
 # -- memory operations ---------------------------------------------------------------------------------------------------------
 
 
