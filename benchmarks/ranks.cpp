@@ -5,7 +5,7 @@
 // With a third argument both processes use one GPU, and NCCL takes them for two machines.
 //
 // Prints lines "name median_us": an exchange of so many bytes in both directions, and an all-reduce of so many floats, until done;
-// issued on a stream, and as a graph that was captured.
+// issued on a stream, and as a graph that was captured; and what the calls on a stream take, without the wait (`submit`).
 
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -38,6 +38,8 @@ static double median_us(const std::function<void()>& once, int rounds) {
 
 static void measure(const char* name, int rank, cudaStream_t stream, const std::function<void()>& issue, int rounds) {
   const double eager = median_us([&] { issue(); CUDA(cudaStreamSynchronize(stream)); }, rounds);
+  const double submitted = median_us(issue, 200);
+  CUDA(cudaStreamSynchronize(stream));
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -45,7 +47,7 @@ static void measure(const char* name, int rank, cudaStream_t stream, const std::
   CUDA(cudaStreamEndCapture(stream, &graph));
   CUDA(cudaGraphInstantiate(&exec, graph, 0));
   const double captured = median_us([&] { CUDA(cudaGraphLaunch(exec, stream)); CUDA(cudaStreamSynchronize(stream)); }, rounds);
-  if (rank == 0) printf("%s_eager %.3f\n%s_captured %.3f\n", name, eager, name, captured);
+  if (rank == 0) printf("%s_eager %.3f\n%s_submit_eager %.3f\n%s_captured %.3f\n", name, eager, name, submitted, name, captured);
   CUDA(cudaGraphExecDestroy(exec));
   CUDA(cudaGraphDestroy(graph));
 }

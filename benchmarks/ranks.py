@@ -38,6 +38,7 @@ ROWS = (  # name, what is measured, against what, aim
     ("wave, a step, two processes, captured", "ranks_captured", "two_devices", 1.05),
     ("wave, one device against two processes, captured", "one_device", "ranks_captured", 1.85),
     ("exchange of {exchange}, eager, against C++", "exchange_eager", "cpp_exchange_eager", 1.1),
+    ("submit an exchange, eager, against C++", "submit_eager", "cpp_exchange_submit_eager", 1.1),
     ("exchange of {exchange}, captured, against C++ on a stream", "exchange_captured", "cpp_exchange_eager", 1.1),
     ("exchange of {exchange}, captured, against a captured graph in C++", "exchange_captured", "cpp_exchange_captured", 1.1),
     ("all-reduce of {reduced}, eager, against C++", "all_reduce_eager", "cpp_all_reduce_eager", 1.03),
@@ -119,7 +120,7 @@ def ranked(options: argparse.Namespace) -> dict[str, float]:
                 found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
         with exchange(options.bytes).compile(runtime, **given) as exe:
             found[f"exchange_{name}"] = median_us(exe.run, 2000 // options.less)
-            found[f"launch_{name}"] = median_us(exe.launch, 200 // options.less)
+            found[f"submit_{name}"] = median_us(exe.launch, 200 // options.less)
             exe.synchronize()
         with all_reduce(options.floats).compile(runtime, **given) as exe:
             found[f"all_reduce_{name}"] = median_us(exe.run, (30 if options.one_gpu else 300) // options.less)
