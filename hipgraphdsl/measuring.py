@@ -22,7 +22,7 @@ from .planning import Batch, Lanes
 from .runtimes.base import Runtime
 from .workflow import Workflow
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 _CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", 1, None, 8, 32)
 _WARM_LAUNCHES: Final = 3

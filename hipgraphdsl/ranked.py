@@ -33,7 +33,7 @@ from .waiting import require_seconds
 from .workflow import AnyNode, Level, Workflow
 from .world import Ranks, agree, told_before_agreeing
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 T = TypeVar("T")
 

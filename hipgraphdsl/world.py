@@ -22,7 +22,7 @@ from .transports.nccl import LIBRARY, Nccl, found_by_all
 from .transports.store import StoreTransport, torch_store
 from .workflow import Workflow
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
@@ -37,6 +37,20 @@ _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 _transports: dict[str | int, Transport] = {}
 """Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store
 are used but once."""
+
+
+class _NamesRank(logging.Filter):
+    """Puts the rank of this process before each message of the package."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ranks = {transport.rank for transport in _transports.values() if transport.size > 1}
+        if len(ranks) == 1:  # threads with ranks of their own, as tests have them, share the process
+            rank = record.__dict__["rank"] = ranks.pop()
+            record.msg = f"rank {rank}: {record.msg}"
+        return True
+
+
+_NAMES_RANK: Final = _NamesRank()
 
 
 class Ranks:
@@ -216,6 +230,7 @@ def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
     """Return a transport of this process, made once."""
     if key not in _transports:
         _transports[key] = make()
+        _log.addFilter(_NAMES_RANK)
     return _transports[key]
 
 

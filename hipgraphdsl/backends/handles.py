@@ -18,7 +18,7 @@ from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, LaunchCall
 from ..waiting import Deadline
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), name="built_in")
 

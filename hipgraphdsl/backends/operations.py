@@ -21,7 +21,7 @@ from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, LaunchCall, MemcpyKind, MemOp
 from .scope import Scope
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 
 NO_ATTRIBUTES: Final[Mapping[str, Any]] = MappingProxyType({})

@@ -42,7 +42,7 @@ from .stats import Stats
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
 _SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's
 _LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches

@@ -34,7 +34,7 @@ from .state import Change, Planned, State, put, within
 from .stats import Stats
 from .uses import Uses
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""

@@ -19,7 +19,7 @@ from ..watch import planned
 from ..workflow import Workflow
 from .uses import Uses
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 _FALLS_BACK: Final = 16
 """Pieces from which on AMD's runtime may run a graph by its older executor; a graph has at most as many as nodes."""

@@ -13,7 +13,7 @@ from ..cache import cache_folder, write_whole
 from ..errors import HipError
 from .data import CodeObject
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 
 class Rtc:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from rank_programs.left_alone import ring
 
 def main(does: str, folder: str, rank: str, size: str) -> None:
     """Be one rank."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s", force=True)
     ranks = hg.ranks(rank=int(rank), size=int(size), store=FileStore(Path(folder) / "store"), timeout_s=20)
     try:
         with ring(ranks.size).compile("cpu", ranks=ranks) as exe:

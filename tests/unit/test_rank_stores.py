@@ -294,6 +294,8 @@ def test_processes_give_the_bits_of_one(size: int, forks: Forks, tmp_path: Path)
     forks.start(tmp_path, "by_store", [("run", tmp_path, rank, size) for rank in range(size)])
     ended = forks.printed()
     assert f"the same bits from {size} ranks" in ended[0], ended
+    for rank, printed in enumerate(ended):
+        assert f"rank {rank}: graph 'ring (rank {rank} of {size})': compiled for" in printed
 
 
 def test_process_that_is_killed_is_named_by_the_others(forks: Forks, tmp_path: Path) -> None:

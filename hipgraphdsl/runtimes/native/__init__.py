@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from ...errors import RuntimeUnavailable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hipgraphdsl")
 
 Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]], bool]
 """Name, `struct` code, size, current value, for each use the address of the value, the node and the parameters, and whether
