@@ -31,7 +31,6 @@ class Kernels:
         self.modules = [m for m in workflow.modules if not isinstance(m, ForeignModule) and m.path is None]
         self.built_in: set[str] = set()
         self.names: set[str] = set()
-        self.macros: dict[Module, list[str]] = {}
         for module in self.modules:
             self.names |= _outer_names(module)
         space = Names(FIXED_NAMES | self.names | set(KEYWORDS))
