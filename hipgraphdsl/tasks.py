@@ -194,7 +194,8 @@ class _Builder:
         made: list[_Made] = []
         for flat in flats:
             deps = tuple(dict.fromkeys(end for d in flat.deps for end in made[d].ends)) or begin
-            here = place._replace(lane=_lane_of(flat.name, steps) if place.lane is None else place.lane)
+            step = steps.get(_known(flat.name, steps))
+            here = place._replace(lane=step.lane if step is not None else 0) if place.lane is None else place
             runs = self._assumed.conditions.of(flat.name)
             if runs is not None and isinstance(flat.node, ConditionalNode):
                 made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, here))
@@ -332,12 +333,6 @@ class _Builder:
         """Put tasks into a segment."""
         for i in range(first, stop):
             self.tasks[i] = self.tasks[i]._replace(segment=segment)
-
-
-def _lane_of(name: str, steps: Mapping[str, Step]) -> int:
-    """Return the lane of a step, or of the child graph node that contains it."""
-    found = _known(name, steps)
-    return steps[found].lane if found else 0
 
 
 def _known(name: str, names: Container[str]) -> str:

@@ -140,22 +140,14 @@ def from_networkx(
 def _from_attributes(
     dag: nx.DiGraph[Any], arrays: Mapping[str, Any] | None, callbacks: Mapping[str, Callable[..., Any]] | None
 ) -> Workflow:
-    nodes = []
     try:
-        data = json.loads(dag.graph["hipgraphdsl"])
-        for key, attributes in dag.nodes(data=True):
-            if "data" not in attributes:
-                raise DeclarationError(
-                    f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key)
-                )
-            node = json.loads(attributes["data"])
-            if not isinstance(node, dict) or node.get("name") != key:
-                raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
-            nodes.append(node)
+        data = {**json.loads(dag.graph["hipgraphdsl"])}
+        nodes = {key: json.loads(attributes.get("data", "null")) for key, attributes in dag.nodes(data=True)}
     except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, DeclarationError):
-            raise
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
-    if not isinstance(data, dict):
-        raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return Workflow.from_data({**data, "nodes": nodes}, arrays, callbacks)
+    for key, node in nodes.items():
+        if node is None:
+            raise DeclarationError(f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key))
+        if not isinstance(node, dict) or node.get("name") != key:
+            raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
+    return Workflow.from_data({**data, "nodes": [*nodes.values()]}, arrays, callbacks)

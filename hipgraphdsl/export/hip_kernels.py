@@ -87,8 +87,9 @@ class Kernels:
             defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", source, re.MULTILINE)
             lines += [f"#undef {name}" for name in dict.fromkeys([*(name for name, _ in given), *defined])]
             lines.append("")
-        if self.built_in:
-            lines += _built_in(self.built_in)
+        for part in re.split(r"\n(?=// )", BUILT_IN.source.strip("\n")):
+            if any(re.search(rf"\b{name}\b", part) for name in self.built_in):
+                lines += [*part.strip("\n").split("\n"), ""]
         if not lines:
             return []
         return [
@@ -98,15 +99,6 @@ class Kernels:
             "#endif  // kernels end",
             "",
         ]
-
-
-def _built_in(names: set[str]) -> list[str]:
-    """Return the library's own kernels of these names."""
-    found = []
-    for part in re.split(r"\n(?=// )", BUILT_IN.source.strip("\n")):
-        if any(re.search(rf"\b{name}\b", part) for name in names):
-            found += [*part.strip("\n").split("\n"), ""]
-    return found
 
 
 def _outer_names(module: Module) -> set[str]:
