@@ -223,7 +223,8 @@ class _Builder:
         engine = placed_on(node.engine, assumed.limits)
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
-        waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
+        given = [flat.level.resolve(view.root)[1] for view in node.addresses]
+        waits = not isinstance(node, EagerNode) or any(isinstance(root, Array) and root.on_host for root in given)
         i, lane = len(self.tasks), place.lane or 0
         self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))
         return _Made(i, i + 1, (i,), (i,) if waits else ())
@@ -402,7 +403,3 @@ def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Sequence[Sequence
                 seen.add(d)
                 inside.append(d)
     return tuple(deps)
-
-
-def _on_host(root: object) -> bool:
-    return isinstance(root, Array) and root.on_host
