@@ -251,39 +251,25 @@ class _Builder:
         if not runs.passes:
             return _Made(first, len(self.tasks), at, at)
         body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
-        spans = self._spans
-        one = self.add(body, self.flats(level), _Place(level.prefix, host, (*passes, 0) if loops else passes, at, lane))
-        if not loops:
-            return one._replace(first=first)
-        more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
-        if self._others + self._spans + more > MOST_SPANS:
-            raise DeclarationError(
-                f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a duration"
-                " in place of the condition",
-                node=flat.name,
-            )
+        flats, spans, segments = self.flats(level), self._spans, self._segments
         for number in range(runs.passes):
-            at = self._repeat(one, number, len(passes), at) if number else one.ends
+            self._segments = segments  # each pass launches the same graphs
+            one = self.add(body, flats, _Place(level.prefix, host, (*passes, number) if loops else passes, at, lane))
+            if not loops:
+                return one._replace(first=first)
+            more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
+            if not number and self._others + self._spans + more > MOST_SPANS:
+                raise DeclarationError(
+                    f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a"
+                    " duration in place of the condition",
+                    node=flat.name,
+                )
+            at = one.ends
             if (number + 1) % node.check_every == 0:
                 at = look(at, (number + 1) // node.check_every)
             elif len(at) > 1:
                 at = self._add_launch(at)
         return _Made(first, len(self.tasks), at, at)
-
-    def _repeat(self, one: _Made, number: int, depth: int, begin: tuple[int, ...]) -> tuple[int, ...]:
-        """Add the first pass of a loop once more, as pass `number`; `depth` loops are around it. Return what finishes it."""
-        shift = len(self.tasks) - one.first
-
-        def moved(deps: tuple[int, ...]) -> tuple[int, ...]:
-            if min(deps, default=one.first) >= one.first:
-                return tuple([d + shift for d in deps])
-            return tuple(dict.fromkeys(to for d in deps for to in ((d + shift,) if d >= one.first else begin)))
-
-        for task in self.tasks[one.first : one.stop]:
-            passes = (*task.passes[:depth], number, *task.passes[depth + 1 :])
-            self._launches += task.is_launch
-            self.tasks.append(task._replace(deps=moved(task.deps), passes=passes))
-        return moved(one.ends)
 
     def _add_launches(
         self,
