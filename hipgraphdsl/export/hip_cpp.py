@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..any_order import require_any_order
 from ..backends import backend_named
@@ -247,7 +247,7 @@ def _require_one_device(workflow: Workflow) -> None:
     """Refuse a workflow that runs on several devices, or names another than the first; say what does so."""
     if len(devices_of(workflow, 0)) == 1:
         return
-    named = [("array", array) for document in workflow.documents for array in document.arrays.values()]
+    named: list[tuple[str, Any]] = [("array", array) for document in workflow.documents for array in document.arrays.values()]
     named += [("node", node) for document in workflow.documents for node in document.nodes]
     for kind, thing in named:
         if device := getattr(thing, "device", None):
