@@ -194,8 +194,10 @@ class _Builder:
         made: list[_Made] = []
         for flat in flats:
             deps = tuple(dict.fromkeys(end for d in flat.deps for end in made[d].ends)) or begin
-            step = steps.get(_known(flat.name, steps))
-            here = place._replace(lane=step.lane if step is not None else 0) if place.lane is None else place
+            here = place
+            if place.lane is None:
+                step = steps.get(_known(flat.name, steps))
+                here = place._replace(lane=step.lane if step is not None else 0)
             runs = self._assumed.conditions.of(flat.name)
             if runs is not None and isinstance(flat.node, ConditionalNode):
                 made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, here))
@@ -223,7 +225,7 @@ class _Builder:
         engine = placed_on(node.engine, assumed.limits)
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
-        given = [flat.level.resolve(view.root)[1] for view in node.addresses]
+        given = [flat.level.resolve(view.root)[1] for view in node.addresses] if isinstance(node, EagerNode) else []
         waits = not isinstance(node, EagerNode) or any(isinstance(root, Array) and root.on_host for root in given)
         i, lane = len(self.tasks), place.lane or 0
         self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))

@@ -70,12 +70,8 @@ def _read(text: str) -> nx.DiGraph[str]:
     dag: nx.DiGraph[str] = nx.DiGraph()
     names: dict[str, str] = {}  # of attributes, by key
     edges = []
-    for event, element in ElementTree.iterparse(io.BytesIO(text.encode()), ("start", "end")):
+    for _, element in ElementTree.iterparse(io.BytesIO(text.encode())):  # when it ends
         tag, attributes = element.tag.rpartition("}")[2], element.attrib
-        if tag == "graph" and attributes.get("edgedefault") != "directed":
-            raise _refusal("its edges are undirected")
-        if event == "start":
-            continue
         if lacking := _NEEDED.get(tag, set()) - attributes.keys():
             raise _refusal(f"an element {tag!r} lacks {', '.join(map(repr, sorted(lacking)))}")
         if tag == "key":
@@ -87,6 +83,8 @@ def _read(text: str) -> nx.DiGraph[str]:
         elif tag in ("node", "graph"):
             said = {names.get(inner.attrib["key"], ""): inner.text or "" for inner in element.iterfind("{*}data")}
             if tag == "graph":
+                if attributes.get("edgedefault") != "directed":
+                    raise _refusal("its edges are undirected")
                 dag.graph.update(said)
             elif "data" in said:
                 dag.add_node(attributes["id"], data=said["data"])
