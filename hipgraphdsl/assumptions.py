@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .arrays import as_dict, as_int, int_from
-from .errors import DeclarationError
+from .errors import DeclarationError, listed
 from .workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
 
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
@@ -103,11 +103,9 @@ class Conditions:
         nodes = {name: node for name, node in found if isinstance(node, ConditionalNode)}
         for name in values:
             if name not in nodes:
-                names = [*map(repr, nodes)][:11]
-                shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
                 raise DeclarationError(
                     f"simulate: conditions has {name!r}, which is no conditional node of graph {graph!r}; its conditional nodes"
-                    f" are {shown or 'none'}",
+                    f" are {listed(nodes)}",
                     node=str(name),
                 )
         self._runs = {name: _runs(name, nodes[name], value) for name, value in values.items()}

@@ -80,8 +80,10 @@ def simulate(
     """
     limits, times = engine_limits(engines), Times(durations)
     share = partial(shared, target=target or Target.named("cpu"), batch=batch)
-    workflow = workflow if sharing is None else sharing.workflow
-    parts = [workflow] if sharing is None else _parts(sharing)
+    parts = [workflow]
+    if sharing is not None:
+        workflow, ranks = sharing.workflow, range(sharing.layout.size)
+        parts = [partition(sharing, rank, lambda messages, _: Meeting(messages)).workflow for rank in ranks]
     known = Conditions(conditions, workflow.name, parts)
     assumed = Assumed(times, known, limits, devices_of(workflow, 0), share)
     tasks = tasks_of(workflow, assumed) if sharing is None else _of_ranks(sharing, parts, link, assumed)
@@ -118,11 +120,6 @@ def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...]
         if runs is not None and runs.passes and bodies[runs.body].all_messages:
             for number in range(runs.passes):
                 yield from _crossings(bodies[runs.body], conditions, (*passes, number) if loops else passes)
-
-
-def _parts(sharing: Sharing) -> list[Workflow]:
-    """Return what each rank does."""
-    return [partition(sharing, rank, lambda messages, _: Meeting(messages)).workflow for rank in range(sharing.layout.size)]
 
 
 def _of_ranks(sharing: Sharing, workflows: Sequence[Workflow], link: Link | None, assumed: Assumed) -> list[Task]:

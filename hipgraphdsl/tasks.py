@@ -194,7 +194,10 @@ class _Builder:
         made: list[_Made] = []
         for flat in flats:
             deps = tuple(dict.fromkeys(end for d in flat.deps for end in made[d].ends)) or begin
-            here = place._replace(lane=_lane_of(flat.name, steps) if place.lane is None else place.lane)
+            here = place
+            if place.lane is None:
+                step = steps.get(_known(flat.name, steps))
+                here = place._replace(lane=step.lane if step is not None else 0)
             runs = self._assumed.conditions.of(flat.name)
             if runs is not None and isinstance(flat.node, ConditionalNode):
                 made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, here))
@@ -222,7 +225,8 @@ class _Builder:
         engine = placed_on(node.engine, assumed.limits)
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
-        waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
+        given = [flat.level.resolve(view.root)[1] for view in node.addresses] if isinstance(node, EagerNode) else []
+        waits = not isinstance(node, EagerNode) or any(isinstance(root, Array) and root.on_host for root in given)
         i, lane = len(self.tasks), place.lane or 0
         self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))
         return _Made(i, i + 1, (i,), (i,) if waits else ())
@@ -249,39 +253,25 @@ class _Builder:
         if not runs.passes:
             return _Made(first, len(self.tasks), at, at)
         body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
-        spans = self._spans
-        one = self.add(body, self.flats(level), _Place(level.prefix, host, (*passes, 0) if loops else passes, at, lane))
-        if not loops:
-            return one._replace(first=first)
-        more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
-        if self._others + self._spans + more > MOST_SPANS:
-            raise DeclarationError(
-                f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a duration"
-                " in place of the condition",
-                node=flat.name,
-            )
+        flats, spans, segments = self.flats(level), self._spans, self._segments
         for number in range(runs.passes):
-            at = self._repeat(one, number, len(passes), at) if number else one.ends
+            self._segments = segments  # each pass launches the same graphs
+            one = self.add(body, flats, _Place(level.prefix, host, (*passes, number) if loops else passes, at, lane))
+            if not loops:
+                return one._replace(first=first)
+            more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
+            if not number and self._others + self._spans + more > MOST_SPANS:
+                raise DeclarationError(
+                    f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a"
+                    " duration in place of the condition",
+                    node=flat.name,
+                )
+            at = one.ends
             if (number + 1) % node.check_every == 0:
                 at = look(at, (number + 1) // node.check_every)
             elif len(at) > 1:
                 at = self._add_launch(at)
         return _Made(first, len(self.tasks), at, at)
-
-    def _repeat(self, one: _Made, number: int, depth: int, begin: tuple[int, ...]) -> tuple[int, ...]:
-        """Add the first pass of a loop once more, as pass `number`; `depth` loops are around it. Return what finishes it."""
-        shift = len(self.tasks) - one.first
-
-        def moved(deps: tuple[int, ...]) -> tuple[int, ...]:
-            if min(deps, default=one.first) >= one.first:
-                return tuple([d + shift for d in deps])
-            return tuple(dict.fromkeys(to for d in deps for to in ((d + shift,) if d >= one.first else begin)))
-
-        for task in self.tasks[one.first : one.stop]:
-            passes = (*task.passes[:depth], number, *task.passes[depth + 1 :])
-            self._launches += task.is_launch
-            self.tasks.append(task._replace(deps=moved(task.deps), passes=passes))
-        return moved(one.ends)
 
     def _add_launches(
         self,
@@ -332,12 +322,6 @@ class _Builder:
         """Put tasks into a segment."""
         for i in range(first, stop):
             self.tasks[i] = self.tasks[i]._replace(segment=segment)
-
-
-def _lane_of(name: str, steps: Mapping[str, Step]) -> int:
-    """Return the lane of a step, or of the child graph node that contains it."""
-    found = _known(name, steps)
-    return steps[found].lane if found else 0
 
 
 def _known(name: str, names: Container[str]) -> str:
@@ -407,7 +391,3 @@ def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Sequence[Sequence
                 seen.add(d)
                 inside.append(d)
     return tuple(deps)
-
-
-def _on_host(root: object) -> bool:
-    return isinstance(root, Array) and root.on_host

@@ -14,15 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from .arrays import int_from
-from .errors import DeclarationError, HipGraphError
+from .errors import DeclarationError, HipGraphError, listed
 from .export import timelines
 from .links import per_link
-from .order import topological_order
-from .printed import counted, human_bytes, human_count
+from .order import longest_path, topological_order
+from .printed import aligned, counted, human_bytes, human_count
 
 By = Literal["engine", "lane", "segment", "node"]
 
@@ -171,9 +170,8 @@ class Timeline:
     def __getitem__(self, name: str) -> Span:
         at = self._index.get(name)
         if at is None:
-            names = list(islice((name for span in self.spans for name in span.nodes), 11))
-            shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-            raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
+            known = listed(name for span in self.spans for name in span.nodes)
+            raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {known}", node=name)
         return self.spans[at]
 
     @cached_property
@@ -251,16 +249,9 @@ class Timeline:
     @cached_property
     def critical_path(self) -> tuple[Span, ...]:
         """The chain of dependent spans that takes longest: no number of engines makes the launch shorter than it."""
-        if not self.spans:
-            return ()
-        heads, _ = self._heads_and_tails
-        lengths = [head + span.duration for head, span in zip(heads, self.spans)]
-        at = max(range(len(lengths)), key=lambda i: (lengths[i], -i))
-        path = [self.spans[at]]
-        while self.deps and self.deps[at]:
-            at = max(self.deps[at], key=lambda d: (lengths[d], -d))
-            path.append(self.spans[at])
-        return tuple(reversed(path))
+        deps = [sorted(before) for before in self.deps or [()] * len(self.spans)]
+        path = longest_path(topological_order(deps), deps, [span.duration for span in self.spans])
+        return tuple(self.spans[i] for i in path)
 
     @cached_property
     def _heads_and_tails(self) -> tuple[list[float], list[float]]:
@@ -532,8 +523,7 @@ class Timeline:
             return []
         heads = ("", "busy", "communicating", "waiting")
         table = [heads, *((f"rank {rank}", *map(self.amount, times)) for rank, times in enumerate(self.ranks[:_SHOWN]))]
-        widths = [max(len(row[k]) for row in table) for k in range(len(heads))]
-        lines = ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)) for row in table]
+        lines = [f"  {line}" for line in aligned(table, right=range(len(heads)))]
         lines += [f"  ... and {len(self.ranks) - _SHOWN} more ranks"] * (len(self.ranks) > _SHOWN)
         links = list(self.links.items())
         lines += [f"  {a} -> {b}: {human_count(n, 'message')}, {human_bytes(size)}" for (a, b), (n, size) in links[:_SHOWN]]

@@ -72,15 +72,15 @@ def summary(timeline: Timeline) -> list[str]:
 def _drawn(timeline: Timeline, by: By, critical: bool, title: str | None, context: dict[str, str], **saved: Any) -> bytes:
     matplotlib = need("matplotlib", "matplotlib")
     out = io.BytesIO()
-    with warnings.catch_warnings(), matplotlib.rc_context(context):
+    with warnings.catch_warnings(), matplotlib.rc_context({"text.parse_math": False, **context}):
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         _figure(timeline, by, critical, title).savefig(out, facecolor=BACKGROUND, **saved)
     return out.getvalue()
 
 
 def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
     rows = timeline.rows(by)
     left_out = len(rows) - _MAX_ROWS
@@ -97,11 +97,10 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     gutter = _MARGIN + max(text_width(label) for label in (*labels, "in sequence" if compared else "")) * _EM + 0.1 + before
     width = _WIDTH - gutter - _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor=BACKGROUND)
-    FigureCanvasAgg(figure)
 
     def write(x: float, top: float, text: str, **how: Any) -> None:
-        """Write at inches from the upper left corner; no dollar sign in a name begins a formula."""
-        figure.text(x / _WIDTH, 1 - top / height, text, parse_math=False, va="center", **{"color": INK, "fontsize": 9, **how})
+        """Write at inches from the upper left corner."""
+        figure.text(x / _WIDTH, 1 - top / height, text, va="center", **{"color": INK, "fontsize": 9, **how})
 
     write(_MARGIN, _MARGIN, shortened(title or timeline.name, 90), fontsize=12, weight="bold")
     for n, line in enumerate(said):
@@ -109,14 +108,16 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     for n, entries in enumerate(legend, len(said)):
         top = _HEAD + _LINE * (n + 0.5)
         for x, colour, text in entries:
-            figure.patches.append(_square(figure, x / _WIDTH, 1 - (top + 0.055) / height, height, colour))
+            corner, size = (x / _WIDTH, 1 - (top + 0.055) / height), (0.11 / _WIDTH, 0.11 / height)
+            figure.add_artist(Rectangle(corner, *size, facecolor=colour, edgecolor=EDGE, lw=0.6))
             write(x + 0.18, top, text)
 
     axes = figure.add_axes((gutter / _WIDTH, (_AXIS - 0.15 + foot) / height, width / _WIDTH, chart / height))
     _bars(axes, timeline, rows, critical, width / (timeline.makespan or 1.0))
     for y, label in enumerate(labels):
-        axes.text(-0.1 / width, y + 0.5, label, transform=axes.get_yaxis_transform(), fontsize=9, ha="right", va="center",
-                  color=INK, parse_math=False)  # fmt: skip
+        axes.text(
+            -0.1 / width, y + 0.5, label, transform=axes.get_yaxis_transform(), fontsize=9, ha="right", va="center", color=INK
+        )
     for group, y in groups.items():
         left = -(gutter - _MARGIN) / width
         axes.text(left, y + 0.5, group, transform=axes.get_yaxis_transform(), fontsize=9, weight="bold", va="center", color=INK)
@@ -142,12 +143,6 @@ def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
         lines[-1].append((x, engine_style(engine), text))
         x += width
     return lines
-
-
-def _square(figure: Any, x: float, y: float, height: float, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x, y), 0.11 / _WIDTH, 0.11 / height, transform=figure.transFigure, facecolor=colour, edgecolor=EDGE, lw=0.6)
 
 
 def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: float) -> None:
@@ -209,7 +204,7 @@ def _name(axes: Any, name: str, x: float, y: int, inches: float) -> None:
     width = text_to_path.get_text_width_height_descent(name, FontProperties(size=8), False)[0]
     text = name if width <= room else shortened(name, int(len(name) * room / width))
     if len(text) >= min(len(name), 5):
-        axes.text(x, y + 0.52, text, fontsize=8, ha="center", va="center", color=INK, parse_math=False, zorder=6, clip_on=True)
+        axes.text(x, y + 0.52, text, fontsize=8, ha="center", va="center", color=INK, zorder=6, clip_on=True)
 
 
 def _compare(axes: Any, timeline: Timeline) -> None:

@@ -159,9 +159,10 @@ class Arrays:
         lines += [*more, "", "static const std::vector<Array> arrays = {"]
         for storage in self._storage:
             array = storage.array
+            descr = re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(npy_dtype(array.dtype))))  # as .npy files spell it
             lines.append(
                 f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {sized(array.nbytes, array.dtype)},"
-                f" {self._place(array)[0]}, {quoted(_descr(array.dtype))}, {quoted(shape_text(array.shape))},"
+                f" {self._place(array)[0]}, {quoted(descr)}, {quoted(shape_text(array.shape))},"
                 f" {quoted(self._file(storage)) if storage.assigned is None else 'nullptr'}}},"
             )
         return [*lines, "};", ""]
@@ -262,8 +263,3 @@ def _period(data: np.ndarray[Any, Any]) -> int:
             if data[period:].tobytes() == data[:-period].tobytes():
                 return period
     return int(count)
-
-
-def _descr(dtype: np.dtype[Any]) -> str:
-    """Return the dtype as the header of a .npy file spells it, without spaces."""
-    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(npy_dtype(dtype))))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..any_order import require_any_order
 from ..backends import backend_named
@@ -248,19 +247,11 @@ def _require_one_device(workflow: Workflow) -> None:
     """Refuse a workflow that runs on several devices, or names another than the first; say what does so."""
     if len(devices_of(workflow, 0)) == 1:
         return
-    for name, device in _placed(workflow):
-        if device:
+    named: list[tuple[str, Any]] = [("array", array) for document in workflow.documents for array in document.arrays.values()]
+    named += [("node", node) for document in workflow.documents for node in document.nodes]
+    for kind, thing in named:
+        if device := getattr(thing, "device", None):
             raise DeclarationError(
-                f"{name} is on device {device}, and an exported program runs on one, which its option --device chooses; leave"
-                " device= out of arrays and nodes"
+                f"{kind} {thing.name!r} is on device {device}, and an exported program runs on one, which its option --device"
+                " chooses; leave device= out of arrays and nodes"
             )
-
-
-def _placed(workflow: Workflow) -> Iterator[tuple[str, int]]:
-    """Yield what names a device, in words, and the device; children's included."""
-    for document in workflow.documents:
-        for kind, things in (("array", document.arrays.values()), ("node", document.nodes)):
-            for thing in things:
-                device = getattr(thing, "device", None)
-                if device is not None:
-                    yield f"{kind} {thing.name!r}", device

@@ -31,7 +31,6 @@ class Kernels:
         self.modules = [m for m in workflow.modules if not isinstance(m, ForeignModule) and m.path is None]
         self.built_in: set[str] = set()
         self.names: set[str] = set()
-        self.macros: dict[Module, list[str]] = {}
         for module in self.modules:
             self.names |= _outer_names(module)
         space = Names(FIXED_NAMES | self.names | set(KEYWORDS))
@@ -88,8 +87,9 @@ class Kernels:
             defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", source, re.MULTILINE)
             lines += [f"#undef {name}" for name in dict.fromkeys([*(name for name, _ in given), *defined])]
             lines.append("")
-        if self.built_in:
-            lines += _built_in(self.built_in)
+        for part in re.split(r"\n(?=// )", BUILT_IN.source.strip("\n")):
+            if any(re.search(rf"\b{name}\b", part) for name in self.built_in):
+                lines += [*part.strip("\n").split("\n"), ""]
         if not lines:
             return []
         return [
@@ -99,15 +99,6 @@ class Kernels:
             "#endif  // kernels end",
             "",
         ]
-
-
-def _built_in(names: set[str]) -> list[str]:
-    """Return the library's own kernels of these names."""
-    found = []
-    for part in re.split(r"\n(?=// )", BUILT_IN.source.strip("\n")):
-        if any(re.search(rf"\b{name}\b", part) for name in names):
-            found += [*part.strip("\n").split("\n"), ""]
-    return found
 
 
 def _outer_names(module: Module) -> set[str]:

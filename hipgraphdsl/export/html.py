@@ -24,7 +24,7 @@ from ..kernels import Kernel, Module
 from ..nodes import callable_name
 from ..plan import Plan
 from ..printed import human_bytes, human_count
-from ..sharing import ALL, Sharing
+from ..sharing import ALL, Ranks, Sharing
 from ..target import Target
 from ..workflow import AnyNode, Workflow
 from .layout import engine, lay_out
@@ -112,12 +112,6 @@ def filled(page: str, title: str, data: str) -> str:
     return re.sub(r"@(TITLE|STYLE|SCRIPT|DATA)@", lambda mark: parts[mark[1]], text_of(page))
 
 
-def _frame_of(sharing: Sharing, i: int) -> int:
-    """Return the rank whose frame a node stands in, or `ALL`."""
-    ranks = sharing.ranks[i]
-    return ALL if isinstance(ranks, tuple) else ranks
-
-
 @dataclass
 class _Scene:
     """The layout of one workflow, independent of where it is used as a child."""
@@ -135,7 +129,7 @@ class _Document:
     def __init__(self, asked: Shown, layout: Layout, timeout_s: float) -> None:
         _, self.sharing, plan, path, faults = asked
         self.layout, self.timeout_s = layout, timeout_s
-        self.rank_frames: dict[int, int] = {}
+        self.rank_frames: dict[Ranks, int] = {}
         """For each rank the entry of its frame."""
         self.runs = 0
         self.planned = Planned(plan)
@@ -255,7 +249,7 @@ class _Document:
             width, height = scene.sizes[i]
             index.append(len(self.nodes))
             full = prefix + node.name
-            around = parent if prefix or self.sharing is None else self.rank_frames.get(_frame_of(self.sharing, i), -1)
+            around = parent if prefix or self.sharing is None else self.rank_frames.get(self.sharing.ranks[i], -1)
             self.nodes.append(self._node(node, full, around, (x0 + x, y0 + y, width, height), i in scene.inner))
             held = zip(scene.inner[i], node.held, node.body_titles) if i in scene.inner else ()
             for (dx, dy, body), (path, _, _), title in held:

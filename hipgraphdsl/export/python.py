@@ -354,10 +354,7 @@ def _identifier(name: str, used: set[str]) -> str:
     base = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not base.isidentifier() or keyword.iskeyword(base) or keyword.issoftkeyword(base):
         base = f"_{base}" if base and not base[0].isidentifier() else f"{base}_"
-    found, n = base, 1
-    while found in used or keyword.iskeyword(found):
-        n += 1
-        found = f"{base}_{n}"
+    found = unique(base, used)
     used.add(found)
     return found
 

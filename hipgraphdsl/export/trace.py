@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ..order import topological_order
 from ..timeline import By, Span, Timeline
 
 _PID: Final = 1
@@ -130,22 +131,12 @@ def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[st
 def _arrows(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
     """Yield a pair of events for each dependency between spans that take time."""
     lasts = [stop > start for start, stop in times]
-    past: dict[int, tuple[int, ...]] = {}  # the spans with a duration that a node waits for, past those without
-
-    def waited(i: int) -> tuple[int, ...]:
-        pending = [i]
-        while pending:
-            at = pending[-1]
-            unknown = [d for d in timeline.deps[at] if not lasts[d] and d not in past]
-            if unknown:
-                pending += unknown
-                continue
-            past[pending.pop()] = tuple(dict.fromkeys(s for d in timeline.deps[at] for s in ((d,) if lasts[d] else past[d])))
-        return past[i]
-
+    waited: dict[int, tuple[int, ...]] = {}  # the spans with a duration that each waits for, past those without
+    for i in topological_order(timeline.deps):
+        waited[i] = tuple(dict.fromkeys(s for d in timeline.deps[i] for s in ((d,) if lasts[d] else waited[d])))
     number = 0
     for i in range(len(timeline.deps)):
-        for d in waited(i) if lasts[i] else ():
+        for d in waited[i] if lasts[i] else ():
             # The last nanosecond of a span belongs to it, its end to the next one.
             leaves, arrives = min(times[d][1] - 1, times[i][0]), times[i][0]
             if leaves < times[d][0]:  # measured times may contradict an edge by a clock's resolution, and no arrow leads back
