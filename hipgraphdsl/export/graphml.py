@@ -7,11 +7,10 @@ is exact. An edge that a tool adds becomes one of `order`.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-from xml.etree import ElementTree
+from typing import Any, NoReturn
+from xml.parsers import expat
 
 import networkx as nx
 
@@ -45,57 +44,78 @@ def loads(
     """Return the workflow that a GraphML text from `render` describes; parameters as for `Graph.from_json`."""
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
-    if "<!DOCTYPE" in text:  # which what `render` wrote holds only as escaped text
-        raise _refusal("a document type or entities are not read")
-    try:
-        dag = _read(text)
-    except (ElementTree.ParseError, UnicodeEncodeError) as error:
-        raise _refusal(str(error)) from None
-    return from_networkx(dag, arrays=arrays, callbacks=callbacks)
+    return from_networkx(_Reader().read(text), arrays=arrays, callbacks=callbacks)
 
 
-def _refusal(why: str) -> DeclarationError:
-    return DeclarationError(f"this is no GraphML of a workflow: {why}")
-
-
-_NEEDED: Final = {"key": {"id"}, "node": {"id"}, "edge": {"source", "target"}, "data": {"key"}}
-"""Attributes that elements must have."""
-
-
-def _read(text: str) -> nx.DiGraph[str]:
-    """Return a graph that `render` wrote, and that a tool may have written again, each node with its attribute `data`.
+class _Reader:
+    """GraphML that `render` wrote, and that a tool may have written again, element by element.
 
     A node without data is refused where it stands, so that a hostile file does not become a graph first.
     """
-    dag: nx.DiGraph[str] = nx.DiGraph()
-    names: dict[str, str] = {}  # of attributes, by key
-    edges = []
-    for _, element in ElementTree.iterparse(io.BytesIO(text.encode())):  # when it ends
-        tag, attributes = element.tag.rpartition("}")[2], element.attrib
-        if lacking := _NEEDED.get(tag, set()) - attributes.keys():
-            raise _refusal(f"an element {tag!r} lacks {', '.join(map(repr, sorted(lacking)))}")
-        if tag == "key":
-            names[attributes["id"]] = attributes.get("attr.name", "")
-        elif tag == "edge":
-            if attributes.get("directed") == "false":
-                raise _refusal("an edge is undirected")
-            edges.append((attributes["source"], attributes["target"]))
-        elif tag in ("node", "graph"):
-            said = {names.get(inner.attrib["key"], ""): inner.text or "" for inner in element.iterfind("{*}data")}
-            if tag == "graph":
-                if attributes.get("edgedefault") != "directed":
-                    raise _refusal("its edges are undirected")
-                dag.graph.update(said)
-            elif "data" in said:
-                dag.add_node(attributes["id"], data=said["data"])
-            else:
-                raise _refusal(f"node {attributes['id']!r} has no attribute 'data'; nodes cannot be added in another tool")
-        if tag != "data":
-            element.clear()
-    if "hipgraphdsl" not in dag.graph:
-        raise _refusal("the graph has no attribute 'hipgraphdsl'")
-    dag.add_edges_from(edges)
-    return dag
+
+    def __init__(self) -> None:
+        self.dag: nx.DiGraph[str] = nx.DiGraph()
+        self.names: dict[str, str] = {}  # of attributes, by key
+        self.owner: dict[str, Any] = self.dag.graph  # whose attributes come
+        self.node = ""
+        self.key: str | None = None
+        self.parts: list[str] = []
+        self.edges: list[tuple[str, str]] = []
+        self.parser = parser = expat.ParserCreate("utf-8", "}")
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.StartDoctypeDeclHandler = lambda *_: self._refuse("a document type or entities are not read")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise DeclarationError(f"this is no GraphML of a workflow: line {self.parser.CurrentLineNumber}: {why}")
+
+    def read(self, text: str) -> nx.DiGraph[str]:
+        """Return the graph, each node with its attribute `data`."""
+        try:
+            self.parser.Parse(text.encode(), True)
+        except (expat.ExpatError, UnicodeEncodeError) as error:
+            raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
+        except KeyError as error:
+            self._refuse(f"an element lacks {error}")
+        if "hipgraphdsl" not in self.dag.graph:
+            self._refuse("the graph has no attribute 'hipgraphdsl'")
+        self.dag.add_edges_from(self.edges)
+        return self.dag
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        match tag.rpartition("}")[2]:
+            case "graph" if attributes.get("edgedefault") != "directed":
+                self._refuse("its edges are undirected")
+            case "key":
+                self.names[attributes["id"]] = attributes.get("attr.name", "")
+            case "node":
+                self.node, self.owner = attributes["id"], {}
+            case "edge":
+                if attributes.get("directed") == "false":
+                    self._refuse("an edge is undirected")
+                self.edges.append((attributes["source"], attributes["target"]))
+                self.owner = {}
+            case "data":
+                self.key = self.names.get(attributes["key"], "")
+                self.parts = []
+
+    def _text(self, text: str) -> None:
+        if self.key in ("data", "hipgraphdsl"):
+            self.parts.append(text)
+
+    def _end(self, tag: str) -> None:
+        match tag.rpartition("}")[2]:
+            case "data" if self.key is not None:
+                self.owner[self.key], self.key = "".join(self.parts), None
+            case "node":
+                if "data" not in self.owner:
+                    self._refuse(f"node {self.node!r} has no attribute 'data'; nodes cannot be added in another tool")
+                self.dag.add_node(self.node, data=self.owner["data"])
+                self.owner = self.dag.graph
+            case "edge":
+                self.owner = self.dag.graph
 
 
 def from_networkx(
@@ -138,14 +158,22 @@ def from_networkx(
 def _from_attributes(
     dag: nx.DiGraph[Any], arrays: Mapping[str, Any] | None, callbacks: Mapping[str, Callable[..., Any]] | None
 ) -> Workflow:
+    nodes = []
     try:
-        data = {**json.loads(dag.graph["hipgraphdsl"])}
-        nodes = {key: json.loads(attributes.get("data", "null")) for key, attributes in dag.nodes(data=True)}
+        data = json.loads(dag.graph["hipgraphdsl"])
+        for key, attributes in dag.nodes(data=True):
+            if "data" not in attributes:
+                raise DeclarationError(
+                    f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key)
+                )
+            node = json.loads(attributes["data"])
+            if not isinstance(node, dict) or node.get("name") != key:
+                raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
+            nodes.append(node)
     except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, DeclarationError):
+            raise
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
-    for key, node in nodes.items():
-        if node is None:
-            raise DeclarationError(f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key))
-        if not isinstance(node, dict) or node.get("name") != key:
-            raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
-    return Workflow.from_data({**data, "nodes": [*nodes.values()]}, arrays, callbacks)
+    if not isinstance(data, dict):
+        raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
+    return Workflow.from_data({**data, "nodes": nodes}, arrays, callbacks)
