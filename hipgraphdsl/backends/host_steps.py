@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from ..errors import HipError, WaitTimeout
-from ..plan import Plan
+from ..plan import Plan, Step
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional
@@ -53,9 +53,14 @@ class HostSteps:
         self.at = ""
         return not self.failed()
 
-    def call(self, operation: CallEager, stream: int, name: str) -> None:
-        """Call the function of an eager node, unless a callback has raised."""
-        if self.wait(stream, name) if operation.waits else not self.failed():
+    def do(
+        self, operation: CallEager | RunConditional, stream: int, program: Program, step: Step, *, refresh: bool = False
+    ) -> None:
+        """Call the function of an eager node of a program, unless a callback has raised, or run what a conditional node chooses."""
+        if isinstance(operation, RunConditional):
+            for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
+                body.launch(stream)
+        elif self.wait(stream, step.name) if operation.waits else not self.failed():
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:

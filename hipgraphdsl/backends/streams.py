@@ -201,11 +201,8 @@ class EagerProgram(Program):
             late = operation is _AT_LAUNCH
             if late:
                 operation = super().resolve(current)
-            if isinstance(operation, RunConditional):
-                for body in self._chosen(current, operation, stream, refresh=late):
-                    body.launch(stream)
-            elif isinstance(operation, CallEager):
-                self.host.call(operation, stream, step.name)
+            if isinstance(operation, (CallEager, RunConditional)):
+                self.host.do(operation, stream, self, current, refresh=late)
             elif isinstance(operation, Alloc):
                 self._alloc(operation, stream, self.scope_of(current))
             elif isinstance(operation, Free):
@@ -221,13 +218,10 @@ class EagerProgram(Program):
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
         operation = super().resolve(step)
-        return self._chosen(step, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
-
-    def _chosen(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
-        return cast(
-            "Iterator[EagerProgram]",
-            self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=refresh),
-        )
+        if not isinstance(operation, RunConditional):
+            return iter(())
+        chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
+        return cast("Iterator[EagerProgram]", chosen)
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Allocate memory, after freeing what the launch before allocated and left."""

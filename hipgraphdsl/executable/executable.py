@@ -223,7 +223,7 @@ class Executable:
         own = self._own
         assert own.program is not None
         try:
-            own.program.entry_failed(code)
+            own.program.entry_failed(code, own.in_flight.stream)
         finally:
             if self.plan.cut is not None:
                 own.in_flight.settle(own.in_flight.stream)
