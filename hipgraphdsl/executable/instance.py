@@ -169,14 +169,15 @@ class Instance:
 
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
-        given = other.parameters.give_to(self.parameters)
+        given = other.parameters.as_given_to(self.parameters)
+        self.give(given, defaults=True)
+        self.parameters.chosen |= other.parameters.chosen & given.keys()
         state, off = self.state, other.state.names_off
         children = [step.name for step in state.plan.steps if step.child is not None]
         if any(name != child and within(name, child) for name in off for child in children):
             state = state.replanned(self._runtime.target, inline=True)  # a node inside a child is a step of its own
         state = state.without(off)
-        steps = state.disabled.union(*map(self._steps_of, given), state.steps_since(self.state))
-        self.become(Change(state, tuple(sorted(steps))), [name for name in given if self.parameters.table[name][1].shape])
+        self.become(Change(state, tuple(sorted(state.disabled.union(state.steps_since(self.state))))))
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
         """Do what the next state says; if that fails, the state is as before.
