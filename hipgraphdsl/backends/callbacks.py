@@ -369,7 +369,7 @@ class CapturedArray:
         like = np.dtype(np.uint16) if bfloat16 else self.dtype
         made = memory_view(self.ptr, self._span, self.shape, like, self.strides).__dlpack__()
         tensor = _pointer_of(made, b"dltensor")
-        (ctypes.c_int32 * 2).from_address(tensor + _DEVICE_AT)[:] = self.__dlpack_device__()
+        (ctypes.c_int32 * 2).from_address(tensor + _DEVICE_AT)[:] = list(self.__dlpack_device__())
         if bfloat16:
             ctypes.c_uint8.from_address(tensor + _TYPE_AT).value = _BFLOAT16
         return made

@@ -56,7 +56,7 @@ class HostSteps:
     def do(
         self, operation: CallEager | RunConditional, stream: int, program: Program, step: Step, *, refresh: bool = False
     ) -> None:
-        """Call the function of an eager node of a program, unless a callback has raised, or run what a conditional node chooses."""
+        """Call the function of an eager node, unless a callback has raised, or run what a conditional node chooses."""
         if isinstance(operation, RunConditional):
             for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
                 body.launch(stream)
