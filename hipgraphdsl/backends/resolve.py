@@ -92,13 +92,18 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
                 tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
             )
         case ChildGraphNode():
-            assert step.child is not None
-            return op.RunChild(step.child, scope.children[node.name])
+            return _held(step, scope)[0]
         case ConditionalNode():
-            bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
-            return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies, node.check_every)
+            mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
+            return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
         case _:
             assert_never(node)
+
+
+def _held(step: Step, scope: Scope) -> tuple[op.RunChild, ...]:
+    """Return the child or the bodies of a step."""
+    plans = step.bodies if step.child is None else (step.child,)
+    return tuple(op.RunChild(plan, scope.children[name]) for plan, (name, _, _) in zip(plans, step.node.held))
 
 
 def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
@@ -241,12 +246,9 @@ def prepare(step: Step, scope: Scope) -> None:
         scope.shared.built_in("hipgraphdsl_copy", device)
     elif isinstance(node, MemsetNode) and not _memset_size(node, _element(node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill", device)
-    held = [*zip(step.bodies, scope.bodies(node))] if isinstance(node, ConditionalNode) else []
-    if step.child is not None:
-        held.append((step.child, scope.children[node.name]))
-    for plan, inner in held:
-        for own in plan.steps:
-            prepare(own, inner.inside(own.path))
+    for inner in _held(step, scope):
+        for own in inner.plan.steps:
+            prepare(own, inner.scope.inside(own.path))
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:

@@ -92,12 +92,11 @@ class LaneStreams:
         self,
         origin: int,
         do: Callable[[Step, int], None],
-        note: Callable[[Step, int], None] | None = None,
         *,
         by_events: bool = True,
         calls: LaunchCalls | None = None,
     ) -> None:
-        """Visit all steps in topological order: wait for events, call `do(step, stream)`, call `note`, record an event.
+        """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
         Parameters
         ----------
@@ -129,8 +128,6 @@ class LaneStreams:
             do(step, stream)
             if isinstance(step.node, (CapturedNode, EagerNode)) or step.bodies:
                 current = -1  # the user's code may have made another device current, as what is built of a body or run in it does
-            if note is not None:
-                note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
         self._go_to(self.device, runtime)
@@ -167,8 +164,6 @@ class EagerProgram(Program):
         """Memory that a launch has made and not returned, by scope and array."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
-        self._before: dict[tuple[Scope, Any], int] = {}
-        """Where those arrays stood for the program that uses the scopes otherwise."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -232,8 +227,6 @@ class EagerProgram(Program):
         left = self._made.pop(key, None)
         if left is not None:
             self.runtime.free_async(left, stream)
-        elif operation.array in scope.addresses and key not in self._before:
-            self._before[key] = scope.addresses[operation.array]
         operation.issue(self.runtime, stream)
         self._made[key] = scope.addresses[operation.array]
 
@@ -244,8 +237,6 @@ class EagerProgram(Program):
             returned.callback(self.host.close)
             for (scope, array), pointer in made.items():
                 returned.callback(self._return, scope, array, pointer)
-        for (scope, array), pointer in self._before.items():
-            scope.addresses[array] = pointer
 
     def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
         """Free memory on the null stream of its device."""

@@ -278,8 +278,7 @@ class Instance:
         with self.home.there():
             if before is not None:
                 self.wait()
-            allocates = plan.has_allocs or plan.packing is not None
-            places = [(inner.addresses, dict(inner.addresses)) for inner in scope.all_inside()] if allocates else []
+            restore = scope.snapshot()
             if isinstance(plan, WatchedPlan):
                 words = self.memory.words(plan)
                 for inner in scope.all_inside():
@@ -289,9 +288,7 @@ class Instance:
                 self._place_packed(plan, blocks)
                 program = self._build_program(plan, scope, state.disabled)
             except BaseException:
-                for table, addresses in places:  # where the program that stays has its memory
-                    table.clear()
-                    table.update(addresses)
+                restore()  # the program that stays has its memory there
                 self.memory.drop_packed(blocks)
                 raise
             self.program, self.torn, self._since = program, True, 0
@@ -304,7 +301,6 @@ class Instance:
             self.bind_compiled()
             with ExitStack() as returned:  # all of it, even if one call fails
                 returned.callback(self.memory.use_packed, blocks)
-                returned.callback(self._place_packed, plan, blocks)  # the program before puts back what it had found
                 if before is not None:
                     returned.callback(self.parameters.forget_replaced)  # nothing is in flight
                     returned.callback(before.close)
