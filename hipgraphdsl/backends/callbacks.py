@@ -336,13 +336,7 @@ class CapturedArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": self.shape,
-            "strides": self.strides,
-            "typestr": self.dtype.str,
-            "data": (self.ptr, False),
-        }
+        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": (self.ptr, False)}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -10,16 +10,7 @@ from ..plan import Step
 from .batches import entry_of
 from .capturing import captured
 from .explicit import UNJOINED, add_node
-from .operations import (
-    CallCaptured,
-    CallEager,
-    Launch,
-    Nothing,
-    Operation,
-    RunChild,
-    RunConditional,
-    set_attributes,
-)
+from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
 from .program import GraphProgram, Naming
 from .resolve import prepare
 from .streams import LaneStreams

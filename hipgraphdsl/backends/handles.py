@@ -53,13 +53,7 @@ class SharedHandles:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        calls: Calls,
-        device: int = 0,
-        devices: tuple[int, ...] = (0,),
-        *,
-        sanitize: bool = False,
+        self, runtime: Runtime, calls: Calls, device: int = 0, devices: tuple[int, ...] = (0,), *, sanitize: bool = False
     ) -> None:
         self.runtime = runtime
         self.device = device

@@ -89,12 +89,7 @@ class LaneStreams:
             (calls or self.runtime).set_device(device)
 
     def run(
-        self,
-        origin: int,
-        do: Callable[[Step, int], None],
-        *,
-        by_events: bool = True,
-        calls: LaunchCalls | None = None,
+        self, origin: int, do: Callable[[Step, int], None], *, by_events: bool = True, calls: LaunchCalls | None = None
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
