@@ -242,6 +242,12 @@ class HostCalls:
         self.failures.clear()
         return CallbackError.of(name, error)
 
+    def raise_failure(self) -> None:
+        """Raise what `take_failure` returns, if there is one."""
+        failure = self.take_failure()
+        if failure is not None:
+            raise failure from failure.__cause__
+
     def keep(self) -> None:
         """End a change that has succeeded: what names stood for before is stale."""
         if not self._before:

@@ -77,8 +77,8 @@ class CaptureProgram(GraphProgram):
             # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
             # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
             self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
-        held = isinstance(operation, (RunChild, RunConditional, CallEager))
-        if held or not operation.is_recorded(self.runtime.target.quirks):
+        quirks = self.runtime.target.quirks
+        if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
             self._insert(step, operation, stream)
         elif isinstance(operation, CallCaptured):
             operation.record(self.runtime, stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -119,6 +119,12 @@ class Program(ABC):
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
         """Make the device of a step current for a while, where there are several."""
         return self.scope.shared.on(self.place_of(step))
+
+    def roots_of(self, step: Step) -> set[tuple[Scope, Any]]:
+        """Return the arrays and parameters that a step touches, makes or frees, each with the scope that it belongs to."""
+        resolve = self.scope_of(step).resolve
+        views = [*[access.view for access in step.node.accesses], *step.node.addresses]  # a foreign kernel's are no accesses
+        return {resolve(view.root)[:2] for view in views}
 
     def resolve(self, step: Step) -> Operation:
         """Return what an enabled step does, by what names stand for now."""

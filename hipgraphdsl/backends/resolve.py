@@ -184,18 +184,9 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
     if box.is_flat and not (inside and any(inside)):
         return op.Copy1D(to, source, box.width_bytes, kind)
-    made = op.Copy(
-        to,
-        box.dst_pitch,
-        box.dst_slice // box.dst_pitch,
-        source,
-        box.src_pitch,
-        box.src_slice // box.src_pitch,
-        box.width_bytes,
-        box.height,
-        box.depth,
-        kind,
-    )
+    dst_rows, src_rows = box.dst_slice // box.dst_pitch, box.src_slice // box.src_pitch
+    extent = box.width_bytes, box.height, box.depth
+    made = op.Copy(to, box.dst_pitch, dst_rows, source, box.src_pitch, src_rows, *extent, kind)
     return _from_first_bytes(made, *inside) if inside else made
 
 
@@ -277,10 +268,8 @@ def _fill(node: MemsetNode, scope: Scope, device: int) -> op.Fill | op.Launch:
         height, pitch = region.dims[0] if region.dims else (1, 0)
         return op.Fill(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)
     itemsize = len(element)
-    counts = [region.run // itemsize, *(count for count, _ in reversed(region.dims))]
-    strides = [itemsize, *(stride for _, stride in reversed(region.dims))]
-    counts += [1] * (4 - len(counts))
-    strides += [0] * (4 - len(strides))
+    dims = [(region.run // itemsize, itemsize), *reversed(region.dims)]
+    counts, strides = zip(*dims, *[(1, 0)] * (4 - len(dims)))
     words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
     function, packer = scope.shared.built_in("hipgraphdsl_fill", device)
     total = view.size

@@ -82,15 +82,12 @@ class SegmentedProgram(Program):
         for segment, members in enumerate(self._members):
             for i in members:
                 step = self.plan.steps[i]
-                node, scope = step.node, self.scope_of(step)
-                views = (*(access.view for access in node.accesses), *node.addresses)
-                for where, array, _ in {scope.resolve(view.root) for view in views}:
+                makes_or_frees = step.node.made is not None or step.node.freed is not None
+                for where, array in self.roots_of(step):
                     if isinstance(array, AllocArray):
                         used.setdefault((where, array), set()).add(segment)
-                for array in filter(None, (node.made, node.freed)):
-                    where, array, _ = scope.resolve(array)
-                    used.setdefault((where, array), set()).add(segment)
-                    about.setdefault((where, array), []).append(i)
+                        if makes_or_frees:
+                            about.setdefault((where, array), []).append(i)
         left: list[int] = []
         for (where, array), steps in about.items():
             if len(used[where, array]) > 1:

@@ -169,11 +169,7 @@ class EagerProgram(Program):
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
         if isinstance(step.node, CapturedNode):
             return True
-        resolve = self.scope_of(step).resolve
-        for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # a foreign kernel's are no accesses
-            if isinstance(resolve(view.root)[1], AllocArray):
-                return True
-        return False
+        return any(isinstance(root, AllocArray) for _, root in self.roots_of(step))
 
     def resolve(self, step: Step) -> Operation:
         """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""

@@ -256,14 +256,10 @@ class Executable:
         stale = own.hosts.stale()
         try:
             own.wait(timeout_s)
-        except HipError as error:
-            failure = own.hosts.take_failure()
-            if failure is None:
-                raise error
-            raise failure from failure.__cause__
-        failure = own.hosts.take_failure()
-        if failure is not None:
-            raise failure from failure.__cause__
+        except HipError:
+            own.hosts.raise_failure()
+            raise
+        own.hosts.raise_failure()
         if stale:
             own.hosts.forget(stale)
         own.rest(self._lock)
@@ -607,11 +603,9 @@ class Executable:
             returned.close()
         finally:
             returned.close()  # the rest, where Ctrl-C has come between two calls
-        failure = self._own.hosts.take_failure()
         if cut is not None:
-            raise cut from failure
-        if failure is not None:
-            raise failure from failure.__cause__
+            raise cut from self._own.hosts.take_failure()
+        self._own.hosts.raise_failure()
 
     def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
         """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""

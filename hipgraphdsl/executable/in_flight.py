@@ -45,7 +45,7 @@ class InFlight:
         with self.lock:
             self.pending[stream] = []
 
-    def in_turn(self, stream: int, launch: Callable[[int], None]) -> None:
+    def in_turn(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
         own, runtime, last = self.stream, self._runtime, self._last
         if stream == own and last in (None, own):

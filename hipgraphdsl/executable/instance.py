@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -296,8 +297,8 @@ class Instance:
             self.stats.build_us = (time.perf_counter() - started) * 1e6
             # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
             anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
-            here = program.launch if program.in_turn else self._launch_in_turn
-            self.launch = here if anywhere or not self.home.several else self._launch_following
+            here = program.launch if program.in_turn else partial(self.in_flight.in_turn, program.launch)
+            self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
             self.bind_compiled()
             with ExitStack() as returned:  # all of it, even if one call fails
                 returned.callback(self.memory.use_packed, blocks)
@@ -318,24 +319,16 @@ class Instance:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _launch_in_turn(self, stream: int) -> None:
-        """Launch behind the launch before, whatever stream that was on."""
-        assert self.program is not None
-        if self.program.in_turn:
-            self.program.launch(stream)
-        else:
-            self.in_flight.in_turn(stream, self.program.launch)
-
-    def _launch_following(self, stream: int) -> None:
+    def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on the own stream, ordered by events after and before the work of a stream of another device."""
         home, own = self.home.device, self.in_flight.stream
         where = home if stream == own else self._runtime.stream_get_device(stream)
         if where == home:
-            self._launch_in_turn(stream)
+            launch(stream)
             return
         self._follow(own, stream, where)
         try:
-            self._launch_in_turn(own)
+            launch(own)
         except BaseException:
             with suppress(HipError):
                 self._follow(stream, own, home)
