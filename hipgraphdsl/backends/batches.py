@@ -85,7 +85,6 @@ class Batch(ABC):
         self.changed = True
 
     def _put(self, k: int, launch: Launch | None) -> None:
-        """Write a launch into the table."""
         if self._switches:
             self._launches["kind"][k] = 0 if launch is None else self._kinds[launch.function]
         if launch is not None:

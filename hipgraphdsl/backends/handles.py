@@ -139,7 +139,6 @@ class SharedHandles:
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
-        """Ask for a function of a loaded module."""
         handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
         self._require_layouts(kernel, function)

@@ -101,7 +101,6 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
 
 
 def _held(step: Step, scope: Scope) -> tuple[op.RunChild, ...]:
-    """Return the child or the bodies of a step."""
     plans = step.bodies if step.child is None else (step.child,)
     return tuple(op.RunChild(plan, scope.children[name]) for plan, (name, _, _) in zip(plans, step.node.held))
 

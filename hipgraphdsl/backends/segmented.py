@@ -100,7 +100,6 @@ class SegmentedProgram(Program):
         self._left = frozenset(left)
 
     def _graph(self, plan: Plan, members: tuple[int, ...], build: Build) -> Program:
-        """Return a segment as a graph."""
         plan = with_one_root(plan, self.runtime.target)
         first = len(plan.steps) - len(members)
         off = self.disabled | self._left
@@ -154,7 +153,6 @@ class SegmentedProgram(Program):
             self._lanes.join(stream)
 
     def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
-        """Return what a launch does."""
         hosts = self.scope.shared.calls
         calls = LaunchCalls(self.runtime, hosts.failures)
         # What other libraries do is passed over when a callback has raised, which only its function looks at.

@@ -77,7 +77,6 @@ class LaneStreams:
             failed.pop_all()
 
     def _event(self, device: int) -> int:
-        """Return a new event of a device."""
         self._go_to(device)
         event = self.runtime.event_create(timing=False)
         self._returned.callback(self.runtime.event_destroy, event)

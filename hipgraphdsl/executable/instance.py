@@ -307,7 +307,6 @@ class Instance:
                     returned.callback(before.close)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
-        """Set the addresses of a plan's packed arrays."""
         if plan.packing is not None:
             for packed in plan.packing.arrays:
                 scope = self.scope.inside(packed.path)
@@ -336,7 +335,6 @@ class Instance:
         self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:
-        """Make a stream wait for the work on a stream of another device."""
         with self._runtime.using_device(device):
             event = self._runtime.event_create(timing=False)
         try:
@@ -450,7 +448,6 @@ class Instance:
         return found
 
     def _steps_of(self, name: str) -> list[int]:
-        """Return the enabled steps that a parameter reaches."""
         found = self.state.uses.steps_by_parameter.get(self.parameters.table[name], [])
         return [i for i in found if i not in self.state.disabled] if self.state.disabled else found
 

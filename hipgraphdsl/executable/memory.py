@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import bytes_at, memory_view
-from ..errors import DeclarationError, HipError
+from ..errors import DeclarationError, HipError, listed
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
 from ..temporaries import Packing
@@ -149,7 +149,7 @@ class Memory:
                     " device array",
                     array=name,
                 )
-            names = ", ".join(map(repr, list(self.arrays)[:20])) or "none"
+            names = listed(self.arrays, 20)
             raise DeclarationError(f"graph {self._workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
         return block
 
@@ -325,7 +325,6 @@ def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
 
 
 def _pages(nbytes: int) -> int:
-    """Return a size or address rounded up to whole pages."""
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

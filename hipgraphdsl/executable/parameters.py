@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
-from ..errors import DeclarationError
+from ..errors import DeclarationError, listed
 from ..nodes import element_value
 from ..workflow import Level, Workflow
 from .devices import Home, let_reach
@@ -69,7 +69,6 @@ class Parameters:
         return {name for name, scope, p in tables if not p.shape or (scope, p) in uses.steps_by_parameter}
 
     def _is_elsewhere(self, name: str) -> bool:
-        """Return whether a parameter is of a child or body that other ranks do."""
         if name in self.table or self.whole is None:
             return False
         level, inner = Level(self.whole).at(name)
@@ -92,7 +91,7 @@ class Parameters:
     def _value(self, name: str, value: Any) -> Any:
         found = self.table.get(name)
         if found is None:
-            names = ", ".join(map(repr, self.table)) or "none"
+            names = listed(self.table, 20)
             raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
         _, parameter = found
         if name in self.own:
