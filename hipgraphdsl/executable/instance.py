@@ -390,8 +390,7 @@ class Instance:
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
             if not same(self.parameters.current(name), value):
-                table, parameter, _ = self.parameters.name(name, value)
-                table[parameter] = value
+                put([self.parameters.name(name, value)])
                 self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
