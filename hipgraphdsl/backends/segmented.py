@@ -16,7 +16,7 @@ from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Naming, Program
 from .scope import Scope
-from .streams import LaneStreams, placed
+from .streams import LaneStreams
 
 Build = Callable[[Plan, Scope, frozenset[int]], Program]
 
@@ -26,12 +26,6 @@ def in_segments(
 ) -> Program:
     """Return one program of a plan that one graph can hold, and else one that has a program of each segment."""
     return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
-
-
-def _body(build: Build, plan: Plan, scope: Scope, device: int) -> Program:
-    """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
-    with scope.shared.on(scope.shared.device):
-        return in_segments(build, placed(plan, scope), scope, device=device)
 
 
 class SegmentedProgram(Program):
@@ -50,7 +44,7 @@ class SegmentedProgram(Program):
         """For each step of the outer plan."""
         self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
         """Where each step is: in the graph of which segment, at which place; of a step of the host there is no graph."""
-        self._host = HostSteps(scope, partial(_body, build))
+        self._host = HostSteps(scope, partial(in_segments, build))
         self._lanes: LaneStreams | None = None
         self._launched = False
         self._calls: LaunchCalls | None = None

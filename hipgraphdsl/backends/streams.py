@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from typing import Any, Final, cast
 
 from ..arrays import AllocArray
@@ -153,7 +151,7 @@ class EagerProgram(Program):
         super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self.host = HostSteps(scope, partial(_body, type(self)))
+        self.host = HostSteps(scope, type(self))
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
@@ -239,25 +237,6 @@ class EagerProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
-
-
-def _body(kind: type[EagerProgram], plan: Plan, scope: Scope, device: int) -> EagerProgram:
-    return kind(placed(plan, scope), scope, device=device)
-
-
-def placed(plan: Plan, scope: Scope) -> Plan:
-    """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
-    if len(scope.shared.devices) == 1:
-        return plan
-    keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]
-    number = {key: lane for lane, key in enumerate(dict.fromkeys(keys))}
-    steps = tuple(step._replace(lane=number[key], device=key[1]) for step, key in zip(plan.steps, keys))
-    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in number.values())
-    owners = tuple(device for _, device in number)
-    shared = scope.shared
-    return replace(
-        plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
-    )
 
 
 class StreamsProgram(EagerProgram):
