@@ -90,14 +90,8 @@ class LaneStreams:
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
-        Parameters
-        ----------
-        origin : int
-            The stream that the work is launched on.
-        by_events : bool
-            False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
-        calls : LaunchCalls, optional
-            Takes the runtime's calls, to make them later.
+        The work is launched on the stream `origin`. Without `by_events` it is left to `do` to order lanes among themselves; they
+        are still forked from `origin` and joined to it. `calls` takes the runtime's calls, to make them later.
         """
         runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
