@@ -62,13 +62,12 @@ class Scope(Binding):
             yield found
 
     def snapshot(self) -> Callable[[], None]:
-        """Return a function that restores the addresses that names of this scope and of all inside it have now."""
+        """Return a function that gives names of this scope and of all inside it the addresses that they have now."""
         known = [(inner.addresses, dict(inner.addresses)) for inner in self.all_inside()]
 
         def restore() -> None:
             for table, addresses in known:
-                table.clear()
-                table.update(addresses)
+                table.update(addresses)  # by one call, between whose parts no Ctrl-C comes
 
         return restore
 
