@@ -250,6 +250,8 @@ class HostCalls:
 
     def keep(self) -> None:
         """End a change that has succeeded: what names stood for before is stale."""
+        if not self._before:
+            return
         self._stale += filter(None, self._before.values())
         self._before.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -120,11 +121,10 @@ class Program(ABC):
         """Make the device of a step current for a while, where there are several."""
         return self.scope.shared.on(self.place_of(step))
 
-    def roots_of(self, step: Step) -> set[tuple[Scope, Any]]:
-        """Return the arrays and parameters that a step touches, makes or frees, each with the scope that it belongs to."""
-        resolve = self.scope_of(step).resolve
+    def roots_of(self, step: Step) -> Iterator[tuple[Scope, Any, int]]:
+        """Yield the arrays and parameters that a step touches, makes or frees, as `Scope.resolve` returns them."""
         views = [*[access.view for access in step.node.accesses], *step.node.addresses]  # a foreign kernel's are no accesses
-        return {resolve(view.root)[:2] for view in views}
+        return map(self.scope_of(step).resolve, [view.root for view in views])
 
     def resolve(self, step: Step) -> Operation:
         """Return what an enabled step does, by what names stand for now."""

@@ -77,7 +77,7 @@ class SegmentedProgram(Program):
             for i in members:
                 step = self.plan.steps[i]
                 makes_or_frees = step.node.made is not None or step.node.freed is not None
-                for where, array in self.roots_of(step):
+                for where, array, _ in self.roots_of(step):
                     if isinstance(array, AllocArray):
                         used.setdefault((where, array), set()).add(segment)
                         if makes_or_frees:

@@ -160,7 +160,7 @@ class EagerProgram(Program):
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
         if isinstance(step.node, CapturedNode):
             return True
-        return any(isinstance(root, AllocArray) for _, root in self.roots_of(step))
+        return any(isinstance(root, AllocArray) for _, root, _ in self.roots_of(step))
 
     def resolve(self, step: Step) -> Operation:
         """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""
