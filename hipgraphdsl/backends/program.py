@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -120,11 +119,6 @@ class Program(ABC):
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
         """Make the device of a step current for a while, where there are several."""
         return self.scope.shared.on(self.place_of(step))
-
-    def roots_of(self, step: Step) -> Iterator[tuple[Scope, Any, int]]:
-        """Yield the arrays and parameters that a step touches, makes or frees, as `Scope.resolve` returns them."""
-        views = [*[access.view for access in step.node.accesses], *step.node.addresses]  # a foreign kernel's are no accesses
-        return map(self.scope_of(step).resolve, [view.root for view in views])
 
     def resolve(self, step: Step) -> Operation:
         """Return what an enabled step does, by what names stand for now."""

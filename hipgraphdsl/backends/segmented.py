@@ -77,7 +77,8 @@ class SegmentedProgram(Program):
             for i in members:
                 step = self.plan.steps[i]
                 makes_or_frees = step.node.made is not None or step.node.freed is not None
-                for where, array, _ in self.roots_of(step):
+                views = (*(access.view for access in step.node.accesses), *step.node.addresses)
+                for where, array, _ in map(self.scope_of(step).resolve, {view.root for view in views}):
                     if isinstance(array, AllocArray):
                         used.setdefault((where, array), set()).add(segment)
                         if makes_or_frees:

@@ -160,7 +160,11 @@ class EagerProgram(Program):
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
         if isinstance(step.node, CapturedNode):
             return True
-        return any(isinstance(root, AllocArray) for _, root, _ in self.roots_of(step))
+        resolve = self.scope_of(step).resolve
+        for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # a foreign kernel's are no accesses
+            if isinstance(resolve(view.root)[1], AllocArray):
+                return True
+        return False
 
     def resolve(self, step: Step) -> Operation:
         """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""
