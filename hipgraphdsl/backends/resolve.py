@@ -236,7 +236,7 @@ def prepare(step: Step, scope: Scope) -> None:
         scope.shared.built_in("hipgraphdsl_copy", device)
     elif isinstance(node, MemsetNode) and not _memset_size(node, _element(node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill", device)
-    for inner in _held(step, scope):
+    for inner in _held(step, scope) if step.child is not None or step.bodies else ():
         for own in inner.plan.steps:
             prepare(own, inner.scope.inside(own.path))
 
