@@ -18,7 +18,7 @@ from .executable import Executable
 from .executable.memory import Block
 from .executable.state import plan_for
 from .plan import Plan
-from .planning import Batch, Lanes
+from .planning import Lanes
 from .runtimes.base import Runtime
 from .workflow import Workflow
 
@@ -31,10 +31,8 @@ _BUDGET_S: Final = 0.2  # time that the launches of one trial may take
 _MARGIN: Final = 0.98  # what is less than 2 % faster than "auto" is noise
 
 
-def fastest_lanes(
-    workflow: Workflow, runtime: Runtime, backend: str, *, join: bool = True, batch: Batch = "auto", device: int = 0
-) -> tuple[Lanes, str]:
-    """Return the lanes that were fastest until done, and a sentence that says what was tried.
+def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, device: int = 0, **options: Any) -> tuple[Lanes, str]:
+    """Return the lanes that were fastest until done, and a sentence that says what was tried; `options` are those of `plan_for`.
 
     Workflows whose launches reach outside of their arrays (captured code, semaphores, waits for memory), branch on data or need
     a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
@@ -43,10 +41,17 @@ def fastest_lanes(
     if why:
         _log.warning("graph %r: lanes='measure' is lanes='auto', because %s", workflow.name, why)
         return "auto", f'lanes="measure" became "auto", because {why}.'
-    plans = _different_plans(workflow, runtime, backend, join, batch, device)
+    plans: dict[Lanes, Plan] = {}
+    known: set[Any] = set()
+    for lanes in _CANDIDATES:
+        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options, lanes=lanes)
+        shape = tuple((step.deps, step.lane if backend != "explicit" else 0, step.batch) for step in plan.steps)
+        if shape not in known:
+            known.add(shape)
+            plans[lanes] = plan
     if len(plans) == 1:
         return "auto", 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
-    times_us = {lanes: _trial_us(workflow, runtime, backend, lanes, join, batch, device) for lanes in plans}
+    times_us = {lanes: _trial_us(workflow, runtime, backend, device=device, **options, lanes=lanes) for lanes in plans}
     best = min(times_us, key=lambda lanes: times_us[lanes])
     if times_us[best] > _MARGIN * times_us["auto"]:
         best = "auto"
@@ -56,21 +61,6 @@ def fastest_lanes(
 
 def _shown(lanes: Lanes) -> str:
     return "as declared" if lanes is None else str(lanes)
-
-
-def _different_plans(
-    workflow: Workflow, runtime: Runtime, backend: str, join: bool, batch: Batch, device: int
-) -> dict[Lanes, Plan]:
-    plans: dict[Lanes, Plan] = {}
-    known: set[Any] = set()
-    for lanes in _CANDIDATES:
-        options = {"lanes": lanes, "join": join, "batch": batch, "inline": False, "pack": False, "watch": False}
-        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options, programmatic=True)
-        shape = tuple((step.deps, step.lane if backend != "explicit" else 0, step.batch) for step in plan.steps)
-        if shape not in known:
-            known.add(shape)
-            plans[lanes] = plan
-    return plans
 
 
 def _untriable(workflow: Workflow, backend: str) -> str:
@@ -92,10 +82,10 @@ def _untriable(workflow: Workflow, backend: str) -> str:
     return ""
 
 
-def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, join: bool, batch: Batch, device: int) -> float:
+def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, **options: Any) -> float:
     """Return the median microseconds of a launch until done; other people's memory is put back."""
-    build = Executable.build(workflow, runtime, backend, lanes=lanes, join=join, batch=batch, device=device)
-    with build as executable, runtime.using_device(device):
+    build = Executable.build(workflow, runtime, backend, **options)
+    with build as executable, runtime.using_device(executable.device):
         saved = _foreign_memory(executable)
         try:
             for level, node in workflow.walk():

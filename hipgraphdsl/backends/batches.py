@@ -19,21 +19,10 @@ from .operations import Launch, Operation
 
 
 class Batch(ABC):
-    """One kernel node that does the launches of several steps, which are neighbours.
+    """One kernel node that does the launches of several steps, which are neighbours from `first` on; None for disabled ones.
 
-    Parameters
-    ----------
-    how : Batching or Switching
-    function : int
-        The entry point.
-    count : int
-        How many launches its table holds.
-    first : int
-        The first of its steps.
-    launches : sequence of Launch or None
-        One for each step; None for those that are disabled.
-    kinds : mapping of int to int
-        The functions of the kernels that it can do, each with its kind in the table.
+    `function` is its entry point, `count` how many launches its table holds. `kinds` has the functions of the kernels that it can
+    do, each with its kind in the table.
     """
 
     def __init__(
@@ -85,7 +74,6 @@ class Batch(ABC):
         self.changed = True
 
     def _put(self, k: int, launch: Launch | None) -> None:
-        """Write a launch into the table."""
         if self._switches:
             self._launches["kind"][k] = 0 if launch is None else self._kinds[launch.function]
         if launch is not None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..errors import CallbackError, HipError, HipGraphError, node_error
+from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, node_error
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
 from ..runtimes.base import Runtime
-from .dlpack import capsule
 from .handles import EagerCall
 from .scope import Scope
 
@@ -53,6 +52,9 @@ _TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
 
 NO_CALL: Final = (_TRAMPOLINE, 0)
 """A host function that does nothing."""
+
+_DEVICE_AT, _TYPE_AT, _BFLOAT16 = 8, 20, 4  # of dlpack.h: where DLTensor has device and dtype.code, and a code
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def memory_view(
@@ -240,6 +242,12 @@ class HostCalls:
         self.failures.clear()
         return CallbackError.of(name, error)
 
+    def raise_failure(self) -> None:
+        """Raise what `take_failure` returns, if there is one."""
+        failure = self.take_failure()
+        if failure is not None:
+            raise failure from failure.__cause__
+
     def keep(self) -> None:
         """End a change that has succeeded: what names stood for before is stale."""
         if not self._before:
@@ -334,13 +342,7 @@ class CapturedArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": self.shape,
-            "strides": self.strides,
-            "typestr": self.dtype.str,
-            "data": (self.ptr, False),
-        }
+        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": (self.ptr, False)}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -360,4 +362,14 @@ class CapturedArray:
     def __dlpack__(self, **options: Any) -> Any:
         if self._reachable:
             return memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides).__dlpack__(**options)
-        return capsule(self.ptr, self.shape, self.strides, self.dtype, self.__dlpack_device__())
+        bfloat16 = self.dtype.name == "bfloat16"
+        if not bfloat16 and self.dtype.kind not in "biufc":
+            raise DeclarationError(f"DLPack has no code for dtype {self.dtype}")
+        # NumPy makes the capsule, without reading the memory; the device, and a type that NumPy does not have, are put in here.
+        like = np.dtype(np.uint16) if bfloat16 else self.dtype
+        made = memory_view(self.ptr, self._span, self.shape, like, self.strides).__dlpack__()
+        tensor = _pointer_of(made, b"dltensor")
+        (ctypes.c_int32 * 2).from_address(tensor + _DEVICE_AT)[:] = list(self.__dlpack_device__())
+        if bfloat16:
+            ctypes.c_uint8.from_address(tensor + _TYPE_AT).value = _BFLOAT16
+        return made

@@ -10,16 +10,7 @@ from ..plan import Step
 from .batches import entry_of
 from .capturing import captured
 from .explicit import UNJOINED, add_node
-from .operations import (
-    CallCaptured,
-    CallEager,
-    Launch,
-    Nothing,
-    Operation,
-    RunChild,
-    RunConditional,
-    set_attributes,
-)
+from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
 from .program import GraphProgram, Naming
 from .resolve import prepare
 from .streams import LaneStreams
@@ -48,7 +39,7 @@ class CaptureProgram(GraphProgram):
         """For each step the nodes that whatever follows it waits for."""
         try:
             lanes = LaneStreams(self.plan, runtime)
-            issue = partial(lanes.run, origin, self._record, self._note, by_events=False)
+            issue = partial(lanes.run, origin, self._record, by_events=False)
             self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
             self.make_programmatic(self.graph)
         except HipError as error:
@@ -71,27 +62,29 @@ class CaptureProgram(GraphProgram):
 
     def _record(self, step: Step, stream: int) -> None:
         try:
-            if step.batch >= 0 and self._in_batch(step, stream):
-                self._previous[step.lane] = step.index
-                return
-            operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
-            quirks = self.runtime.target.quirks
-            previous = self._previous[step.lane]
-            if step.deps != ((previous,) if previous >= 0 else ()):
-                # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
-                # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
-                # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
-                self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
-            if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
-                self._insert(step, operation, stream)
-            elif isinstance(operation, CallCaptured):
-                operation.record(self.runtime, stream)
-            else:
-                operation.issue(self.runtime, stream)
+            if step.batch < 0 or not self._in_batch(step, stream):
+                self._issue(step, stream)
         except HipError as error:  # no `Naming`, which costs each step a twentieth
             raise error.at(self.scope.prefix + step.name) from error.__cause__
-        self.operations.append(operation)
         self._previous[step.lane] = step.index
+        self._note(step, stream)
+
+    def _issue(self, step: Step, stream: int) -> None:
+        operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
+        previous = self._previous[step.lane]
+        if step.deps != ((previous,) if previous >= 0 else ()):
+            # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
+            # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
+            # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
+            self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
+        quirks = self.runtime.target.quirks
+        if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
+            self._insert(step, operation, stream)
+        elif isinstance(operation, CallCaptured):
+            operation.record(self.runtime, stream)
+        else:
+            operation.issue(self.runtime, stream)
+        self.operations.append(operation)
 
     def _in_batch(self, step: Step, stream: int) -> bool:
         """Add the node of a batch where its first step stands; return whether the step is in one."""

@@ -176,7 +176,6 @@ def _fill(body: RunChild, times: int, graph: int) -> None:
 
 
 def _child_graph(operation: RunChild) -> int:
-    """Return a new graph of a child's steps."""
     program = ExplicitProgram(operation.plan, operation.scope)
     try:
         program.fill()

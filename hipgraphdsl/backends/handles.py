@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, S
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..runtimes.data import SANITIZE, LaunchCall
+from ..runtimes.data import SANITIZE, CodeObject, LaunchCall
 from ..waiting import Deadline
 
 _log = logging.getLogger("hipgraphdsl")
@@ -53,13 +53,7 @@ class SharedHandles:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        calls: Calls,
-        device: int = 0,
-        devices: tuple[int, ...] = (0,),
-        *,
-        sanitize: bool = False,
+        self, runtime: Runtime, calls: Calls, device: int = 0, devices: tuple[int, ...] = (0,), *, sanitize: bool = False
     ) -> None:
         self.runtime = runtime
         self.device = device
@@ -72,15 +66,16 @@ class SharedHandles:
         self.deadline: Deadline | None = None
         """When a launch gives up waiting."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
+        """By module and device: the handle and the compiler's names of what it was compiled for at first."""
+        self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
+        """The same of kernels that were compiled later."""
         self._names: dict[Module, set[str]] = {}
         """The kernels that each module was compiled for."""
-        self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
-        """Kernels that were compiled later, with where they are."""
+        self._handles: list[tuple[int, int]] = []
+        """Device and module, of all that have been loaded."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
         self._entries: dict[tuple[Batching | Switching, int, int], int] = {}
         """The function that does so many launches of a kernel on a device."""
-        self._entry_modules: list[tuple[int, int]] = []
-        """Device and module of each."""
         self.waiting: set[int] = set()
         """Functions of kernels that begin by waiting for those before them, where the platform has programmatic edges."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
@@ -100,48 +95,41 @@ class SharedHandles:
             report(f"kernels, module {number} of {len(kernels)}")
             if isinstance(module, ForeignModule):
                 continue
-            if (module, self.device) in self._modules:
-                self._load_more(module, names)
-                continue
-            image, lowered = module.image, {}
-            if image is None:
-                started = time.perf_counter()
-                code = self.runtime.rtc_compile(self._source(module), names, symbols, self._options(module), name=module.name)
-                took_s = time.perf_counter() - started
-                _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
-                image, lowered = code.image, dict(code.lowered)
-                self._names.setdefault(module, set()).update(names)
-            for device, handle in self._loaded(image):
-                self._modules[module, device] = (handle, lowered)
+            first = (module, self.device) not in self._modules
+            more = names if first else [name for name in names if name not in self._names.get(module, names)]
+            if not first and more and module.symbols:
+                raise UpdateError(
+                    f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
+                    f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
+                )
+            if first and module.image is not None:
+                self._modules |= {(module, device): (handle, {}) for device, handle in self._load(module.image)}
+            elif first or more:
+                source = waiting_source(module) if self.runtime.target.programmatic_launch else module.source
+                code = self._compile(module, source, more, symbols if first else (), ", ".join(more))
+                for device, handle in self._load(code.image):
+                    found = (handle, code.lowered)
+                    if first:
+                        self._modules[module, device] = found
+                    else:
+                        self._added |= dict.fromkeys(((module, name, device) for name in more), found)
+                self._names.setdefault(module, set()).update(more)
 
-    def _source(self, module: Module) -> str:
-        return waiting_source(module) if self.runtime.target.programmatic_launch else module.source
-
-    def _options(self, module: Module) -> tuple[str, ...]:
+    def _compile(self, module: Module, source: str, names: Sequence[str], symbols: Sequence[str], what: str) -> CodeObject:
         # A copy that moves memory which nothing has written is no fault of the user's.
-        return (*module.options, SANITIZE) if self.sanitize and module is not BUILT_IN else tuple(module.options)
+        options = (*module.options, SANITIZE) if self.sanitize and module is not BUILT_IN else tuple(module.options)
+        started = time.perf_counter()
+        code = self.runtime.rtc_compile(source, names, symbols, options, name=module.name)
+        _log.debug("module %r: compiled %s in %.3f s", module.name, what, time.perf_counter() - started)
+        return code
 
-    def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
-        """Load code on every device; yield device and module, to be noted at once."""
+    def _load(self, image: bytes) -> list[tuple[int, int]]:
+        """Load code on every device; return each device and module."""
+        first = len(self._handles)
         for device in self.devices:
             with self.on(device):
-                yield device, self.runtime.module_load_data(image)
-
-    def _load_more(self, module: Module, names: Sequence[str]) -> None:
-        """Compile kernels of a module that were not asked for when it was loaded."""
-        more = [name for name in names if name not in self._names.get(module, names)]
-        if not more:
-            return
-        if module.symbols:
-            raise UpdateError(
-                f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
-                f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
-            )
-        code = self.runtime.rtc_compile(self._source(module), more, (), self._options(module), name=module.name)
-        for device, handle in self._loaded(code.image):
-            for name in more:
-                self._added[module, name, device] = (handle, code.lowered)
-        self._names[module].update(more)
+                self._handles.append((device, self.runtime.module_load_data(image)))
+        return self._handles[first:]
 
     def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel on a device and what packs its arguments; errors name the node with `prefix`."""
@@ -151,7 +139,6 @@ class SharedHandles:
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
-        """Ask for a function of a loaded module."""
         handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
         self._require_layouts(kernel, function)
@@ -169,26 +156,21 @@ class SharedHandles:
         """
         how = batch.batching
         if (how, batch.capacity, device) not in self._entries:
-            module = how.module
             names = {size: how.name(size) for size in sorted({b.capacity for b in batches if b.batching == how})}
-            started = time.perf_counter()
-            source = how.source(names)
             kernels = ", ".join(kernel.name for kernel in how.kernels)
             try:
-                code = self.runtime.rtc_compile(source, list(names.values()), (), self._options(module), name=module.name)
+                code = self._compile(how.module, how.source(names), list(names.values()), (), f"batches of {kernels}")
             except DeclarationError as error:
                 _log.warning(
-                    "module %r: launches of %s stay alone, because their batch is refused: %s", module.name, kernels, error
+                    "module %r: launches of %s stay alone, because their batch is refused: %s", how.module.name, kernels, error
                 )
                 self._entries |= {(how, size, place): 0 for size in names for place in self.devices}
                 return 0
-            took_s = time.perf_counter() - started
-            _log.debug("module %r: compiled batches of %s in %.3f s", module.name, kernels, took_s)
-            for place, handle in self._loaded(code.image):
-                self._entry_modules.append((place, handle))
-                for size, name in names.items():
-                    found = self.runtime.module_get_function(handle, code.lowered.get(name, name))
-                    self._entries[how, size, place] = found
+            for place, handle in self._load(code.image):
+                with self.on(place):
+                    for size, name in names.items():
+                        found = self.runtime.module_get_function(handle, code.lowered.get(name, name))
+                        self._entries[how, size, place] = found
         return self._entries[how, batch.capacity, device]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
@@ -272,8 +254,7 @@ class SharedHandles:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of events and modules with an exit stack."""
-        loaded = [(key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items()]
-        for device, handle in dict.fromkeys([*loaded, *self._entry_modules]):
+        for device, handle in self._handles:
             stack.callback(self._unload, device, handle)
         for event, handle in self._events.items():
             if not event.shared and event.handle is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ..errors import HipError, WaitTimeout
-from ..plan import Plan
+from ..plan import Plan, Step
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional
@@ -16,12 +17,12 @@ from .scope import Scope
 
 
 class HostSteps:
-    """The host's part in one program; ``body(plan, scope, device)`` builds what a body does, for streams of that device."""
+    """The host's part in one program; ``build(plan, scope, device=)`` makes what a body does, for streams of that device."""
 
-    def __init__(self, scope: Scope, body: Callable[[Plan, Scope, int], Program]) -> None:
+    def __init__(self, scope: Scope, build: Callable[..., Program]) -> None:
         self._runtime = scope.runtime
         self._shared = scope.shared
-        self._body = body
+        self._build = build
         self._bodies: dict[Scope, Program] = {}
         """Those that have been built, by the scopes of their names."""
         self._word = 0
@@ -53,9 +54,14 @@ class HostSteps:
         self.at = ""
         return not self.failed()
 
-    def call(self, operation: CallEager, stream: int, name: str) -> None:
-        """Call the function of an eager node, unless a callback has raised."""
-        if self.wait(stream, name) if operation.waits else not self.failed():
+    def do(
+        self, operation: CallEager | RunConditional, stream: int, program: Program, step: Step, *, refresh: bool = False
+    ) -> None:
+        """Call the function of an eager node, unless a callback has raised, or run what a conditional node chooses."""
+        if isinstance(operation, RunConditional):
+            for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
+                body.launch(stream)
+        elif self.wait(stream, step.name) if operation.waits else not self.failed():
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
@@ -83,7 +89,9 @@ class HostSteps:
     def _program_of(self, body: RunChild, device: int, *, refresh: bool) -> Program:
         program = self._bodies.get(body.scope)
         if program is None:
-            program = self._bodies[body.scope] = self._body(body.plan, body.scope, device)
+            with self._shared.on(self._shared.device):  # as all that is built
+                program = self._build(placed(body.plan, body.scope), body.scope, device=device)
+            self._bodies[body.scope] = program
         elif refresh:
             program.refresh()
         return program
@@ -118,3 +126,18 @@ class HostSteps:
             for body in self._bodies.values():
                 returned.callback(body.close)
             self._bodies, self._word = {}, 0
+
+
+def placed(plan: Plan, scope: Scope) -> Plan:
+    """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
+    if len(scope.shared.devices) == 1:
+        return plan
+    keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]
+    number = {key: lane for lane, key in enumerate(dict.fromkeys(keys))}
+    steps = tuple(step._replace(lane=number[key], device=key[1]) for step, key in zip(plan.steps, keys))
+    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in number.values())
+    owners = tuple(device for _, device in number)
+    shared = scope.shared
+    return replace(
+        plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
+    )

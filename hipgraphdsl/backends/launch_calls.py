@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partialmethod
 from typing import Any
 
@@ -33,11 +34,12 @@ class LaunchCalls:
     event_record = partialmethod(_of_runtime, "event_record")
     set_device = partialmethod(_of_runtime, "set_device")
 
-    def run(self, stream: int) -> None:
-        """Make all calls; what raises ends it."""
-        if self.compiled is not None:
-            self.compiled(stream)
-            return
+    @cached_property
+    def run(self) -> Callable[[int], None]:
+        """Makes all calls, for a launch on a stream; what raises ends it."""
+        return self._run if self.compiled is None else self.compiled
+
+    def _run(self, stream: int) -> None:
         for what, args, always in self._calls:
             given = [stream if arg == LAUNCH_STREAM else arg for arg in args]
             if isinstance(what, str):

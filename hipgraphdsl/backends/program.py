@@ -70,14 +70,14 @@ class Program(ABC):
     def launch(self, stream: int) -> None:
         """Enqueue one run of the plan on a stream."""
 
-    def entry(self, stream: int) -> tuple[int, int] | None:
-        """Return what `Launcher.bind` takes to launch it on this stream: the addresses of a function and of what it is given.
+    def entry(self) -> tuple[int, int] | None:
+        """Return what `Launcher.bind` takes to launch it: the addresses of a function and of what it is given.
 
         None where there is no such thing. It holds until anything else is asked of the program.
         """
         return None
 
-    def entry_failed(self, code: int) -> None:
+    def entry_failed(self, code: int, stream: int) -> None:
         """Raise for a code that a launch by compiled code has returned."""
         self.runtime.call_failed("hipGraphLaunch", code)
 

@@ -92,13 +92,17 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
                 tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
             )
         case ChildGraphNode():
-            assert step.child is not None
-            return op.RunChild(step.child, scope.children[node.name])
+            return _held(step, scope)[0]
         case ConditionalNode():
-            bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
-            return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies, node.check_every)
+            mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
+            return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
         case _:
             assert_never(node)
+
+
+def _held(step: Step, scope: Scope) -> tuple[op.RunChild, ...]:
+    plans = step.bodies if step.child is None else (step.child,)
+    return tuple(op.RunChild(plan, scope.children[name]) for plan, (name, _, _) in zip(plans, step.node.held))
 
 
 def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
@@ -179,18 +183,9 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
     if box.is_flat and not (inside and any(inside)):
         return op.Copy1D(to, source, box.width_bytes, kind)
-    made = op.Copy(
-        to,
-        box.dst_pitch,
-        box.dst_slice // box.dst_pitch,
-        source,
-        box.src_pitch,
-        box.src_slice // box.src_pitch,
-        box.width_bytes,
-        box.height,
-        box.depth,
-        kind,
-    )
+    dst_rows, src_rows = box.dst_slice // box.dst_pitch, box.src_slice // box.src_pitch
+    extent = box.width_bytes, box.height, box.depth
+    made = op.Copy(to, box.dst_pitch, dst_rows, source, box.src_pitch, src_rows, *extent, kind)
     return _from_first_bytes(made, *inside) if inside else made
 
 
@@ -241,12 +236,9 @@ def prepare(step: Step, scope: Scope) -> None:
         scope.shared.built_in("hipgraphdsl_copy", device)
     elif isinstance(node, MemsetNode) and not _memset_size(node, _element(node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill", device)
-    held = [*zip(step.bodies, scope.bodies(node))] if isinstance(node, ConditionalNode) else []
-    if step.child is not None:
-        held.append((step.child, scope.children[node.name]))
-    for plan, inner in held:
-        for own in plan.steps:
-            prepare(own, inner.inside(own.path))
+    for inner in _held(step, scope) if step.child is not None or step.bodies else ():
+        for own in inner.plan.steps:
+            prepare(own, inner.scope.inside(own.path))
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:
@@ -275,10 +267,8 @@ def _fill(node: MemsetNode, scope: Scope, device: int) -> op.Fill | op.Launch:
         height, pitch = region.dims[0] if region.dims else (1, 0)
         return op.Fill(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)
     itemsize = len(element)
-    counts = [region.run // itemsize, *(count for count, _ in reversed(region.dims))]
-    strides = [itemsize, *(stride for _, stride in reversed(region.dims))]
-    counts += [1] * (4 - len(counts))
-    strides += [0] * (4 - len(strides))
+    dims = [(region.run // itemsize, itemsize), *reversed(region.dims)]
+    counts, strides = zip(*dims, *[(1, 0)] * (4 - len(dims)))
     words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
     function, packer = scope.shared.built_in("hipgraphdsl_fill", device)
     total = view.size

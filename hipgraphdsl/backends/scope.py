@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..arrays import Array, ArrayView, Parameter
@@ -11,7 +11,7 @@ from ..kernels import Symbol
 from ..nodes import element_value
 from ..placement import device_of
 from ..plan import Step
-from ..workflow import AnyNode, Binding, ChildGraphNode, ConditionalNode, Level, Workflow
+from ..workflow import AnyNode, Binding, ChildGraphNode, Level, Workflow
 from .handles import SharedHandles
 
 
@@ -61,9 +61,15 @@ class Scope(Binding):
             waiting += found.children.values()
             yield found
 
-    def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
-        """Return the scopes of a conditional node's bodies."""
-        return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
+    def snapshot(self) -> Callable[[], None]:
+        """Return a function that gives names of this scope and of all inside it the addresses that they have now."""
+        known = [(inner.addresses, dict(inner.addresses)) for inner in self.all_inside()]
+
+        def restore() -> None:
+            for table, addresses in known:
+                table.update(addresses)  # by one call, between whose parts no Ctrl-C comes
+
+        return restore
 
     def address(self, view: ArrayView, device: int | None = None) -> int:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""

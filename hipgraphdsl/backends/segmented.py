@@ -16,7 +16,7 @@ from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Naming, Program
 from .scope import Scope
-from .streams import LaneStreams, placed
+from .streams import LaneStreams
 
 Build = Callable[[Plan, Scope, frozenset[int]], Program]
 
@@ -28,17 +28,13 @@ def in_segments(
     return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
 
 
-def _body(build: Build, plan: Plan, scope: Scope, device: int) -> Program:
-    """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
-    with scope.shared.on(scope.shared.device):
-        return in_segments(build, placed(plan, scope), scope, device=device)
-
-
 class SegmentedProgram(Program):
     """Segments as graphs, which `build` makes, and the host's steps, in lanes: a graph is launched on the stream of its lane.
 
     `device` is that of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
     """
+
+    in_turn = False
 
     def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
         super().__init__(plan, scope, disabled)
@@ -48,17 +44,11 @@ class SegmentedProgram(Program):
         """For each step of the outer plan."""
         self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
         """Where each step is: in the graph of which segment, at which place; of a step of the host there is no graph."""
-        self._host = HostSteps(scope, partial(_body, build))
+        self._host = HostSteps(scope, partial(in_segments, build))
         self._lanes: LaneStreams | None = None
-        self._end = 0
-        """Event behind each launch: as launches of one graph do, launches on different streams follow each other."""
         self._launched = False
         self._calls: LaunchCalls | None = None
         """What each launch but the first does; None after a change of what the host does."""
-        self._alone: LaunchCalls | None = None
-        """The same on one stream that no other follows."""
-        self._entered = 0
-        """The stream that `entry` was asked for since the last launch; its launches record no event."""
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
         """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
@@ -75,7 +65,6 @@ class SegmentedProgram(Program):
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
             self._lanes = LaneStreams(self._outer, self.runtime, device)  # which leaves the device of the launch current
-            self._end = self.runtime.event_create(timing=False)
         except BaseException:
             self.close()
             raise
@@ -87,15 +76,13 @@ class SegmentedProgram(Program):
         for segment, members in enumerate(self._members):
             for i in members:
                 step = self.plan.steps[i]
-                node, scope = step.node, self.scope_of(step)
-                views = (*(access.view for access in node.accesses), *node.addresses)
-                for where, array, _ in {scope.resolve(view.root) for view in views}:
+                makes_or_frees = step.node.made is not None or step.node.freed is not None
+                views = (*(access.view for access in step.node.accesses), *step.node.addresses)
+                for where, array, _ in map(self.scope_of(step).resolve, {view.root for view in views}):
                     if isinstance(array, AllocArray):
                         used.setdefault((where, array), set()).add(segment)
-                for array in filter(None, (node.made, node.freed)):
-                    where, array, _ = scope.resolve(array)
-                    used.setdefault((where, array), set()).add(segment)
-                    about.setdefault((where, array), []).append(i)
+                        if makes_or_frees:
+                            about.setdefault((where, array), []).append(i)
         left: list[int] = []
         for (where, array), steps in about.items():
             if len(used[where, array]) > 1:
@@ -108,7 +95,6 @@ class SegmentedProgram(Program):
         self._left = frozenset(left)
 
     def _graph(self, plan: Plan, members: tuple[int, ...], build: Build) -> Program:
-        """Return a segment as a graph."""
         plan = with_one_root(plan, self.runtime.target)
         first = len(plan.steps) - len(members)
         off = self.disabled | self._left
@@ -140,45 +126,28 @@ class SegmentedProgram(Program):
             calls = self._take_down(lanes)
             self._calls = calls if self._launched else None
         self._launched = True
-        entered, self._entered = self._entered, 0
-        if entered:
-            self.runtime.event_record(self._end, entered)
         try:
             calls.run(stream)
         except BaseException:
-            self._join(lanes, stream)
+            lanes.join(stream)
             raise
 
-    def _join(self, lanes: LaneStreams, stream: int) -> None:
-        """Order what comes next behind a launch that has failed half way."""
-        try:
-            lanes.join(stream)
-        finally:
-            self.runtime.event_record(self._end, stream)
-
-    def entry(self, stream: int) -> tuple[int, int] | None:
+    def entry(self) -> tuple[int, int] | None:
         if self._lanes is None or not self._launched:
             return None
-        if self._alone is None:
-            self._alone = self._take_down(self._lanes, alone=True)
-        compiled = self._alone.compiled
-        if compiled is None or compiled.entry is None:
-            return None
-        self._entered = stream
-        return compiled.entry
+        self._calls = self._calls or self._take_down(self._lanes)
+        return None if self._calls.compiled is None else self._calls.compiled.entry
 
-    def entry_failed(self, code: int) -> None:
-        assert self._alone is not None
+    def entry_failed(self, code: int, stream: int) -> None:
+        assert self._calls is not None
         assert self._lanes is not None
-        compiled = self._alone.compiled
-        assert compiled is not None
+        assert self._calls.compiled is not None
         try:
-            compiled.failed(code)
+            self._calls.compiled.failed(code)
         finally:
-            self._join(self._lanes, self._entered)
+            self._lanes.join(stream)
 
-    def _take_down(self, lanes: LaneStreams, *, alone: bool = False) -> LaunchCalls:
-        """Return what a launch does; `alone` without what orders launches on several streams."""
+    def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
         hosts = self.scope.shared.calls
         calls = LaunchCalls(self.runtime, hosts.failures)
         # What other libraries do is passed over when a callback has raised, which only its function looks at.
@@ -194,24 +163,16 @@ class SegmentedProgram(Program):
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
                 for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
                     calls.add(call)
-            elif not isinstance(operation, Nothing):
+            elif isinstance(operation, (CallEager, RunConditional)):
                 calls.add(LaunchCall(partial(self._do, step, operation), (stream,), always=True))
 
-        if self._launched and not alone:
-            calls.stream_wait_event(LAUNCH_STREAM, self._end)
         lanes.run(LAUNCH_STREAM, take_down, calls=calls)
-        if not alone:
-            calls.event_record(self._end, LAUNCH_STREAM)
         return calls
 
-    def _do(self, step: Step, operation: Operation, stream: int) -> None:
+    def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
         """Do what the host does at a step for which it may wait."""
         with Naming(self.scope.prefix + step.name):
-            if isinstance(operation, CallEager):
-                self._host.call(operation, stream, step.name)
-            elif isinstance(operation, RunConditional):
-                for body in self._host.chosen(operation, stream, step.name, self.place_of(step), refresh=False):
-                    body.launch(stream)
+            self._host.do(operation, stream, self, step)
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         nodes: dict[Program, dict[int, Step]] = {}
@@ -238,7 +199,7 @@ class SegmentedProgram(Program):
         if changed:
             self.operations[index] = operation
             if graph is None:
-                self._calls = self._alone = None
+                self._calls = None
         return changed
 
     def enable(self, index: int, enabled: bool) -> bool:
@@ -276,8 +237,6 @@ class SegmentedProgram(Program):
                 returned.callback(graph.close)
             if self._lanes is not None:
                 returned.callback(self._lanes.close)
-            if self._end:
-                returned.callback(self.runtime.event_destroy, self._end)
             returned.callback(self._host.close)
-            self._graphs, self._kept, self._end = [], {}, 0
-            self._lanes = self._calls = self._alone = None
+            self._graphs, self._kept = [], {}
+            self._lanes = self._calls = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from typing import Any, Final, cast
 
 from ..arrays import AllocArray
@@ -77,7 +75,6 @@ class LaneStreams:
             failed.pop_all()
 
     def _event(self, device: int) -> int:
-        """Return a new event of a device."""
         self._go_to(device)
         event = self.runtime.event_create(timing=False)
         self._returned.callback(self.runtime.event_destroy, event)
@@ -89,24 +86,12 @@ class LaneStreams:
             (calls or self.runtime).set_device(device)
 
     def run(
-        self,
-        origin: int,
-        do: Callable[[Step, int], None],
-        note: Callable[[Step, int], None] | None = None,
-        *,
-        by_events: bool = True,
-        calls: LaunchCalls | None = None,
+        self, origin: int, do: Callable[[Step, int], None], *, by_events: bool = True, calls: LaunchCalls | None = None
     ) -> None:
-        """Visit all steps in topological order: wait for events, call `do(step, stream)`, call `note`, record an event.
+        """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
-        Parameters
-        ----------
-        origin : int
-            The stream that the work is launched on.
-        by_events : bool
-            False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
-        calls : LaunchCalls, optional
-            Takes the runtime's calls, to make them later.
+        The work is launched on the stream `origin`. Without `by_events` it is left to `do` to order lanes among themselves; they
+        are still forked from `origin` and joined to it. `calls` takes the runtime's calls, to make them later.
         """
         runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
@@ -129,8 +114,6 @@ class LaneStreams:
             do(step, stream)
             if isinstance(step.node, (CapturedNode, EagerNode)) or step.bodies:
                 current = -1  # the user's code may have made another device current, as what is built of a body or run in it does
-            if note is not None:
-                note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
         self._go_to(self.device, runtime)
@@ -162,13 +145,11 @@ class EagerProgram(Program):
         super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self.host = HostSteps(scope, partial(_body, type(self)))
+        self.host = HostSteps(scope, type(self))
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
-        self._before: dict[tuple[Scope, Any], int] = {}
-        """Where those arrays stood for the program that uses the scopes otherwise."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -201,11 +182,8 @@ class EagerProgram(Program):
             late = operation is _AT_LAUNCH
             if late:
                 operation = super().resolve(current)
-            if isinstance(operation, RunConditional):
-                for body in self._chosen(current, operation, stream, refresh=late):
-                    body.launch(stream)
-            elif isinstance(operation, CallEager):
-                self.host.call(operation, stream, step.name)
+            if isinstance(operation, (CallEager, RunConditional)):
+                self.host.do(operation, stream, self, current, refresh=late)
             elif isinstance(operation, Alloc):
                 self._alloc(operation, stream, self.scope_of(current))
             elif isinstance(operation, Free):
@@ -221,13 +199,10 @@ class EagerProgram(Program):
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
         operation = super().resolve(step)
-        return self._chosen(step, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
-
-    def _chosen(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
-        return cast(
-            "Iterator[EagerProgram]",
-            self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=refresh),
-        )
+        if not isinstance(operation, RunConditional):
+            return iter(())
+        chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
+        return cast("Iterator[EagerProgram]", chosen)
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Allocate memory, after freeing what the launch before allocated and left."""
@@ -238,8 +213,6 @@ class EagerProgram(Program):
         left = self._made.pop(key, None)
         if left is not None:
             self.runtime.free_async(left, stream)
-        elif operation.array in scope.addresses and key not in self._before:
-            self._before[key] = scope.addresses[operation.array]
         operation.issue(self.runtime, stream)
         self._made[key] = scope.addresses[operation.array]
 
@@ -250,8 +223,6 @@ class EagerProgram(Program):
             returned.callback(self.host.close)
             for (scope, array), pointer in made.items():
                 returned.callback(self._return, scope, array, pointer)
-        for (scope, array), pointer in self._before.items():
-            scope.addresses[array] = pointer
 
     def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
         """Free memory on the null stream of its device."""
@@ -264,25 +235,6 @@ class EagerProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
-
-
-def _body(kind: type[EagerProgram], plan: Plan, scope: Scope, device: int) -> EagerProgram:
-    return kind(placed(plan, scope), scope, device=device)
-
-
-def placed(plan: Plan, scope: Scope) -> Plan:
-    """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
-    if len(scope.shared.devices) == 1:
-        return plan
-    keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]
-    number = {key: lane for lane, key in enumerate(dict.fromkeys(keys))}
-    steps = tuple(step._replace(lane=number[key], device=key[1]) for step, key in zip(plan.steps, keys))
-    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in number.values())
-    owners = tuple(device for _, device in number)
-    shared = scope.shared
-    return replace(
-        plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
-    )
 
 
 class StreamsProgram(EagerProgram):

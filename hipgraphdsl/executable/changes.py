@@ -13,7 +13,7 @@ from ..arrays import ArrayView, Parameter
 from ..backends import Scope
 from ..checks import check_workflow
 from ..checks.limits import launch_faults
-from ..errors import DeclarationError, UpdateError, node_error
+from ..errors import DeclarationError, UpdateError, listed, node_error
 from ..kernels import Symbol
 from ..nodes import KernelNode, Node
 from ..plan import Step
@@ -102,7 +102,7 @@ class Changes:
                     " graph is compiled; give it a parameter, or let it read the value from memory",
                     node=name,
                 )
-            names = ", ".join(map(repr, list(state.plan.index)[:20])) or "none"
+            names = listed(state.plan.index, 20)
             raise UpdateError(f"{action}: graph {state.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
         packed = () if state.plan.packing is None else state.plan.packing.nodes
         inside = [known for known in packed if within(known, name)]
@@ -117,7 +117,6 @@ class Changes:
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
-        """Replace steps and the bindings of children."""
         old = state.plan.steps
         for i, step in changes.items():
             self._require_within_limits(step, old[i].node)
@@ -212,7 +211,6 @@ def _name_of(node: Any, action: str) -> str:
 
 
 def _node_at(workflow: Workflow, name: str) -> AnyNode | None:
-    """Return the node of a name such as ``"child/x"``."""
     level, inner = Level(workflow).at(name)
     return None if _conditional(level) else level.workflow.node(inner)
 
@@ -264,23 +262,19 @@ def require_switchable(name: str, node: AnyNode, *, enabled: bool) -> None:
 
 
 def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
-    """Refuse parameters that the workflow of a node does not have."""
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
             raise _refused(name, f"parameter {parameter.name!r} is not of the graph that was compiled", next(iter(fields)))
 
 
 def _changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:
-    """Return a child that binds the same names otherwise."""
     if "/" in name:
         raise _refused(name, "how a child inside a child is bound is fixed", "bind")
     child = known.changed(**fields)
     assert isinstance(child, ChildGraphNode)
     if child.bind.keys() != known.bind.keys():
-        names = ", ".join(map(repr, known.bind)) or "none"
-        raise _refused(
-            name, f"which of the child's names are bound is fixed when the graph is compiled; they are {names}", "bind"
-        )
+        why = f"which of the child's names are bound is fixed when the graph is compiled; they are {listed(known.bind)}"
+        raise _refused(name, why, "bind")
     return child
 
 

@@ -157,7 +157,7 @@ class CompiledPath:
         """Bind to a program that is no graph, if compiled code can launch it, until anything is changed."""
         if self.launcher is None or self.bound:
             return self.bound
-        entry = program.entry(stream)
+        entry = program.entry()
         if entry is not None:
             current = self._runtime.current_addresses(self._home.device)
             self.launcher.bind(entry[0], 0, entry[1], stream, *current, *self._runtime.wait_addresses())

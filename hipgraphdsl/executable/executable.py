@@ -23,7 +23,7 @@ from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
 from ..plan import Plan
-from ..planning import Batch, Lanes, require_batch
+from ..planning import require_batch
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
@@ -103,39 +103,32 @@ class Executable:
         runtime: Runtime,
         backend: str,
         *,
-        lanes: Lanes = "auto",
-        join: bool = True,
-        inline: bool = False,
         device: int = 0,
-        pack: bool = False,
         guard: int = 0,
         note: str = "",
-        watch: bool = False,
         sanitize: bool = False,
         check: bool = False,
-        batch: Batch = "auto",
-        programmatic: bool = True,
-        any_order: bool = False,
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
+        **options: Any,
     ) -> Self:
-        """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is freed.
+        """Plan with the options of `plan_for`, unless the plan is `made`, allocate, load, lower and instantiate.
+
+        On failure everything is freed.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`,
         and `report` is told each stage's name. With `sanitize` the runtime judges kernels: arrays have guards, and none share
         memory. With `check` the Executable's `update` checks what it builds afresh.
         """
         backend_named(backend)
-        require_batch(batch)
+        require_batch(options.get("batch", "auto"))
         refuse_inside("compile", workflow.name)
         if sanitize:
-            pack, batch, guard = False, False, guard or _SANITIZER_GUARD
+            options |= {"pack": False, "batch": False}
+            guard = guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        made = made or plan_for(
-            workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
-            batch=batch, programmatic=programmatic, any_order=any_order,
-        )  # fmt: skip
+        made = made or plan_for(workflow, runtime.target, backend, device, note, **options)
         after_plan = time.perf_counter()
         executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
         executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
@@ -223,7 +216,7 @@ class Executable:
         own = self._own
         assert own.program is not None
         try:
-            own.program.entry_failed(code)
+            own.program.entry_failed(code, own.in_flight.stream)
         finally:
             if self.plan.cut is not None:
                 own.in_flight.settle(own.in_flight.stream)
@@ -263,14 +256,10 @@ class Executable:
         stale = own.hosts.stale()
         try:
             own.wait(timeout_s)
-        except HipError as error:
-            failure = own.hosts.take_failure()
-            if failure is None:
-                raise error
-            raise failure from failure.__cause__
-        failure = own.hosts.take_failure()
-        if failure is not None:
-            raise failure from failure.__cause__
+        except HipError:
+            own.hosts.raise_failure()
+            raise
+        own.hosts.raise_failure()
         if stale:
             own.hosts.forget(stale)
         own.rest(self._lock)
@@ -432,14 +421,10 @@ class Executable:
         except UpdateError:
             if not rebuild:
                 raise
-        self._become(new)
-
-    def _become(self, workflow: Workflow) -> None:
-        """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
-        self._replace_by(self._afresh(workflow))
+        self._replace_by(self._afresh(new))
 
     def _afresh(self, workflow: Workflow) -> Executable:
-        """Return what would replace this one for another workflow; nothing has changed here."""
+        """Return what would replace this one for another workflow, with its values; nothing has changed here."""
         self._own.require_sound(workflow, self.backend)
         self.synchronize()  # raise a callback's error before anything is changed
         return self._twin(workflow)
@@ -618,11 +603,9 @@ class Executable:
             returned.close()
         finally:
             returned.close()  # the rest, where Ctrl-C has come between two calls
-        failure = self._own.hosts.take_failure()
         if cut is not None:
-            raise cut from failure
-        if failure is not None:
-            raise failure from failure.__cause__
+            raise cut from self._own.hosts.take_failure()
+        self._own.hosts.raise_failure()
 
     def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
         """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""

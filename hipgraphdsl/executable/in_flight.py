@@ -45,13 +45,14 @@ class InFlight:
         with self.lock:
             self.pending[stream] = []
 
-    def in_turn(self, stream: int, launch: Callable[[int], None]) -> None:
+    def in_turn(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
-        own, runtime, last = self.stream, self._runtime, self._last
-        if stream == own and last in (None, own):
+        own, last = self.stream, self._last
+        if stream == own and (last is None or last == own):
             self._last = own
             launch(stream)
             return
+        runtime = self._runtime
         if stream and runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:  # the null stream is in none
             launch(stream)
             return

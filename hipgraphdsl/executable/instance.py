@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -169,14 +170,15 @@ class Instance:
 
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
-        given = other.parameters.give_to(self.parameters)
+        given = other.parameters.as_given_to(self.parameters)
+        self.give(given, defaults=True)
+        self.parameters.chosen |= other.parameters.chosen & given.keys()
         state, off = self.state, other.state.names_off
         children = [step.name for step in state.plan.steps if step.child is not None]
         if any(name != child and within(name, child) for name in off for child in children):
             state = state.replanned(self._runtime.target, inline=True)  # a node inside a child is a step of its own
         state = state.without(off)
-        steps = state.disabled.union(*map(self._steps_of, given), state.steps_since(self.state))
-        self.become(Change(state, tuple(sorted(steps))), [name for name in given if self.parameters.table[name][1].shape])
+        self.become(Change(state, tuple(sorted(state.disabled.union(state.steps_since(self.state))))))
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
         """Do what the next state says; if that fails, the state is as before.
@@ -277,8 +279,7 @@ class Instance:
         with self.home.there():
             if before is not None:
                 self.wait()
-            allocates = plan.has_allocs or plan.packing is not None
-            places = [(inner.addresses, dict(inner.addresses)) for inner in scope.all_inside()] if allocates else []
+            restore = scope.snapshot()
             if isinstance(plan, WatchedPlan):
                 words = self.memory.words(plan)
                 for inner in scope.all_inside():
@@ -288,9 +289,7 @@ class Instance:
                 self._place_packed(plan, blocks)
                 program = self._build_program(plan, scope, state.disabled)
             except BaseException:
-                for table, addresses in places:  # where the program that stays has its memory
-                    table.clear()
-                    table.update(addresses)
+                restore()  # the program that stays has its memory there
                 self.memory.drop_packed(blocks)
                 raise
             self.program, self.torn, self._since = program, True, 0
@@ -298,18 +297,16 @@ class Instance:
             self.stats.build_us = (time.perf_counter() - started) * 1e6
             # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
             anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
-            here = program.launch if program.in_turn else self._launch_in_turn
-            self.launch = here if anywhere or not self.home.several else self._launch_following
+            here = program.launch if program.in_turn else partial(self.in_flight.in_turn, program.launch)
+            self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
             self.bind_compiled()
             with ExitStack() as returned:  # all of it, even if one call fails
                 returned.callback(self.memory.use_packed, blocks)
-                returned.callback(self._place_packed, plan, blocks)  # the program before puts back what it had found
                 if before is not None:
                     returned.callback(self.parameters.forget_replaced)  # nothing is in flight
                     returned.callback(before.close)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
-        """Set the addresses of a plan's packed arrays."""
         if plan.packing is not None:
             for packed in plan.packing.arrays:
                 scope = self.scope.inside(packed.path)
@@ -321,24 +318,16 @@ class Instance:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _launch_in_turn(self, stream: int) -> None:
-        """Launch behind the launch before, whatever stream that was on."""
-        assert self.program is not None
-        if self.program.in_turn:
-            self.program.launch(stream)
-        else:
-            self.in_flight.in_turn(stream, self.program.launch)
-
-    def _launch_following(self, stream: int) -> None:
+    def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on the own stream, ordered by events after and before the work of a stream of another device."""
         home, own = self.home.device, self.in_flight.stream
         where = home if stream == own else self._runtime.stream_get_device(stream)
         if where == home:
-            self._launch_in_turn(stream)
+            launch(stream)
             return
         self._follow(own, stream, where)
         try:
-            self._launch_in_turn(own)
+            launch(own)
         except BaseException:
             with suppress(HipError):
                 self._follow(stream, own, home)
@@ -346,7 +335,6 @@ class Instance:
         self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:
-        """Make a stream wait for the work on a stream of another device."""
         with self._runtime.using_device(device):
             event = self._runtime.event_create(timing=False)
         try:
@@ -402,8 +390,7 @@ class Instance:
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
             if not same(self.parameters.current(name), value):
-                table, parameter, _ = self.parameters.name(name, value)
-                table[parameter] = value
+                put([self.parameters.name(name, value)])
                 self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
@@ -460,7 +447,6 @@ class Instance:
         return found
 
     def _steps_of(self, name: str) -> list[int]:
-        """Return the enabled steps that a parameter reaches."""
         found = self.state.uses.steps_by_parameter.get(self.parameters.table[name], [])
         return [i for i in found if i not in self.state.disabled] if self.state.disabled else found
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import bytes_at, memory_view
-from ..errors import DeclarationError, HipError
+from ..errors import DeclarationError, HipError, listed
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
 from ..temporaries import Packing
@@ -149,7 +149,7 @@ class Memory:
                     " device array",
                     array=name,
                 )
-            names = ", ".join(map(repr, list(self.arrays)[:20])) or "none"
+            names = listed(self.arrays, 20)
             raise DeclarationError(f"graph {self._workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
         return block
 
@@ -169,24 +169,20 @@ class Memory:
         home = self._home
         device = home.device if array.device is None else array.device
         with nullcontext() if device == home.device else self._runtime.using_device(device):
-            block = self.arrays[name] = self._allocate_here(name, array, prefix)
+            block = self.arrays[name] = self._allocate_here(name, array, prefix, device)
             block.device = device
         return block.pointer
 
-    def _allocate_here(self, name: str, array: Array, prefix: str) -> Block:
+    def _allocate_here(self, name: str, array: Array, prefix: str, device: int) -> Block:
         runtime, guard = self._runtime, self._guard
         nbytes = array.nbytes + 2 * guard
         match array:
             case DeviceArray():
                 values = _guarded(_initial(name, array), guard)
                 start = runtime.malloc(nbytes)
-                block = Block(array, start + guard, runtime.free, guard=guard)
+                block = self.arrays[name] = Block(array, start + guard, runtime.free, device=device, guard=guard)
                 self._stats.device_bytes += nbytes
-                try:
-                    runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
-                except BaseException:
-                    runtime.free(start)
-                    raise
+                runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
             case HostArray():
                 values = _guarded(_initial(name, array), guard)
                 if array.pinned:
@@ -209,7 +205,7 @@ class Memory:
     def make_own(self, name: str, parameter: Parameter) -> Block:
         """Return page-locked memory for the values of a parameter that copies them; whoever holds it returns it."""
         array = HostArray(name, parameter.shape, parameter.dtype, initial=parameter.default)
-        return self._allocate_here(name, array, "")
+        return self._allocate_here(name, array, "", self._home.device)
 
     def read(self, block: Block) -> np.ndarray[Any, Any]:
         """Return a copy of an array's values; nothing may be in flight."""
@@ -325,7 +321,6 @@ def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
 
 
 def _pages(nbytes: int) -> int:
-    """Return a size or address rounded up to whole pages."""
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
-from ..errors import DeclarationError
+from ..errors import DeclarationError, listed
 from ..nodes import element_value
 from ..workflow import Level, Workflow
 from .devices import Home, let_reach
@@ -69,7 +69,6 @@ class Parameters:
         return {name for name, scope, p in tables if not p.shape or (scope, p) in uses.steps_by_parameter}
 
     def _is_elsewhere(self, name: str) -> bool:
-        """Return whether a parameter is of a child or body that other ranks do."""
         if name in self.table or self.whole is None:
             return False
         level, inner = Level(self.whole).at(name)
@@ -92,7 +91,7 @@ class Parameters:
     def _value(self, name: str, value: Any) -> Any:
         found = self.table.get(name)
         if found is None:
-            names = ", ".join(map(repr, self.table)) or "none"
+            names = listed(self.table, 20)
             raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
         _, parameter = found
         if name in self.own:
@@ -222,38 +221,27 @@ class Parameters:
         """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
-    def give_to(self, other: Parameters) -> list[str]:
-        """Copy the values to another Executable's parameters of the same names and kinds; return the names."""
-        arrays, others = self._memory.arrays, other._memory.arrays
-        owners = {block.pointer: name for name, block in arrays.items()}
-        given: list[str] = []
+    def as_given_to(self, other: Parameters) -> dict[str, Any]:
+        """Return what gives another Executable's parameters of the same names and kinds the same values."""
+        owners = {block.pointer: name for name, block in self._memory.arrays.items()}
+        given: dict[str, Any] = {}
         for name, (_, parameter) in self.table.items():
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
                 continue
-            if name in self.chosen:
-                other.chosen.add(name)
-            elif twin.default is not None:
+            if name not in self.chosen and twin.default is not None:
                 continue
             if parameter.copy or twin.copy:
                 if name in self.own and name in other.own and name not in self.missing:
-                    other._memory.write(other.own[name], self._memory.read(self.own[name]))
-                    other.missing.discard(name)
-                continue
-            if parameter.shape and value in owners:
-                if owners[value] not in others:
-                    continue
-                value = others[owners[value]].pointer
-            elif parameter.shape:
-                block = self.kept.get(name, {}).get(value)
-                if block is None:  # its default, which a parent has bound to a part of an array; the other has its own
-                    continue
-                other.address_for(name, twin, block.array)
-            table, key, _ = other.name(name, value)
-            table[key] = value
-            other.missing.discard(name)
-            given.append(name)
+                    given[name] = self._memory.read(self.own[name])
+            elif not parameter.shape:
+                given[name] = value
+            elif value in owners:
+                if owners[value] in other._memory.arrays:
+                    given[name] = owners[value]
+            elif value in self.kept.get(name, {}):  # else its default, which a parent has bound to a part of an array
+                given[name] = self.kept[name][value].array
         return given
 
     def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:

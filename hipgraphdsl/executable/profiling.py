@@ -26,6 +26,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
     """
     runtime = home.runtime
     with ExitStack() as returned:
+        returned.callback(scope.snapshot())  # what the graph has allocated
         program = _Launcher(plan, scope, disabled)
         returned.callback(program.close)
         plan, members = program.launches

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..arrays import AllocArray, Array
+from ..arrays import AllocArray, Array, Parameter
 from ..backends import Scope
 from ..kernels import Module, Symbol
 from ..nodes import element_value
-from ..workflow import Level, Workflow
+from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
 
@@ -14,38 +14,34 @@ from .parameters import Parameters, require_alike
 def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""
     for scope, level in top.levels(workflow):
-        _fill(scope, level, memory, parameters)
+        bind = level.bind
+        for name, root in (*level.workflow.arrays.items(), *level.workflow.parameters.items()):
+            if name in bind:
+                scope.bound_from[root] = bind[name]
+        for name, array in level.own_arrays():
+            if not isinstance(array, AllocArray):
+                scope.addresses[array] = memory.allocate(name, array, scope.prefix)
+        for name, parameter in level.own_parameters():
+            _add_parameter(name, scope, parameter, level.workflow, parameters)
 
 
-def _fill(scope: Scope, level: Level, memory: Memory, parameters: Parameters) -> None:
-    prefix, workflow, bind = scope.prefix, level.workflow, level.bind
-    for name, array in workflow.arrays.items():
-        if name in bind:
-            scope.bound_from[array] = bind[name]
-        elif not isinstance(array, AllocArray):
-            scope.addresses[array] = memory.allocate(prefix + name, array, prefix)
-    for name, parameter in workflow.parameters.items():
-        if name in bind:
-            scope.bound_from[parameter] = bind[name]
-            continue
-        parameters.table[prefix + name] = (scope, parameter)
-        if parameter.copy:
-            parameters.make_own(prefix + name, scope, parameter)
-            if parameter.default is None:
-                parameters.missing.add(prefix + name)
-        elif parameter.shape and parameter.default is not None:
-            default = parameter.default
-            wanted = default.name if isinstance(default, Array) else default
-            named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
-            if named is None:
-                scope.addresses[parameter] = parameters.address_for(prefix + name, parameter, default)
-            else:  # of this very workflow, which may be a child with the array bound
-                require_alike(prefix + name, parameter, named)
-                parameters.defaults[prefix + name] = scope.addresses[parameter] = scope.address(named.as_view())
-        elif parameter.default is None:
-            parameters.missing.add(prefix + name)
-        else:
-            scope.values[parameter] = element_value(parameter.default, parameter.dtype, f"parameter {prefix + name!r}")
+def _add_parameter(name: str, scope: Scope, parameter: Parameter, workflow: Workflow, parameters: Parameters) -> None:
+    default = parameter.default
+    parameters.table[name] = (scope, parameter)
+    if parameter.copy:
+        parameters.make_own(name, scope, parameter)
+    if default is None:
+        parameters.missing.add(name)
+    elif not parameter.shape:
+        scope.values[parameter] = element_value(default, parameter.dtype, f"parameter {name!r}")
+    elif not parameter.copy:
+        wanted = default.name if isinstance(default, Array) else default
+        named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
+        if named is None:
+            scope.addresses[parameter] = parameters.address_for(name, parameter, default)
+        else:  # of this very workflow, which may be a child with the array bound
+            require_alike(name, parameter, named)
+            parameters.defaults[name] = scope.addresses[parameter] = scope.address(named.as_view())
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:

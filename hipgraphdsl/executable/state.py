@@ -24,6 +24,11 @@ _log = logging.getLogger("hipgraphdsl")
 _FALLS_BACK: Final = 16
 """Pieces from which on AMD's runtime may run a graph by its older executor; a graph has at most as many as nodes."""
 
+_DEFAULTS: Final[dict[str, Any]] = {
+    "lanes": "auto", "join": True, "inline": False, "pack": False, "watch": False, "batch": "auto", "programmatic": True,
+    "any_order": False,
+}  # fmt: skip
+
 Planned = tuple[Plan, str, dict[str, Any]]
 """A plan, the backend that lowers it, and the plan's options."""
 
@@ -31,10 +36,14 @@ Name = tuple[dict[Any, Any], Any, Any]
 """A table of a scope, a name in it, and what the name is to stand for from then on; None for nothing."""
 
 
-def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any) -> Planned:
-    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options."""
+def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **given: Any) -> Planned:
+    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options.
+
+    Those of `watch.planned` are `given`, or have the defaults of `Graph.compile`.
+    """
+    options = _DEFAULTS | given
     notes = [note] if note else []
-    any_order = options.get("any_order", False)
+    any_order = options["any_order"]
     require_any_order(any_order, target, backend, options["batch"])
     if (
         "several_devices_crash" in target.quirks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,7 @@ class _Level:
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
-        self.uses: dict[Root, dict[int, list[Use]]] = {}
-
-    def note(self, root: Root, node: int, uses: Iterable[Use]) -> None:
-        self.uses.setdefault(root, {}).setdefault(node, []).extend(uses)
+        self.uses: dict[Root, list[tuple[int, Use]]] = {}
 
     @cached_property
     def edges(self) -> tuple[Checked, Reach]:
@@ -135,21 +132,21 @@ class Uses:
         levels.append(level)
         for i, node in enumerate(workflow.nodes):
             for name, document, _ in node.held:
-                for root, users in self._add(scope.children[name], document, levels).uses.items():
-                    level.note(root, i, chain(*users.values()))
+                for root, uses in self._add(scope.children[name], document, levels).uses.items():
+                    level.uses.setdefault(root, []).extend((i, use) for _, use in uses)
             for access in node.own_accesses:
                 owner, root, offset = scope.resolve(access.view.root)
-                level.note((owner, root), i, [Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
+                use = Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))
+                level.uses.setdefault((owner, root), []).append((i, use))
         return level
 
     def by_root(self) -> Iterator[tuple[Root, list[Use]]]:
         """Yield each array and parameter that nodes touch, with how they do."""
-        return ((root, [*chain(*users.values())]) for root, users in self._levels[0].uses.items())
+        return ((root, [use for _, use in uses]) for root, uses in self._levels[0].uses.items())
 
     def writer(self, root: Root) -> str | None:
         """Return the name of a node that writes what a root stands for."""
-        uses = chain(*self._levels[0].uses.get(root, {}).values())
-        return next((use.name for use in uses if use.mode != "read"), None)
+        return next((use.name for _, use in self._levels[0].uses.get(root, ()) if use.mode != "read"), None)
 
     def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
         """Refuse memory of given parameters that nodes reach under another name too, one of them writing, in no order.
@@ -168,8 +165,8 @@ class Uses:
         """Refuse unordered nodes of one workflow that reach bytes of a parameter by it and by another name."""
         touched: dict[int, list[tuple[Root, Use, Region]]] = {}
         for other, start in met.items():
-            for i, uses in level.uses.get(other, {}).items():
-                touched.setdefault(i, []).extend((other, use, use.region.shifted(start)) for use in uses)
+            for i, use in level.uses.get(other, ()):
+                touched.setdefault(i, []).append((other, use, use.region.shifted(start)))
         if root not in level.uses or len(touched) < 2:
             return
         given = {i: [(use.mode, None, region) for _, use, region in found] for i, found in touched.items()}
