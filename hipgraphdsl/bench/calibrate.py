@@ -3,25 +3,80 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from ..graph import Graph
 from ..kernels import Batching, batching
 from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
+from ..runtimes.data import MemcpyKind
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
-from .measure import Result, finish, launches_of, machine, without_gc
-from .overlap import link_limit
+from .measure import Column, Sheet, finish, launches_of, machine, number, repeat_us, without_gc
 from .shapes import KERNELS, chain, parallel
 
 _CHAIN, _BRANCHES, _COPIES, _BATCHED = 1000, 64, 128, 1024
 _COPY_BYTES = 256 << 10
 _LARGE_BYTES = 64 << 20
+
+_COLUMNS: Final = (
+    Column("what", "what"),
+    Column("value", "measured", text=lambda row: f"{number(row['value'])} {row['unit']}"),
+    Column("note", "note"),
+)
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the link between host and device carries, in 10^9 bytes a second."""
+
+    host_to_device: float
+    device_to_host: float
+    both_ways: float
+
+    def least_us(self, to_device: int, to_host: int) -> float:
+        """Return the least time, in microseconds, for so many bytes each way at once."""
+        alone = max(to_device / self.host_to_device, to_host / self.device_to_host)
+        return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
+
+    @classmethod
+    def measured(cls, runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
+        """Copy one large run of bytes, each way alone and both at once; the fastest of each counts."""
+        device, host = [runtime.malloc(nbytes) for _ in range(2)], [runtime.host_malloc(nbytes) for _ in range(2)]
+        streams = [runtime.stream_create() for _ in range(2)]
+
+        def into() -> None:
+            runtime.memcpy_async(device[0], host[0], nbytes, MemcpyKind.HOST_TO_DEVICE, streams[0])
+
+        def out() -> None:
+            runtime.memcpy_async(host[1], device[1], nbytes, MemcpyKind.DEVICE_TO_HOST, streams[1])
+
+        def timed(*calls: Callable[[], None]) -> float:
+            def once() -> None:
+                for call in calls:
+                    call()
+                for stream in streams:
+                    runtime.stream_synchronize(stream)
+
+            once()
+            return len(calls) * nbytes / (min(repeat_us(once, repeats)) * 1e3)
+
+        try:
+            for pointer in host:
+                ctypes.memset(pointer, 1, nbytes)
+            return cls(timed(into), timed(out), timed(into, out))
+        finally:
+            for stream in streams:
+                runtime.stream_destroy(stream)
+            for pointer in device:
+                runtime.free(pointer)
+            for pointer in host:
+                runtime.host_free(pointer)
 
 
 def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
@@ -55,7 +110,7 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
     """Return the constants of this device."""
     with without_gc():
         report("the link")
-        link = link_limit(runtime, _LARGE_BYTES)
+        link = Link.measured(runtime, _LARGE_BYTES)
         report("one node and a chain")
         single_submit, single_total = _times_us(chain(1), runtime, repeats)
         _, chain_total = _times_us(chain(_CHAIN), runtime, max(3, repeats // 4))
@@ -113,12 +168,12 @@ def main(args: argparse.Namespace) -> int:
         return 0
     with progress_bar("bench calibrate", None) as report:
         costs = measure_costs(runtime, repeats_of(args), report)
-    result = Result("calibrate", machine=machine(runtime))
     before = asdict(runtime.target.costs)
-    for name, value in asdict(costs).items():
-        what, unit = _MEANINGS[name]
-        result.add(f"{name}: {what}", value, unit, None, f"was {before[name]:.3g}")
-    finish(result, args)
+    rows = [
+        {"what": f"{name}: {_MEANINGS[name][0]}", "value": value, "unit": _MEANINGS[name][1], "note": f"was {before[name]:.3g}"}
+        for name, value in asdict(costs).items()
+    ]
+    finish(Sheet("calibrate", _COLUMNS, rows, machine=machine(runtime)), args)
     if not args.no_store:
         print(f"kept in {store_costs(runtime.target, costs)}")
         runtime.target = calibrated(runtime.target)

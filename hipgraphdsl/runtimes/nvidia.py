@@ -44,9 +44,9 @@ _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 
-# CUDA's reference for cudaGraphExecMemcpyNodeSetParams and ...MemsetNodeSetParams: only 1-D operations can change, and memory must
-# be of the same devices as before, else the call is refused ("fixed_memory_devices"). A 2-D memset that was disabled does not
-# come back when it is enabled (observed on driver 580, tests/conformance).
+# CUDA's reference for cudaGraphExecMemcpyNodeSetParams and ...MemsetNodeSetParams: only 1-D operations can change, and memory
+# must be of the same devices as before, else the call is refused ("fixed_memory_devices"). A 2-D memset that was disabled does
+# not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
 # A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver

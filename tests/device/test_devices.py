@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
-from hipgraphdsl.bench import devices as bench_devices
 from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

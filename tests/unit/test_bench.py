@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, lanes, segments
+from benchmarks import checks, figures, lanes, overlap, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, launch, measure, overlap, peers
+from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
 from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
@@ -191,7 +191,7 @@ def test_overlap_measures_all_workloads_and_the_link(cpu: Any) -> None:
 
 
 def test_link_counts_both_directions() -> None:
-    link = overlap.Link(10.0, 20.0, 15.0)
+    link = calibrate.Link(10.0, 20.0, 15.0)
     assert link.least_us(10_000, 0) == pytest.approx(1.0)
     assert link.least_us(10_000, 10_000) == pytest.approx(20 / 15)
 
@@ -352,8 +352,8 @@ def test_bench_commands_print_and_write(cpu: Any, tmp_path: Path, monkeypatch: p
 # -- files ---------------------------------------------------------------------------------------------------------------
 
 
-def small(device: str, value: float) -> measure.Result:
-    result = measure.Result("one", machine={"device": device, "cpu": "c"})
+def small(device: str, value: float) -> figures.Result:
+    result = figures.Result("one", machine={"device": device, "cpu": "c"})
     result.add("what | ever", value, "us", 3.0)
     return result
 
