@@ -295,20 +295,12 @@ class Runtime(ABC):
 
     @abstractmethod
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
         """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
 
-        HIP has no call that takes other attributes, but ``any_order=True`` on AMD (hipExtModuleLaunchKernel with the flag
-        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's is cuLaunchKernelEx.
+        HIP has a call for ``cooperative=True``, and on AMD for ``any_order=True`` (hipExtModuleLaunchKernel with the flag
+        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's cuLaunchKernelEx takes all.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------

@@ -418,16 +418,9 @@ class HipAbiRuntime(HipCore):
         return pointer.value or 0, nbytes.value
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
+        cooperative = attributes.pop("cooperative", False)
         if attributes.pop("any_order", False):
             threads = (blocks * own for blocks, own in zip(grid, block))
             how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop

@@ -407,26 +407,17 @@ class NvidiaRuntime(HipAbiRuntime):
             self._wide.add(function)
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        if not attributes:
-            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+        if not attributes or attributes.keys() == {"cooperative"}:
+            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, **attributes)
             return
-        given = {**attributes, "cooperative": 1} if cooperative else attributes
-        known = ((LAUNCH_ATTRIBUTES[name], value) for name, value in given.items())
+        known = ((LAUNCH_ATTRIBUTES[name], value) for name, value in attributes.items())
         words = b"".join(_ATTRIBUTE_ID.pack(attribute.number) + attribute.packed(value) for attribute, value in known)
         packed = ctypes.create_string_buffer(words)
-        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(given))
+        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(attributes))
         self._call("cuLaunchKernelEx", config, function, args, None)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
