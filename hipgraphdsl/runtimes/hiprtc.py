@@ -22,13 +22,10 @@ from .rtc import Rtc, kept
 _CACHE_FORMAT = 1
 
 # hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
-_KNOWN_BEFORE_7 = frozenset(
-    {
-        *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012"),
-        *("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
-        *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
-    }
-)
+_KNOWN_BEFORE_7 = {
+    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012", "gfx1030", "gfx1031",
+    "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
+}  # fmt: skip
 
 
 class HipRtc(Rtc):
