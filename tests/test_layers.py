@@ -166,7 +166,7 @@ ONLY_IN = {
     "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("draft", "workflow", "checks", "declaring", "graph", "export"),
-    "matplotlib": ("export", "bench"),
+    "matplotlib": ("export",),
     "pygraphviz": ("export",),
     "mpi4py": ("transports.mpi",),
 }

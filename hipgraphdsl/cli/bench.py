@@ -54,8 +54,7 @@ def _measure(name: str, path: str, arguments: list[str]) -> int:
     parser.set_defaults(load_graph=load_graph)  # for benchmarks of the user's own workflows
     options = parser.parse_args(arguments)
     given = vars(options)
-    plots = [path for option in ("plot", "plot_submit") for path in given.get(option) or ()]
-    require_place(given.get("output"), given.get("markdown"), *plots)
+    require_place(given.get("output"), given.get("markdown"))
     return int(module.main(options) or GOOD)
 
 

@@ -72,13 +72,7 @@ class HipRtc(Rtc):
         return kept("hiprtc", key, lambda: self._compile(*wanted, name))
 
     def _compile(
-        self,
-        source: str,
-        names: tuple[str, ...],
-        symbols: tuple[str, ...],
-        options: tuple[str, ...],
-        architecture: str,
-        name: str,
+        self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], architecture: str, name: str
     ) -> CodeObject:
         file_name = re.sub(r"[^\w.+-]", "_", name) + ".hip"
         program = self._call("hiprtcCreateProgram", source.encode(), file_name.encode(), 0, None, None)

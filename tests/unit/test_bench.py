@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, figures, lanes, overlap, segments
+from benchmarks import checks, figures, lanes, launch_plot, overlap, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
@@ -99,7 +99,7 @@ def test_launch_ratios_are_relative_to_cpp(sheet: measure.Sheet) -> None:
 def test_launch_plots(sheet: measure.Sheet, tmp_path: Path, extension: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"launch.{extension}"
-    launch.plot(sheet, str(path))
+    launch_plot.plot(sheet, str(path))
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG") if extension == "png" else b"<svg" in content
 
