@@ -81,7 +81,7 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
 
     if isinstance(runtime, str):
         return open_runtime(runtime, device)
-    if not isinstance(runtime, Runtime):
+    if Runtime not in type(runtime).__mro__:
         raise DeclarationError(f"runtime is a name such as 'auto', or what hg.open_runtime returns (got {runtime!r})")
     _require_number(device)
     return runtime
