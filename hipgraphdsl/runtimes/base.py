@@ -423,7 +423,7 @@ class Runtime(Protocol):
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`runtimes.native.Launcher`), or None where there is none.
+        """Return a compiled caller of `graph_launch` (`Launcher` of native/launcher.h), or None where there is none.
 
         Parameters
         ----------
