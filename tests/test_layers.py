@@ -96,6 +96,7 @@ ORDER = (
     "simulation",
     "update",
     "runtimes.data",
+    "runtimes.compiled_calls",
     "runtimes.base",
     "runtimes.cpu.compiler",
     "runtimes.native",

@@ -111,26 +111,6 @@ def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> Gr
     return GraphMemory(opened_runtime(runtime, device), device)
 
 
-def explain_auto(device: int = 0) -> list[tuple[str, str]]:
-    """Return (runtime, reason) for each that ``"auto"`` looks at, in its order; the chosen one's begins with ``"chosen"``."""
-    wanted = _wanted("auto")
-    if wanted != "auto":
-        return [(wanted, "chosen by HIPGRAPHDSL_RUNTIME")]
-    lines: list[tuple[str, str]] = []
-    chosen = ""
-    for candidate in _AUTO:
-        if chosen:
-            reason = f"not asked: {chosen} comes first"
-        else:
-            try:
-                reason = f"chosen: {_open(candidate, device).target.name} answers"
-                chosen = candidate
-            except RuntimeUnavailable as error:
-                reason = str(error)
-        lines.append((candidate, reason))
-    return lines
-
-
 def _require_number(device: Any) -> None:
     if as_int(device) is None:
         raise DeclarationError(f"device is the number of a device, from 0 (got {device!r}); what runs it is chosen by runtime=")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn, Protocol
 
 from ..errors import HipError
 from ..target import Target
+from .compiled_calls import CompiledCalls
 from .data import (
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
@@ -28,7 +29,6 @@ from .data import (
     HostParams,
     KernelParams,
     LaunchCall,
-    MadeCalls,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -433,7 +433,7 @@ class Runtime(Protocol):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> MadeCalls | None:
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
         """Return what makes these calls on a stream by compiled code, or None where there is none that makes all of them.
 
         Parameters
