@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from ..graph import Graph
 from ..kernels import Batching, batching
 from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from ..runtimes.data import MemcpyKind
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import Column, Sheet, finish, launches_of, machine, number, repeat_us, without_gc
@@ -47,36 +47,18 @@ class Link:
     @classmethod
     def measured(cls, runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
         """Copy one large run of bytes, each way alone and both at once; the fastest of each counts."""
-        device, host = [runtime.malloc(nbytes) for _ in range(2)], [runtime.host_malloc(nbytes) for _ in range(2)]
-        streams = [runtime.stream_create() for _ in range(2)]
 
-        def into() -> None:
-            runtime.memcpy_async(device[0], host[0], nbytes, MemcpyKind.HOST_TO_DEVICE, streams[0])
+        def gb_s(*ways: str) -> float:
+            g = Graph("link")
+            for way in ways:
+                device = g.device_array(f"device_{way}", shape=nbytes, dtype="uint8")
+                host = g.host_array(f"host_{way}", np.ones(nbytes, "uint8"))
+                g.memcpy(*((device, host) if way == "in" else (host, device)))
+            with g.compile(runtime=runtime, backend="streams", lanes=None, check=False) as exe:
+                exe.run()
+                return len(ways) * nbytes / (min(repeat_us(exe.run, repeats)) * 1e3)
 
-        def out() -> None:
-            runtime.memcpy_async(host[1], device[1], nbytes, MemcpyKind.DEVICE_TO_HOST, streams[1])
-
-        def timed(*calls: Callable[[], None]) -> float:
-            def once() -> None:
-                for call in calls:
-                    call()
-                for stream in streams:
-                    runtime.stream_synchronize(stream)
-
-            once()
-            return len(calls) * nbytes / (min(repeat_us(once, repeats)) * 1e3)
-
-        try:
-            for pointer in host:
-                ctypes.memset(pointer, 1, nbytes)
-            return cls(timed(into), timed(out), timed(into, out))
-        finally:
-            for stream in streams:
-                runtime.stream_destroy(stream)
-            for pointer in device:
-                runtime.free(pointer)
-            for pointer in host:
-                runtime.host_free(pointer)
+        return cls(gb_s("in"), gb_s("out"), gb_s("in", "out"))
 
 
 def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
