@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
     parser.description = f"{DESCRIPTION}\n\nbenchmarks:\n{listed}"
     parser.add_argument("name", nargs="?", metavar="NAME", help="which benchmark (default: all of them)")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # the benchmark's own
 
 
 def run(options: argparse.Namespace) -> int:
