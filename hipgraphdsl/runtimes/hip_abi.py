@@ -178,14 +178,9 @@ class HipAbiRuntime(HipCore):
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
         # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
-        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not self._adds_kernel_nodes():
+        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not HipAbiRuntime.graph_add_kernel_node:
             return None
         return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
-
-    @classmethod
-    def _adds_kernel_nodes(cls) -> Any:
-        """Return the method that the compiled adder does the work of."""
-        return HipAbiRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
         add = address_of(self._hip.hipGraphAddKernelNode)
