@@ -109,13 +109,18 @@ class HipRtc(Rtc):
         return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, text).strip()
 
 
+def mapped_libraries(library: str) -> list[str]:
+    """Return the files of a library that this process has loaded."""
+    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    files = dict.fromkeys(fields[5] for fields in lines if len(fields) == 6)
+    return [file for file in files if re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(file))]
+
+
 def _file_identity() -> list[str]:
     # Distributions rebuild a release without changing its version, so the file itself is part of the cache's key.
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.partition("/")[1] + line.partition("/")[2]
-        if Path(path).name.startswith("libhiprtc.so"):
-            state = os.stat(path)
-            return [path, str(state.st_size), str(state.st_mtime_ns)]
+    for path in mapped_libraries("hiprtc")[:1]:
+        state = os.stat(path)
+        return [path, str(state.st_size), str(state.st_mtime_ns)]
     return []
 
 
