@@ -11,6 +11,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from benchmarks.shapes import KERNELS
 from hipgraphdsl.arrays import writes
 from hipgraphdsl.backends.operations import Copy1D, Launch
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.calibrate import Link
+from hipgraphdsl.bench.calibrate import link_gb_s
 from hipgraphdsl.bench.measure import Run, Times, finish, machine, race, without_gc
 from hipgraphdsl.bench.peers import Arguments, Skipped, Task, address_of, cpp_library, operations_of, require_good
 from hipgraphdsl.errors import HipGraphError
@@ -90,7 +91,21 @@ def iterations(count: int = 50, n: int = 1 << 20) -> Graph:
     return g
 
 
-# -- the synchronous loop ----------------------------------------------------------------------------------------------
+# -- the link and the synchronous loop ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the link between host and device carries, in 10^9 bytes a second."""
+
+    host_to_device: float
+    device_to_host: float
+    both_ways: float
+
+    def least_us(self, to_device: int, to_host: int) -> float:
+        """Return the least time, in microseconds, for so many bytes each way at once."""
+        alone = max(to_device / self.host_to_device, to_host / self.device_to_host)
+        return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
 
 
 @functools.cache
@@ -231,7 +246,7 @@ def run(
     result = Result("overlap", machine=machine(runtime))
     report("the link's limit")
     with without_gc():
-        link = Link.measured(runtime, large_bytes)
+        link = Link(*(link_gb_s(runtime, large_bytes, *ways) for ways in (("in",), ("out",), ("in", "out"))))
         large = f"one copy of {large_bytes / 1e6:.0f} MB, page-locked"
         result.add("link, host to device", link.host_to_device, "GB/s", None, large)
         result.add("link, device to host", link.device_to_host, "GB/s", None, large)

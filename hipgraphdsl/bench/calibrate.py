@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -31,34 +31,16 @@ _COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Link:
-    """What the link between host and device carries, in 10^9 bytes a second."""
-
-    host_to_device: float
-    device_to_host: float
-    both_ways: float
-
-    def least_us(self, to_device: int, to_host: int) -> float:
-        """Return the least time, in microseconds, for so many bytes each way at once."""
-        alone = max(to_device / self.host_to_device, to_host / self.device_to_host)
-        return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
-
-    @classmethod
-    def measured(cls, runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
-        """Copy one large run of bytes, each way alone and both at once; the fastest of each counts."""
-
-        def gb_s(*ways: str) -> float:
-            g = Graph("link")
-            for way in ways:
-                device = g.device_array(f"device_{way}", shape=nbytes, dtype="uint8")
-                host = g.host_array(f"host_{way}", np.ones(nbytes, "uint8"))
-                g.memcpy(*((device, host) if way == "in" else (host, device)))
-            with g.compile(runtime=runtime, backend="streams", lanes=None, check=False) as exe:
-                exe.run()
-                return len(ways) * nbytes / (min(repeat_us(exe.run, repeats)) * 1e3)
-
-        return cls(gb_s("in"), gb_s("out"), gb_s("in", "out"))
+def link_gb_s(runtime: Runtime, nbytes: int, *ways: str) -> float:
+    """Return the 10^9 bytes a second of one large copy each way, ``"in"``, ``"out"`` or both at once; the fastest of five."""
+    g = Graph("link")
+    for way in ways:
+        device = g.device_array(f"device_{way}", shape=nbytes, dtype="uint8")
+        host = g.host_array(f"host_{way}", np.ones(nbytes, "uint8"))
+        g.memcpy(*((device, host) if way == "in" else (host, device)))
+    with g.compile(runtime=runtime, backend="streams", lanes=None, check=False) as exe:
+        exe.run()
+        return len(ways) * nbytes / (min(repeat_us(exe.run, 5)) * 1e3)
 
 
 def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
@@ -92,7 +74,7 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
     """Return the constants of this device."""
     with without_gc():
         report("the link")
-        link = Link.measured(runtime, _LARGE_BYTES)
+        to_device, to_host = (link_gb_s(runtime, _LARGE_BYTES, way) for way in ("in", "out"))
         report("one node and a chain")
         single_submit, single_total = _times_us(chain(1), runtime, repeats)
         _, chain_total = _times_us(chain(_CHAIN), runtime, max(3, repeats // 4))
@@ -106,14 +88,13 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         entry_us = _entry_us(runtime)
         report("launches on a stream")
         eager_submit, _ = _times_us(chain(_CHAIN), runtime, max(3, repeats // 10), backend="streams")
-    gb_s = min(link.host_to_device, link.device_to_host)
     return CostModel(
         launch_us=single_submit,
         branch_us=max(0.0, (branched_submit - single_submit) / (_BRANCHES - 1)),
         node_us=max(0.0, (chain_total - single_total) / (_CHAIN - 1)),
-        copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (link.device_to_host * 1e3)),
+        copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (to_host * 1e3)),
         stream_launch_us=eager_submit / _CHAIN,
-        link_gb_s=gb_s,
+        link_gb_s=min(to_device, to_host),
         batched_us=max(0.0, (apart - together) / (_BATCHED - 1)),
         entry_us=entry_us,
     )

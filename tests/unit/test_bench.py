@@ -191,7 +191,7 @@ def test_overlap_measures_all_workloads_and_the_link(cpu: Any) -> None:
 
 
 def test_link_counts_both_directions() -> None:
-    link = calibrate.Link(10.0, 20.0, 15.0)
+    link = overlap.Link(10.0, 20.0, 15.0)
     assert link.least_us(10_000, 0) == pytest.approx(1.0)
     assert link.least_us(10_000, 10_000) == pytest.approx(20 / 15)
 
