@@ -415,14 +415,16 @@ class HipAbiRuntime(HipCore):
     def module_launch_kernel(
         self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
-        cooperative = attributes.pop("cooperative", False)
-        if attributes.pop("any_order", False):
-            threads = (blocks * own for blocks, own in zip(grid, block))
-            how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
-            self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
-            return
+        cooperative = False
         if attributes:
-            raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
+            cooperative = attributes.pop("cooperative", False)
+            if attributes.pop("any_order", False):
+                threads = (blocks * own for blocks, own in zip(grid, block))
+                how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
+                self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
+                return
+            if attributes:
+                raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
         if cooperative:
             self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
             return
