@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.figures import Result
 from benchmarks.turns import in_turns
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, resident_bytes
+from hipgraphdsl.bench.measure import finish, machine, percentile, repeat_us, resident_bytes
 from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.figures import Result
 from benchmarks.shapes import layers
 from benchmarks.turns import in_turns
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, launches_of, machine, percentile, without_gc
+from hipgraphdsl.bench.measure import finish, launches_of, machine, percentile, without_gc
 from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.bench.shapes import chain
 from hipgraphdsl.executable import Executable

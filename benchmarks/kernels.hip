@@ -112,3 +112,54 @@ extern "C" __global__ void gemm(const float* a, const float* b, float* c) {
 extern "C" __global__ void count_down(int* left) {
   if (threadIdx.x == 0) left[0] -= 1;
 }
+
+// Overlap
+
+extern "C" __global__ void first(float* a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) a[i] += 1.0f;
+}
+extern "C" __global__ void second(const float* a, float* b, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) b[i] += a[i] + 3.0f;
+}
+extern "C" __global__ void process(const float* in, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = sqrtf(in[i]);
+}
+
+// Overlap: the wave
+
+extern "C" __global__ void wave2d_4o(
+    const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
+    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
+{
+    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
+    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i0 < 2 || i0 >= N0 - 2 || i1 < 2 || i1 >= N1 - 2) return;
+    const int at = i0 * N1 + i1;
+    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
+    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
+    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
+    float next = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
+    if (i0 == P0 && i1 == P1) next += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
+    U2[at] = next;
+}
+
+// Devices: a band of rows
+
+extern "C" __global__ void wave2d_rows(
+    const float* U0, const float* U1, float* U2, const float* V, int rows, int N1, float dt2, int P0, int P1, float push)
+{
+    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
+    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i0 >= rows || i1 < 2 || i1 >= N1 - 2) return;
+    const size_t own = (size_t)i0 * N1 + i1;
+    const size_t at = own + 2 * (size_t)N1;
+    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
+    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
+    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
+    float next = 2.0f * U1[at] - U0[own] + dt2 * V[own] * V[own] * (along0 + along1);
+    if (i0 == P0 && i1 == P1) next += push;
+    U2[own] = next;
+}

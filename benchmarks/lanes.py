@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Literal
 
+from benchmarks.figures import compiled
 from benchmarks.shapes import KERNELS, SHAPES, cholesky, yee
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
 from hipgraphdsl.bench.measure import (
     Column,
     Run,
     Sheet,
-    compiled,
     finish,
     launches_of,
     machine,

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.figures import Result
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine
+from hipgraphdsl.bench.measure import finish, machine
 from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph

@@ -12,11 +12,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from benchmarks.figures import compiled
 from benchmarks.lanes import iterations_for
 from benchmarks.shapes import KERNELS
 from hipgraphdsl.bench import shapes
 from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.measure import Column, Run, Sheet, compiled, finish, machine, number, race, without_gc
+from hipgraphdsl.bench.measure import Column, Run, Sheet, finish, machine, number, race, without_gc
 from hipgraphdsl.bench.peers import CppLaunches, Skipped
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph

@@ -96,6 +96,7 @@ ORDER = (
     "simulation",
     "update",
     "runtimes.data",
+    "runtimes.compiled_calls",
     "runtimes.base",
     "runtimes.cpu.compiler",
     "runtimes.native",
@@ -166,7 +167,7 @@ ONLY_IN = {
     "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("draft", "workflow", "checks", "declaring", "graph", "export"),
-    "matplotlib": ("export", "bench"),
+    "matplotlib": ("export",),
     "pygraphviz": ("export",),
     "mpi4py": ("transports.mpi",),
 }

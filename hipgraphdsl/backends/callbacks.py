@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundC
 from ..runtimes.base import Runtime
 from .handles import EagerCall
 from .scope import Scope
-
-if TYPE_CHECKING:
-    from ..runtimes.native import Launcher
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
@@ -94,7 +91,7 @@ class HostCalls:
     The launcher is told when a thread runs a callback: there its `launch` leaves every call to the Python method, which refuses.
     """
 
-    def __init__(self, runtime: Runtime, lend: Lend, launcher: Launcher | None) -> None:
+    def __init__(self, runtime: Runtime, lend: Lend, launcher: Any) -> None:
         self._runtime = runtime
         self._launcher = launcher
         self._lend = lend

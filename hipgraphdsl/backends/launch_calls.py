@@ -7,7 +7,8 @@ from functools import cached_property, partialmethod
 from typing import Any
 
 from ..runtimes.base import Runtime
-from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, MadeCalls
+from ..runtimes.compiled_calls import CompiledCalls
+from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
 
 
 class LaunchCalls:
@@ -50,6 +51,6 @@ class LaunchCalls:
                 what(*given)
 
     @cached_property
-    def compiled(self) -> MadeCalls | None:
+    def compiled(self) -> CompiledCalls | None:
         """What makes all calls by compiled code, or None where there is none; no call is added any more."""
         return self._runtime.launch_calls(self._calls, self._failures)

@@ -6,7 +6,9 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from ..graph import Graph
 from ..kernels import Batching, batching
@@ -15,13 +17,30 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
-from .measure import Result, finish, launches_of, machine, without_gc
-from .overlap import link_limit
+from .measure import Column, Sheet, finish, launches_of, machine, number, repeat_us, without_gc
 from .shapes import KERNELS, chain, parallel
 
 _CHAIN, _BRANCHES, _COPIES, _BATCHED = 1000, 64, 128, 1024
 _COPY_BYTES = 256 << 10
 _LARGE_BYTES = 64 << 20
+
+_COLUMNS: Final = (
+    Column("what", "what"),
+    Column("value", "measured", text=lambda row: f"{number(row['value'])} {row['unit']}"),
+    Column("note", "note"),
+)
+
+
+def link_gb_s(runtime: Runtime, nbytes: int, *ways: str) -> float:
+    """Return the 10^9 bytes a second of one large copy each way, ``"in"``, ``"out"`` or both at once; the fastest of five."""
+    g = Graph("link")
+    for way in ways:
+        device = g.device_array(f"device_{way}", shape=nbytes, dtype="uint8")
+        host = g.host_array(f"host_{way}", np.ones(nbytes, "uint8"))
+        g.memcpy(*((device, host) if way == "in" else (host, device)))
+    with g.compile(runtime=runtime, backend="streams", lanes=None, check=False) as exe:
+        exe.run()
+        return len(ways) * nbytes / (min(repeat_us(exe.run, 5)) * 1e3)
 
 
 def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
@@ -55,7 +74,7 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
     """Return the constants of this device."""
     with without_gc():
         report("the link")
-        link = link_limit(runtime, _LARGE_BYTES)
+        to_device, to_host = (link_gb_s(runtime, _LARGE_BYTES, way) for way in ("in", "out"))
         report("one node and a chain")
         single_submit, single_total = _times_us(chain(1), runtime, repeats)
         _, chain_total = _times_us(chain(_CHAIN), runtime, max(3, repeats // 4))
@@ -69,14 +88,13 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         entry_us = _entry_us(runtime)
         report("launches on a stream")
         eager_submit, _ = _times_us(chain(_CHAIN), runtime, max(3, repeats // 10), backend="streams")
-    gb_s = min(link.host_to_device, link.device_to_host)
     return CostModel(
         launch_us=single_submit,
         branch_us=max(0.0, (branched_submit - single_submit) / (_BRANCHES - 1)),
         node_us=max(0.0, (chain_total - single_total) / (_CHAIN - 1)),
-        copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (link.device_to_host * 1e3)),
+        copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (to_host * 1e3)),
         stream_launch_us=eager_submit / _CHAIN,
-        link_gb_s=gb_s,
+        link_gb_s=min(to_device, to_host),
         batched_us=max(0.0, (apart - together) / (_BATCHED - 1)),
         entry_us=entry_us,
     )
@@ -113,12 +131,12 @@ def main(args: argparse.Namespace) -> int:
         return 0
     with progress_bar("bench calibrate", None) as report:
         costs = measure_costs(runtime, repeats_of(args), report)
-    result = Result("calibrate", machine=machine(runtime))
     before = asdict(runtime.target.costs)
-    for name, value in asdict(costs).items():
-        what, unit = _MEANINGS[name]
-        result.add(f"{name}: {what}", value, unit, None, f"was {before[name]:.3g}")
-    finish(result, args)
+    rows = [
+        {"what": f"{name}: {_MEANINGS[name][0]}", "value": value, "unit": _MEANINGS[name][1], "note": f"was {before[name]:.3g}"}
+        for name, value in asdict(costs).items()
+    ]
+    finish(Sheet("calibrate", _COLUMNS, rows, machine=machine(runtime)), args)
     if not args.no_store:
         print(f"kept in {store_costs(runtime.target, costs)}")
         runtime.target = calibrated(runtime.target)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -61,7 +60,7 @@ LAUNCH_SHAPES: Final[dict[str, Callable[..., Graph]]] = {
     "wave2d": wave,
     "decode": decode,
 }
-_UNSIZED: Final = frozenset({"single", "wave2d", "decode"})
+UNSIZED: Final = frozenset({"single", "wave2d", "decode"})
 """Shapes that take no number of nodes and run once."""
 
 _COLUMNS: Final = (
@@ -172,15 +171,13 @@ def run(
     skipped: dict[str, list[str]] = {}
     cells = 0
     for shape in shapes:
-        for size in (None,) if shape in _UNSIZED else sizes:
+        for size in (None,) if shape in UNSIZED else sizes:
             what = shape if size is None else f"{shape} of {size}"
             report(what)
             cells += 1
             with without_gc():
                 for reason in _compete(sheet, runtime, shape, size, backends, repeats, peers, lanes):
                     skipped.setdefault(reason, []).append(what)
-    if runtime.target.platform == "nvidia":
-        sheet.notes.extend(_aims(sheet))
     for reason, places in skipped.items():
         shown = ", ".join(places) if len(places) <= 6 else f"{len(places)} of {cells} cases"
         sheet.notes.append(f"left out {reason} ({shown})")
@@ -289,87 +286,8 @@ def _compare(rows: dict[str, dict[str, Any]]) -> None:
             row["pays_from"] = "never" if None in found else str(max(n for n in found if n is not None))
 
 
-def _aims(sheet: Sheet) -> list[str]:
-    """Return in sentences how far the explicit backend is from what the project aims for on a GPU."""
-    rows = [
-        row for row in sheet.rows if row["who"] == "explicit" and row["shape"] in ("single", "chain") and row["nodes"] <= 1000
-    ]
-    lines = []
-    for key, what, aim in (
-        ("submit_ratio", "a launch of a chain of at most 1000 nodes, relative to C++", 1.15),
-        ("update_one_ratio", "a launch with one changed parameter, relative to C++", 2.0),
-    ):
-        worst = max((row for row in rows if row.get(key) is not None), key=lambda row: float(row[key]), default=None)
-        if worst:
-            verdict = "reached" if worst[key] <= aim else "missed"
-            lines.append(f"{what}: {worst[key]:.3g} at {worst['nodes']} nodes, aim <= {aim:g}, {verdict}")
-    for row in rows:
-        if row["shape"] == "chain" and row["nodes"] == 1000:
-            verdict = "reached" if row["lower_us"] <= 1.5 else "missed"
-            lines.append(f"lowering a chain of 1000 nodes: {row['lower_us']:.3g} us a node, aim <= 1.5, {verdict}")
-    return lines
-
-
 def _setup_us(row: dict[str, Any]) -> float:
     return float((row["plan_us"] + row["lower_us"] + (row["instantiate_us"] or 0.0)) * row["nodes"])
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-_STYLES: Final = {
-    "serial": ("#9aa0a6", "o", "-"),
-    "streams": ("#5f6368", "s", "-"),
-    "capture": ("#1a73e8", "^", "-"),
-    "explicit": ("#d93025", "o", "-"),
-    "C++": ("#000000", "x", ":"),
-    "cuda-bindings": ("#188038", "+", ":"),
-    "cupy": ("#e37400", "v", ":"),
-    "torch": ("#a142f4", "d", ":"),
-    "cuda.core": ("#12b5cb", "*", ":"),
-}
-
-
-def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
-    """Draw the launch time of a node over the number of nodes, a panel for each shape, as PNG or SVG; needs matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    measured = list(dict.fromkeys(row["shape"] for row in sheet.rows))
-    shapes = [shape for shape in measured if shape not in _UNSIZED] or measured
-    columns = min(4, len(shapes))
-    lines = -(-len(shapes) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 1.1), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    known: dict[str, Any] = {}
-    for axis, shape in zip(axes.flat, shapes):
-        for who in dict.fromkeys(row["who"] for row in sheet.rows):
-            points = sorted(
-                (row["nodes"], row[key] / row["nodes"])
-                for row in sheet.rows
-                if row["shape"] == shape and row["who"] == who and row[key]
-            )
-            if points:
-                colour, mark, stroke = _STYLES.get(who, ("#80868b", ".", "-"))
-                (line,) = axis.plot(*zip(*points), color=colour, marker=mark, linestyle=stroke, markersize=5, linewidth=1.4)
-                known.setdefault(who, line)
-        axis.set_title(shape.replace("_", " "), fontsize=11)
-        axis.set(xscale="log", yscale="log")
-        axis.grid(True, which="major", linewidth=0.5, alpha=0.5)
-        axis.tick_params(labelsize=9)
-        axis.spines[["top", "right"]].set_visible(False)
-    for i, axis in enumerate(axes.flat):
-        if i >= len(shapes):
-            axis.set_visible(False)
-        elif i + columns >= len(shapes):  # nothing below it
-            axis.tick_params(labelbottom=True)
-            axis.set_xlabel("nodes", fontsize=10)
-    figure.supylabel("microseconds a node", fontsize=10)
-    until = "the device has finished" if key == "total_us" else "the call returns"
-    device = sheet.machine.get("device", sheet.machine["cpu"])
-    figure.suptitle(f"One launch until {until}, {device}", fontsize=12)
-    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(9, len(known)), frameon=False, fontsize=9)
-    figure.savefig(path, dpi=140)
 
 
 # -- command line ------------------------------------------------------------------------------------------------------
@@ -385,13 +303,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lanes", type=as_lanes, default="auto", help="auto, declared or a number (default: auto)")
     add_repeats(parser, 500, 50, "each contestant", f", sizes {quick_sizes}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
-    parser.add_argument(
-        "--plot",
-        action="append",
-        metavar="FILE",
-        help="draw time a node over nodes, as .png or .svg (needs matplotlib); may be repeated",
-    )
-    parser.add_argument("--plot-submit", action="append", metavar="FILE", help="the same for the time until the call returns")
     add_output_arguments(parser)
 
 
@@ -402,13 +313,7 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
-    with progress_bar("bench launch", None, sum(1 if shape in _UNSIZED else len(sizes) for shape in shapes)) as report:
+    with progress_bar("bench launch", None, sum(1 if shape in UNSIZED else len(sizes) for shape in shapes)) as report:
         sheet = run(runtime, shapes, sizes, args.backend or BACKENDS, repeats_of(args), not args.no_peers, args.lanes, report)
     finish(sheet, args)
-    for key, paths in (("total_us", args.plot), ("submit_us", args.plot_submit)):
-        for path in paths or ():
-            try:
-                plot(sheet, path, key)
-            except ImportError as error:
-                print(f"no plot: {error}; pip install matplotlib", file=sys.stderr)
     return 0

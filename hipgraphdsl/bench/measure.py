@@ -12,7 +12,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table
 
 from ..executable import Executable
-from ..graph import Graph
 from ..runtimes.base import Runtime
 
 _WIDTH_WITHOUT_TERMINAL: Final = 260
@@ -129,29 +128,6 @@ class Sheet:
         """Write JSON, CSV or Markdown, as the extension says."""
         text = self.to_csv() if path.endswith(".csv") else self.to_markdown() if path.endswith(".md") else self.to_json()
         Path(path).write_text(text, encoding="utf-8")
-
-
-def _aim(row: Row) -> str:
-    return f"<= {number(row['limit'])}{'' if row['value'] <= row['limit'] else ', missed'}"
-
-
-_FIGURE = (
-    Column("what", "what"),
-    Column("value", "measured", text=lambda row: f"{number(row['value'])} {row['unit']}"),
-    Column("limit", "aim", text=_aim),
-    Column("note", "note"),
-)
-
-
-@dataclass
-class Result(Sheet):
-    """A sheet of one figure a row: what it is, its value and unit, at most which value the project aims for, and a note."""
-
-    columns: Sequence[Column] = _FIGURE
-
-    def add(self, what: str, value: float, unit: str, limit: float | None = None, note: str = "") -> None:
-        """Append a figure."""
-        self.rows.append({"what": what, "value": value, "unit": unit, "limit": limit, "note": note})
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
@@ -284,16 +260,6 @@ def launches_of(exe: Executable, launches: int = 1) -> Run:
             exe.launch()
 
     return partial(launch_times_us, exe.launch if launches == 1 else several, exe.synchronize)
-
-
-@contextmanager
-def compiled(runtime: Runtime, ways: Mapping[str, tuple[Graph, Mapping[str, Any]]]) -> Iterator[dict[str, Executable]]:
-    """Compile each graph with its options, unchecked; all are closed at the end."""
-    with ExitStack() as returned:
-        yield {
-            name: returned.enter_context(graph.compile(runtime=runtime, check=False, **options))
-            for name, (graph, options) in ways.items()
-        }
 
 
 def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:

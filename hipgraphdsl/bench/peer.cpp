@@ -2,7 +2,6 @@
 // The calls come as addresses and the parameters of nodes as the platform's own structures, so one library serves all.
 // C's headers alone: a compiler may come without C++'s library.
 #include <stddef.h>
-#include <stdint.h>
 #include <time.h>
 
 namespace {
@@ -19,10 +18,6 @@ using Instantiate = int (*)(void** exec, void* graph, unsigned long long flags);
 using Launch = int (*)(void* exec, void* stream);
 using Wait = int (*)(void* stream);
 using SetKernel = int (*)(void* exec, void* node, const void* params);
-using LaunchKernel = int (*)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                             unsigned shared, void* stream, void** args, void** extra);
-using CopyHip = int (*)(void* dst, const void* src, size_t bytes, int kind, void* stream);
-using CopyCuda = int (*)(uintptr_t dst, uintptr_t src, size_t bytes, void* stream);
 
 }  // namespace
 
@@ -74,23 +69,5 @@ EXPORT int peer_launch(Launch launch, Wait wait, SetKernel set, void* const* exe
     submit_us[k] = returned - start;
     total_us[k] = now_us() - start;
   }
-  return 0;
-}
-
-/// A kernel, then a copy to the host, then a wait, `count` times: the loop that graphs and streams are compared with.
-EXPORT int peer_synchronous_loop(LaunchKernel launch, void* copy, int is_hip, Wait wait, void* stream, size_t count,
-                                 void* const* functions, const unsigned* shapes, void*** args, void* const* dst,
-                                 void* const* src, const size_t* bytes, double* total_us) {
-  double start = now_us();
-  for (size_t i = 0; i < count; ++i) {
-    const unsigned* s = shapes + 6 * i;
-    if (int code = launch(functions[i], s[0], s[1], s[2], s[3], s[4], s[5], 0, stream, args[i], nullptr)) return code;
-    int code = is_hip ? reinterpret_cast<CopyHip>(copy)(dst[i], src[i], bytes[i], 2, stream)
-                      : reinterpret_cast<CopyCuda>(copy)(reinterpret_cast<uintptr_t>(dst[i]),
-                                                         reinterpret_cast<uintptr_t>(src[i]), bytes[i], stream);
-    if (code) return code;
-    if ((code = wait(stream))) return code;
-  }
-  *total_us = now_us() - start;
   return 0;
 }

@@ -192,7 +192,6 @@ def peer_library() -> ctypes.CDLL:
     library.peer_clock_us.restype = ctypes.c_double
     library.peer_build.argtypes = [at, at, at, size, at, size, *[at] * 8]
     library.peer_launch.argtypes = [at, at, at, at, size, at, at, size, size, at, at, size, size, at, at]
-    library.peer_synchronous_loop.argtypes = [at, at, ctypes.c_int, at, at, size, *[at] * 7]
     return library
 
 

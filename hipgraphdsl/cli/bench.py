@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
     parser.description = f"{DESCRIPTION}\n\nbenchmarks:\n{listed}"
     parser.add_argument("name", nargs="?", metavar="NAME", help="which benchmark (default: all of them)")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # the benchmark's own
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,8 +55,7 @@ def _measure(name: str, path: str, arguments: list[str]) -> int:
     parser.set_defaults(load_graph=load_graph)  # for benchmarks of the user's own workflows
     options = parser.parse_args(arguments)
     given = vars(options)
-    plots = [path for option in ("plot", "plot_submit") for path in given.get(option) or ()]
-    require_place(given.get("output"), given.get("markdown"), *plots)
+    require_place(given.get("output"), given.get("markdown"))
     return int(module.main(options) or GOOD)
 
 

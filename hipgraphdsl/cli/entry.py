@@ -128,17 +128,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    own: list[str] = []
-    first = next((i for i, argument in enumerate(arguments) if not argument.startswith("-")), 0)
-    command = next(iter(arguments[first : first + 1]), "")
-    if command == "bench":
-        at = first + 2
-        if not arguments[at - 1 : at] or not arguments[at - 1].startswith("-"):
-            arguments, own = arguments[:at], arguments[at:]  # what follows the name belongs to the benchmark
-    commands = parser(command)
+    commands = parser(next((argument for argument in arguments if not argument.startswith("-")), ""))
     if not arguments:
         commands.print_help(sys.stderr)
         sys.exit(MISUSED)
-    options = commands.parse_args(arguments)
-    options.arguments = own
-    return options
+    return commands.parse_args(arguments)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..defects import DEFECTS, defects_for
-from ..errors import HipGraphError
+from ..errors import HipGraphError, RuntimeUnavailable
 from ..printed import human_bytes
-from ..runtimes import explain_auto, open_runtime
+from ..runtimes import open_runtime
 from ..target import Target
 from .arguments import add_device, add_target
 from .status import GOOD
@@ -59,7 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _runtimes(device: int) -> dict[str, Any]:
-    reasons = dict(explain_auto(device))
+    try:
+        auto = open_runtime("auto", device).name
+    except RuntimeUnavailable:
+        auto = ""
     found: dict[str, Any] = {}
     for name in ("amd", "nvidia", "cpu"):
         try:
@@ -67,8 +70,7 @@ def _runtimes(device: int) -> dict[str, Any]:
         except HipGraphError as error:
             found[name] = {"available": False, "why": str(error)}
             continue
-        chosen = reasons.get(name, "").startswith("chosen")
-        found[name] = {"available": True, "auto": chosen, **_runtime_facts(runtime)}
+        found[name] = {"available": True, "auto": name == auto, **_runtime_facts(runtime)}
     return found
 
 

@@ -187,12 +187,7 @@ def _print(done: _Done, summaries: list[dict[str, Any]]) -> None:
     if summaries:
         heads = ("array", "dtype", "shape", "min", "max", "mean")
         rows = [
-            (
-                str(s["name"]),
-                str(s["dtype"]),
-                " x ".join(map(str, s["shape"])),
-                *(_number(s.get(key)) for key in ("min", "max", "mean")),
-            )
+            (s["name"], s["dtype"], " x ".join(map(str, s["shape"])), *(_number(s.get(key)) for key in ("min", "max", "mean")))
             for s in summaries
         ]
         print_part(table(heads, rows, sys.maxsize, right=(3, 4, 5)))

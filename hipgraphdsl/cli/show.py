@@ -88,15 +88,8 @@ def _pictured(workflow: Workflow, rows: int) -> Iterator[Any]:
     )
     if workflow.arrays:
         lines = [
-            (
-                array.name,
-                _array_kind(array),
-                str(array.dtype),
-                " x ".join(map(str, array.shape)),
-                human_bytes(array.nbytes),
-                _initial_text(array),
-            )
-            for array in workflow.arrays.values()
+            (a.name, _array_kind(a), str(a.dtype), " x ".join(map(str, a.shape)), human_bytes(a.nbytes), _initial_text(a))
+            for a in workflow.arrays.values()
         ]
         yield table(("array", "kind", "dtype", "shape", "size", "initial"), lines, rows, right=(4,))
     if workflow.parameters:

@@ -300,12 +300,11 @@ class WritingRuntime(RecorderRuntime):
         self._put(stream, call)
 
     def module_launch_kernel(
-        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False,
-        **attributes: Any,
-    ) -> None:  # fmt: skip
-        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative, **attributes)
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
+    ) -> None:
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, **attributes)
         for name, value in attributes.items():
-            if name in LAUNCH_ATTRIBUTES:  # else it is in the call
+            if name in LAUNCH_ATTRIBUTES and name != "cooperative":  # else it is in the call
                 self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:

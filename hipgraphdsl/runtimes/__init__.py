@@ -81,7 +81,7 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
 
     if isinstance(runtime, str):
         return open_runtime(runtime, device)
-    if not isinstance(runtime, Runtime):
+    if Runtime not in type(runtime).__mro__:
         raise DeclarationError(f"runtime is a name such as 'auto', or what hg.open_runtime returns (got {runtime!r})")
     _require_number(device)
     return runtime
@@ -109,26 +109,6 @@ def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> Gr
     from ..graph_pool import GraphMemory
 
     return GraphMemory(opened_runtime(runtime, device), device)
-
-
-def explain_auto(device: int = 0) -> list[tuple[str, str]]:
-    """Return (runtime, reason) for each that ``"auto"`` looks at, in its order; the chosen one's begins with ``"chosen"``."""
-    wanted = _wanted("auto")
-    if wanted != "auto":
-        return [(wanted, "chosen by HIPGRAPHDSL_RUNTIME")]
-    lines: list[tuple[str, str]] = []
-    chosen = ""
-    for candidate in _AUTO:
-        if chosen:
-            reason = f"not asked: {chosen} comes first"
-        else:
-            try:
-                reason = f"chosen: {_open(candidate, device).target.name} answers"
-                chosen = candidate
-            except RuntimeUnavailable as error:
-                reason = str(error)
-        lines.append((candidate, reason))
-    return lines
 
 
 def _require_number(device: Any) -> None:

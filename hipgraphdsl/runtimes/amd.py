@@ -28,7 +28,7 @@ from .code_object import read_code_object
 from .data import CodeObject, FunctionInfo, MemOp
 from .hip_abi import HipAbiRuntime
 from .hip_calls import MEM_CONDITIONS
-from .hiprtc import HipRtc
+from .hiprtc import HipRtc, mapped_libraries
 
 # hipDeviceAttribute_t, the same in all releases from 6.0 on.
 _ASYNC_ENGINE_COUNT = 2
@@ -48,26 +48,12 @@ _NO_BINDING = "needs hip-python: pip install hip-python"
 
 # What changes how graphs are run; `describe` reports those that are set.
 SWITCHES = (
-    "DEBUG_HIP_GRAPH_CLASSIC_PATH",
-    "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING",
-    "DEBUG_HIP_GRAPH_MIN_OVERLAP",
-    "DEBUG_HIP_GRAPH_BATCH_SIZE",
-    "DEBUG_HIP_GRAPH_DOT_PRINT",
-    "DEBUG_HIP_FORCE_GRAPH_QUEUES",
-    "DEBUG_HIP_FORCE_ASYNC_QUEUE",
-    "DEBUG_HIP_DYNAMIC_QUEUES",
-    "DEBUG_HIP_KERNARG_COPY_OPT",
-    "DEBUG_CLR_GRAPH_PACKET_CAPTURE",
-    "GPU_MAX_HW_QUEUES",
-    "HIP_FORCE_DEV_KERNARG",
-    "HIP_LAUNCH_BLOCKING",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HSA_OVERRIDE_GFX_VERSION",
-    "AMD_LOG_LEVEL",
-    "AMD_SERIALIZE_KERNEL",
-    "ROCM_PATH",
-)
+    "DEBUG_HIP_GRAPH_CLASSIC_PATH", "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING", "DEBUG_HIP_GRAPH_MIN_OVERLAP",
+    "DEBUG_HIP_GRAPH_BATCH_SIZE", "DEBUG_HIP_GRAPH_DOT_PRINT", "DEBUG_HIP_FORCE_GRAPH_QUEUES", "DEBUG_HIP_FORCE_ASYNC_QUEUE",
+    "DEBUG_HIP_DYNAMIC_QUEUES", "DEBUG_HIP_KERNARG_COPY_OPT", "DEBUG_CLR_GRAPH_PACKET_CAPTURE", "GPU_MAX_HW_QUEUES",
+    "HIP_FORCE_DEV_KERNARG", "HIP_LAUNCH_BLOCKING", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION",
+    "AMD_LOG_LEVEL", "AMD_SERIALIZE_KERNEL", "ROCM_PATH",
+)  # fmt: skip
 
 
 class AmdRuntime(HipAbiRuntime):
@@ -197,7 +183,7 @@ class AmdRuntime(HipAbiRuntime):
             named = [_library_name("rccl")[1]]
         except RuntimeUnavailable:  # hip-python 7 may have been built without it
             named = []
-        return "RCCL", (*_mapped_libraries("rccl"), *named, beside, "librccl.so.1")
+        return "RCCL", (*mapped_libraries("rccl"), *named, beside, "librccl.so.1")
 
     # -- graphs --------------------------------------------------------------------------------------------------------
     def graph_exec_destroy(self, graph_exec: int) -> None:
@@ -340,7 +326,7 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
     """Return hip-python's version, the library, and the path of its file."""
     binding, name = _library_name()
     # A runtime that another package of this process brought along is the one to use: its handles must be valid here.
-    present = _mapped_libraries()
+    present = mapped_libraries("amdhip64")
     chosen = present[0] if len(present) == 1 else name
     try:
         library = ctypes.CDLL(chosen)
@@ -353,7 +339,7 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
         except RuntimeError as error:
             why = f"has hip-python, which does not load libamdhip64: {error}; {_INSTALL_LIBRARY}"
             raise lacks("amd", "library", why) from error
-    mapped = _mapped_libraries()
+    mapped = mapped_libraries("amdhip64")
     if len(mapped) != 1:
         raise lacks(
             "amd",
@@ -362,13 +348,6 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
             " let LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) lead to one of them",
         )
     return binding, library, mapped[0]
-
-
-def _mapped_libraries(library: str = "amdhip64") -> list[str]:
-    """Return the files of a library that this process has loaded."""
-    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
-    files = dict.fromkeys(fields[5] for fields in lines if len(fields) == 6)
-    return [file for file in files if re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(file))]
 
 
 def _classic_executor_chosen(version: tuple[int, ...]) -> bool:

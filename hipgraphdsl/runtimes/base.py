@@ -2,19 +2,19 @@
 
 Handles (streams, events, modules, functions, graphs, nodes, executables, pointers) are plain integers. Every method
 raises `HipError` where HIP returns a code; none returns one. A runtime knows nothing of workflows or plans.
-Methods that HIP does not have say so.
+Methods that HIP does not have say so. Type checkers refuse a platform that lacks a method whose body is empty here.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, ClassVar, NoReturn, Protocol
 
 from ..errors import HipError
 from ..target import Target
+from .compiled_calls import CompiledCalls
 from .data import (
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
@@ -29,7 +29,6 @@ from .data import (
     HostParams,
     KernelParams,
     LaunchCall,
-    MadeCalls,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -54,7 +53,7 @@ class KernelAdder(Protocol):
     def __call__(self, first: int, /) -> int: ...
 
 
-class Runtime(ABC):
+class Runtime(Protocol):
     """One platform's HIP calls. Obtain one from `hipgraphdsl.runtimes.open_runtime`."""
 
     name: str
@@ -70,13 +69,9 @@ class Runtime(ABC):
         return tuple(name for name in known if name != "cluster" or target.clusters)
 
     # -- device ----------------------------------------------------------------------------------------------------
-    @abstractmethod
     def runtime_get_version(self) -> tuple[int, ...]: ...
-    @abstractmethod
     def get_device_count(self) -> int: ...
-    @abstractmethod
     def set_device(self, device: int) -> None: ...
-    @abstractmethod
     def get_device(self) -> int: ...
     def using_device(self, device: int) -> AbstractContextManager[None]:
         """Make a device the thread's current one, and afterwards what was current before (not a HIP call)."""
@@ -104,9 +99,7 @@ class Runtime(ABC):
         if failed is not None:
             raise failed
 
-    @abstractmethod
     def get_device_name(self, device: int) -> str: ...
-    @abstractmethod
     def mem_get_info(self) -> tuple[int, int]:
         """Return (free, total) bytes of the current device's memory."""
 
@@ -129,15 +122,11 @@ class Runtime(ABC):
         return {}
 
     # -- memory ----------------------------------------------------------------------------------------------------
-    @abstractmethod
     def malloc(self, nbytes: int) -> int: ...
-    @abstractmethod
     def free(self, pointer: int) -> None: ...
-    @abstractmethod
     def host_malloc(self, nbytes: int) -> int:
         """Allocate page-locked host memory that kernels can reach at the same address."""
 
-    @abstractmethod
     def host_free(self, pointer: int) -> None: ...
     def host_register(self, pointer: int, nbytes: int) -> int:
         """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
@@ -155,14 +144,11 @@ class Runtime(ABC):
 
     def host_unregister(self, registered: int) -> None:
         """Undo a `host_register`."""
+        return
 
-    @abstractmethod
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None: ...
-    @abstractmethod
     def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None: ...
-    @abstractmethod
     def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None: ...
-    @abstractmethod
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
 
@@ -170,11 +156,8 @@ class Runtime(ABC):
         """Let other devices reach what `malloc_async` makes of a device's own pool, from now on (hipMemPoolSetAccess)."""
         raise self._lacks("hipMemPoolSetAccess")
 
-    @abstractmethod
     def malloc_async(self, nbytes: int, stream: int) -> int: ...
-    @abstractmethod
     def free_async(self, pointer: int, stream: int) -> None: ...
-    @abstractmethod
     def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None: ...
 
     def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
@@ -194,15 +177,11 @@ class Runtime(ABC):
         return None
 
     # -- streams and events ------------------------------------------------------------------------------------------
-    @abstractmethod
     def stream_create(self, priority: int = 0) -> int:
         """hipStreamCreateWithPriority, hipStreamNonBlocking."""
 
-    @abstractmethod
     def stream_destroy(self, stream: int) -> None: ...
-    @abstractmethod
     def stream_synchronize(self, stream: int) -> None: ...
-    @abstractmethod
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 
@@ -210,19 +189,12 @@ class Runtime(ABC):
         """Return the device of a stream; that of the default stream is the thread's current one."""
         raise self._lacks("hipStreamGetDevice")
 
-    @abstractmethod
     def stream_wait_event(self, stream: int, event: int) -> None: ...
-    @abstractmethod
     def launch_host_func(self, stream: int, fn: int, user_data: int) -> None: ...
-    @abstractmethod
     def event_create(self, timing: bool = True) -> int: ...
-    @abstractmethod
     def event_destroy(self, event: int) -> None: ...
-    @abstractmethod
     def event_record(self, event: int, stream: int) -> None: ...
-    @abstractmethod
     def event_synchronize(self, event: int) -> None: ...
-    @abstractmethod
     def event_elapsed_time(self, start: int, stop: int) -> float:
         """Return milliseconds between two recorded events."""
 
@@ -249,9 +221,9 @@ class Runtime(ABC):
 
     def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
         """Tell the sanitizer which array lies there; None takes back one call of it. Nothing where there is no sanitizer."""
+        return
 
     # -- modules ---------------------------------------------------------------------------------------------------
-    @abstractmethod
     def rtc_compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
@@ -276,13 +248,9 @@ class Runtime(ABC):
             If the source does not compile: the compiler's message with the user's line numbers.
         """
 
-    @abstractmethod
     def module_load_data(self, image: bytes) -> int: ...
-    @abstractmethod
     def module_unload(self, module: int) -> None: ...
-    @abstractmethod
     def module_get_function(self, module: int, name: str) -> int: ...
-    @abstractmethod
     def module_get_global(self, module: int, name: str) -> tuple[int, int]:
         """Return (pointer, bytes) of a `__device__` or `__constant__` variable."""
 
@@ -293,40 +261,24 @@ class Runtime(ABC):
         """
         return FunctionInfo("", None)
 
-    @abstractmethod
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
         """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
 
-        HIP has no call that takes other attributes, but ``any_order=True`` on AMD (hipExtModuleLaunchKernel with the flag
-        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's is cuLaunchKernelEx.
+        HIP has a call for ``cooperative=True``, and on AMD for ``any_order=True`` (hipExtModuleLaunchKernel with the flag
+        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's cuLaunchKernelEx takes all.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------
-    @abstractmethod
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None: ...
-    @abstractmethod
     def stream_end_capture(self, stream: int) -> int: ...
-    @abstractmethod
     def stream_get_capture_info(self, stream: int) -> CaptureInfo: ...
-    @abstractmethod
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None: ...
 
     # -- graphs ----------------------------------------------------------------------------------------------------
-    @abstractmethod
     def graph_create(self) -> int: ...
-    @abstractmethod
     def graph_destroy(self, graph: int) -> None: ...
-    @abstractmethod
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> int:
@@ -337,17 +289,12 @@ class Runtime(ABC):
         if attributes:
             raise self._lacks("hipGraphKernelNodeSetAttribute")
 
-    @abstractmethod
     def graph_add_memcpy_node_1d(
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> int: ...
-    @abstractmethod
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int: ...
-    @abstractmethod
     def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int: ...
-    @abstractmethod
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int: ...
-    @abstractmethod
     def graph_add_mem_alloc_node(
         self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
     ) -> tuple[int, int]:
@@ -356,23 +303,15 @@ class Runtime(ABC):
         `access` lists the other devices that may reach it.
         """
 
-    @abstractmethod
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...
-    @abstractmethod
     def graph_add_empty_node(self, graph: int, deps: Sequence[int]) -> int: ...
-    @abstractmethod
     def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
         """Add a copy of `child`; its nodes keep their order in `graph_get_nodes(graph_child_graph_node_get_graph(node))`."""
 
-    @abstractmethod
     def graph_add_event_record_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
-    @abstractmethod
     def graph_add_event_wait_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
-    @abstractmethod
     def graph_add_external_semaphores_signal_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int: ...
-    @abstractmethod
     def graph_add_external_semaphores_wait_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int: ...
-    @abstractmethod
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int: ...
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
@@ -390,7 +329,6 @@ class Runtime(ABC):
         """
         raise self._lacks("hipGraphAddConditionalNode")
 
-    @abstractmethod
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
     def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
         """Let edges between kernel nodes be programmatic: the target starts while the source ends, and waits by itself.
@@ -399,11 +337,8 @@ class Runtime(ABC):
         """
         raise self._lacks("hipGraphAddDependencies")
 
-    @abstractmethod
     def graph_get_nodes(self, graph: int) -> tuple[int, ...]: ...
-    @abstractmethod
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]: ...
-    @abstractmethod
     def graph_node_get_type(self, node: int) -> NodeType: ...
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
         """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
@@ -453,39 +388,26 @@ class Runtime(ABC):
         """Return the operations of a batch memory operation node."""
         raise self._lacks("hipGraphBatchMemOpNodeGetParams")
 
-    @abstractmethod
     def graph_child_graph_node_get_graph(self, node: int) -> int: ...
 
     # -- executables -------------------------------------------------------------------------------------------------
-    @abstractmethod
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
         """hipGraphInstantiateWithFlags; flag 1 frees on each launch what the last one allocated and left."""
 
-    @abstractmethod
     def graph_exec_destroy(self, graph_exec: int) -> None: ...
-    @abstractmethod
     def graph_launch(self, graph_exec: int, stream: int) -> None: ...
-    @abstractmethod
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> None: ...
-    @abstractmethod
     def graph_exec_memcpy_node_set_params_1d(
         self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> None: ...
-    @abstractmethod
     def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None: ...
-    @abstractmethod
     def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None: ...
-    @abstractmethod
     def graph_exec_host_node_set_params(self, graph_exec: int, node: int, fn: int, user_data: int) -> None: ...
-    @abstractmethod
     def graph_exec_child_graph_node_set_params(self, graph_exec: int, node: int, child: int) -> None: ...
-    @abstractmethod
     def graph_exec_event_record_node_set_event(self, graph_exec: int, node: int, event: int) -> None: ...
-    @abstractmethod
     def graph_exec_event_wait_node_set_event(self, graph_exec: int, node: int, event: int) -> None: ...
-    @abstractmethod
     def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None: ...
 
     def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
@@ -501,7 +423,7 @@ class Runtime(ABC):
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`runtimes.native.Launcher`), or None where there is none.
+        """Return a compiled caller of `graph_launch` (`Launcher` of native/launcher.h), or None where there is none.
 
         Parameters
         ----------
@@ -511,7 +433,7 @@ class Runtime(ABC):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> MadeCalls | None:
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
         """Return what makes these calls on a stream by compiled code, or None where there is none that makes all of them.
 
         Parameters
@@ -561,6 +483,7 @@ class Runtime(ABC):
 
     def host_func_failed(self) -> None:
         """Say, inside a host function, that it failed, so that nothing after it starts; nothing where HIP cannot."""
+        return
 
     def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
         """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
@@ -573,6 +496,3 @@ class Runtime(ABC):
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; return False where the platform cannot."""
         return False
-
-    def close(self) -> None:
-        """Return what the runtime itself holds; it is opened once per process and device, and kept."""

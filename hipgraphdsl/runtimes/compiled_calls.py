@@ -17,7 +17,7 @@ _HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
 
 
 class CompiledCalls:
-    """A `MadeCalls`.
+    """Makes the calls of a list on a stream; called with the stream.
 
     It knows of each of the runtime's methods the address of what it calls and how calls.h calls it; `fail` raises for one of
     these and a code. While `failures` is not empty, functions of the host are passed over that are not called always.
@@ -64,9 +64,11 @@ class CompiledCalls:
 
     @property
     def entry(self) -> tuple[int, int] | None:
+        """What `Launcher.bind` takes for hipGraphLaunch and a graph; None where functions of the host are among the calls."""
         return None if self._list is None else (self._runner, ctypes.addressof(self._list))
 
     def failed(self, code: int) -> None:
+        """Raise for a code that the entry has returned."""
         assert self._list is not None
         self._raise(_HEAD.unpack_from(self._list)[1], code)
 

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Final
 
 from .base import not_supported
-from .hip_calls import PROTOTYPES, HipCalls
+from .hip_calls import PROTOTYPES, HipCalls, prototypes
 
-_ALIKE: Final = (
-    "DeviceGetGraphMemAttribute", "DeviceSetGraphMemAttribute", "DeviceGraphMemTrim", "DeviceGetDefaultMemPool",
-    "MemPoolSetAccess", "MemsetD16Async", "MemsetD32Async", "StreamCreateWithPriority", "StreamSynchronize", "StreamQuery",
-    "StreamWaitEvent", "LaunchHostFunc", "EventRecord", "EventSynchronize", "EventElapsedTime", "ModuleLoadData",
-    "ModuleUnload", "ModuleGetFunction", "StreamEndCapture", "StreamGetCaptureInfo_v2", "StreamUpdateCaptureDependencies",
-    "ThreadExchangeStreamCaptureMode", "GraphCreate", "GraphDestroy", "GraphKernelNodeSetAttribute",
-    "GraphKernelNodeGetAttribute", "GraphAddHostNode", "GraphAddMemAllocNode", "GraphAddMemFreeNode", "GraphAddEmptyNode",
-    "GraphAddChildGraphNode", "GraphAddEventRecordNode", "GraphAddEventWaitNode", "GraphAddExternalSemaphoresSignalNode",
-    "GraphAddExternalSemaphoresWaitNode", "GraphAddBatchMemOpNode", "GraphAddDependencies", "GraphGetNodes", "GraphGetEdges",
-    "GraphNodeGetType", "GraphMemcpyNodeGetParams", "GraphMemsetNodeGetParams", "GraphHostNodeGetParams",
-    "GraphMemAllocNodeGetParams", "GraphMemFreeNodeGetParams", "GraphEventRecordNodeGetEvent", "GraphEventWaitNodeGetEvent",
-    "GraphExternalSemaphoresSignalNodeGetParams", "GraphExternalSemaphoresWaitNodeGetParams", "GraphBatchMemOpNodeGetParams",
-    "GraphChildGraphNodeGetGraph", "GraphInstantiateWithFlags", "GraphExecDestroy", "GraphLaunch",
-    "GraphExecHostNodeSetParams", "GraphExecChildGraphNodeSetParams", "GraphExecEventRecordNodeSetEvent",
-    "GraphExecEventWaitNodeSetEvent", "GraphNodeSetEnabled",
-)  # fmt: skip
-_SECOND: Final = (
-    "MemGetInfo", "Memcpy3DAsync", "StreamBatchMemOp", "StreamDestroy", "EventDestroy", "ModuleGetGlobal",
-    "StreamBeginCapture", "GraphAddKernelNode", "GraphKernelNodeGetParams", "GraphExecKernelNodeSetParams",
-)  # fmt: skip
+_ALIKE: Final = """
+    DeviceGetGraphMemAttribute DeviceSetGraphMemAttribute DeviceGraphMemTrim DeviceGetDefaultMemPool MemPoolSetAccess
+    MemsetD16Async MemsetD32Async StreamCreateWithPriority StreamSynchronize StreamQuery StreamWaitEvent LaunchHostFunc
+    EventRecord EventSynchronize EventElapsedTime ModuleLoadData ModuleUnload ModuleGetFunction StreamEndCapture
+    StreamGetCaptureInfo_v2 StreamUpdateCaptureDependencies ThreadExchangeStreamCaptureMode GraphCreate GraphDestroy
+    GraphKernelNodeSetAttribute GraphKernelNodeGetAttribute GraphAddHostNode GraphAddMemAllocNode GraphAddMemFreeNode
+    GraphAddEmptyNode GraphAddChildGraphNode GraphAddEventRecordNode GraphAddEventWaitNode
+    GraphAddExternalSemaphoresSignalNode GraphAddExternalSemaphoresWaitNode GraphAddBatchMemOpNode GraphAddDependencies
+    GraphGetNodes GraphGetEdges GraphNodeGetType GraphMemcpyNodeGetParams GraphMemsetNodeGetParams GraphHostNodeGetParams
+    GraphMemAllocNodeGetParams GraphMemFreeNodeGetParams GraphEventRecordNodeGetEvent GraphEventWaitNodeGetEvent
+    GraphExternalSemaphoresSignalNodeGetParams GraphExternalSemaphoresWaitNodeGetParams GraphBatchMemOpNodeGetParams
+    GraphChildGraphNodeGetGraph GraphInstantiateWithFlags GraphExecDestroy GraphLaunch GraphExecHostNodeSetParams
+    GraphExecChildGraphNodeSetParams GraphExecEventRecordNodeSetEvent GraphExecEventWaitNodeSetEvent GraphNodeSetEnabled
+"""
+_SECOND: Final = """
+    MemGetInfo Memcpy3DAsync StreamBatchMemOp StreamDestroy EventDestroy ModuleGetGlobal StreamBeginCapture
+    GraphAddKernelNode GraphKernelNodeGetParams GraphExecKernelNodeSetParams
+"""
 NAMES: Final = {
-    **{f"hip{name}": f"cu{name}" for name in _ALIKE},
-    **{f"hip{name}": f"cu{name}_v2" for name in _SECOND},
+    **{f"hip{name}": f"cu{name}" for name in _ALIKE.split()},
+    **{f"hip{name}": f"cu{name}_v2" for name in _SECOND.split()},
     "hipGetDeviceCount": "cuDeviceGetCount",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
@@ -47,45 +43,31 @@ NAMES: Final = {
 }
 """HIP's name -> the driver's, for functions of one signature."""
 
-_P, _I, _Z = c_void_p, c_int, c_size_t
 # Functions of the driver that have no HIP call of the same signature.
-DRIVER: Final[dict[str, tuple[Any, ...]]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDriverGetVersion": (_P,),
-    "cuGetErrorName": (_I, _P),
-    "cuGetErrorString": (_I, _P),
-    "cuDeviceGet": (_P, _I),
-    "cuDeviceGetName": (_P, _I, _I),
-    "cuDeviceGetAttribute": (_P, _I, _I),
-    "cuDevicePrimaryCtxRetain": (_P, _I),
-    "cuDeviceCanAccessPeer": (_P, _I, _I),
-    "cuCtxSetCurrent": (_P,),
-    "cuCtxGetCurrent": (_P,),
-    "cuCtxGetDevice": (_P,),
-    "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
-    "cuStreamGetCtx": (_P, _P),
-    "cuFuncSetAttribute": (_P, _I, _I),
-    "cuFuncGetName": (_P, _P),
-    "cuFuncGetParamInfo": (_P, _Z, _P, _P),
-    "cuKernelGetFunction": (_P, _P),
-    "cuPointerGetAttribute": (_P, _I, _P),
-    "cuMemcpy": (_P, _P, _Z),
-    "cuMemcpyAsync": (_P, _P, _Z, _P),
-    "cuMemsetD8Async": (_P, ctypes.c_ubyte, _Z, _P),
-    "cuMemsetD2D8Async": (_P, _Z, ctypes.c_ubyte, _Z, _Z, _P),
-    "cuMemsetD2D16Async": (_P, _Z, ctypes.c_ushort, _Z, _Z, _P),
-    "cuMemsetD2D32Async": (_P, _Z, ctypes.c_uint, _Z, _Z, _P),
-    "cuGraphAddMemcpyNode": (_P, _P, _P, _Z, _P, _P),
-    "cuGraphAddMemsetNode": (_P, _P, _P, _Z, _P, _P),
-    "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
-    "cuLaunchKernelEx": (_P, _P, _P, _P),
-    "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
-    "cuGraphAddDependencies_v2": (_P, _P, _P, _P, _Z),
-    "cuGraphRemoveDependencies": (_P, _P, _P, _Z),
-    "cuGraphGetEdges_v2": (_P, _P, _P, _P, _P),
-}
+DRIVER: Final = prototypes({
+    "U": "cuInit",
+    "P": "cuDriverGetVersion cuCtxSetCurrent cuCtxGetCurrent cuCtxGetDevice",
+    "IP": "cuGetErrorName cuGetErrorString",
+    "PI": "cuDeviceGet cuDevicePrimaryCtxRetain",
+    "PP": "cuStreamGetCtx cuFuncGetName cuKernelGetFunction",
+    "PU": "cuCtxEnablePeerAccess",
+    "PII": "cuDeviceGetName cuDeviceGetAttribute cuDeviceCanAccessPeer cuFuncSetAttribute",
+    "PIP": "cuPointerGetAttribute",
+    "PPZ": "cuMemcpy",
+    "PBZP": "cuMemsetD8Async",
+    "PPPP": "cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams cuLaunchKernelEx",
+    "PPPZ": "cuGraphRemoveDependencies",
+    "PPZP": "cuMemcpyAsync",
+    "PZPP": "cuFuncGetParamInfo",
+    "PPPPP": "cuGraphGetEdges_v2",
+    "PPPPZ": "cuGraphAddDependencies_v2",
+    "PPPUU": "cuGraphConditionalHandleCreate",
+    "PPPPZP": "cuGraphAddNode_v2",
+    "PPPZPP": "cuGraphAddMemcpyNode cuGraphAddMemsetNode",
+    "PZBZZP": "cuMemsetD2D8Async",
+    "PZHZZP": "cuMemsetD2D16Async",
+    "PZUZZP": "cuMemsetD2D32Async",
+})  # fmt: skip
 
 
 class Driver(HipCalls):

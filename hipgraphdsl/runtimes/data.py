@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from ..errors import DeclarationError
 
@@ -233,19 +233,6 @@ class ForeignCall(NamedTuple):
         code = -1 if self.stop and ctypes.c_int32.from_address(self.stop).value else self.function(*args)
         if code:
             self.failed(code)
-
-
-class MadeCalls(Protocol):
-    """Makes the calls of a list on a stream by compiled code; called with the stream."""
-
-    @property
-    def entry(self) -> tuple[int, int] | None:
-        """What `Launcher.bind` takes for hipGraphLaunch and a graph; None where functions of the host are among the calls."""
-
-    def __call__(self, stream: int, /) -> None: ...
-
-    def failed(self, code: int) -> None:
-        """Raise for a code that the entry has returned."""
 
 
 class LaunchCall(NamedTuple):

@@ -178,14 +178,9 @@ class HipAbiRuntime(HipCore):
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
         # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
-        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not self._adds_kernel_nodes():
+        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not HipAbiRuntime.graph_add_kernel_node:
             return None
         return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
-
-    @classmethod
-    def _adds_kernel_nodes(cls) -> Any:
-        """Return the method that the compiled adder does the work of."""
-        return HipAbiRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
         add = address_of(self._hip.hipGraphAddKernelNode)
@@ -418,23 +413,18 @@ class HipAbiRuntime(HipCore):
         return pointer.value or 0, nbytes.value
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
-        if attributes.pop("any_order", False):
-            threads = (blocks * own for blocks, own in zip(grid, block))
-            how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
-            self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
-            return
+        cooperative = False
         if attributes:
-            raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
+            cooperative = attributes.pop("cooperative", False)
+            if attributes.pop("any_order", False):
+                threads = (blocks * own for blocks, own in zip(grid, block))
+                how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
+                self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
+                return
+            if attributes:
+                raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
         if cooperative:
             self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
             return

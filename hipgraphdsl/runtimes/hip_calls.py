@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulonglong, c_void_p
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint16, c_uint64, c_void_p
 from typing import Any, ClassVar, NoReturn, cast
 
 from ..errors import HipError
@@ -37,93 +37,77 @@ POINTER_ATTRIBUTES = struct.Struct("=iiQQiI")  # type, device, devicePointer, ho
 MEM_OPERATIONS = {("wait", 4): 1, ("write", 4): 2, ("wait", 8): 4, ("write", 8): 5}
 MEM_CONDITIONS = {"geq": 0, "eq": 1, "and": 2, "nor": 3}
 
-_P, _U, _Z, _I = c_void_p, c_uint, c_size_t, c_int
-_NODE = (_P, _P, _P, _Z)  # address of the new handle, graph, dependencies, their number
-
-_BY_PROTOTYPE: dict[tuple[Any, ...], tuple[str, ...]] = {
-    (_P,): (
-        "hipRuntimeGetVersion", "hipGetDeviceCount", "hipGetDevice", "hipFree", "hipHostFree", "hipHostUnregister",
-        "hipStreamDestroy", "hipStreamSynchronize", "hipStreamQuery", "hipEventDestroy", "hipEventSynchronize",
-        "hipModuleUnload", "hipThreadExchangeStreamCaptureMode", "hipGraphDestroy", "hipGraphExecDestroy",
-    ),
-    (_P, _P): (
-        "hipMemGetInfo", "hipMemcpy3DAsync", "hipPointerGetAttributes", "hipFreeAsync", "hipStreamGetDevice", "hipEventRecord",
-        "hipModuleLoadData", "hipGetFuncBySymbol", "hipStreamEndCapture", "hipGraphNodeGetType", "hipGraphKernelNodeGetParams",
-        "hipGraphMemcpyNodeGetParams", "hipGraphMemsetNodeGetParams", "hipGraphHostNodeGetParams",
-        "hipGraphMemAllocNodeGetParams", "hipGraphMemFreeNodeGetParams", "hipGraphEventRecordNodeGetEvent",
-        "hipGraphEventWaitNodeGetEvent", "hipGraphExternalSemaphoresSignalNodeGetParams",
-        "hipGraphExternalSemaphoresWaitNodeGetParams", "hipGraphBatchMemOpNodeGetParams", "hipGraphChildGraphNodeGetGraph",
-        "hipGraphLaunch",
-    ),
-    (_P, _P, _P): (
-        "hipMemGetAddressRange", "hipLaunchHostFunc", "hipEventElapsedTime", "hipGraphGetNodes",
-        "hipGraphExecKernelNodeSetParams", "hipGraphExecMemcpyNodeSetParams", "hipGraphExecMemsetNodeSetParams",
-        "hipGraphExecHostNodeSetParams", "hipGraphExecChildGraphNodeSetParams", "hipGraphExecEventRecordNodeSetEvent",
-        "hipGraphExecEventWaitNodeSetEvent",
-    ),
-    (*_NODE, _P): (
-        "hipGraphAddKernelNode", "hipGraphAddMemcpyNode", "hipGraphAddMemsetNode", "hipGraphAddHostNode",
-        "hipGraphAddMemAllocNode", "hipGraphAddMemFreeNode", "hipGraphAddChildGraphNode", "hipGraphAddEventRecordNode",
-        "hipGraphAddEventWaitNode", "hipGraphAddExternalSemaphoresSignalNode", "hipGraphAddExternalSemaphoresWaitNode",
-        "hipGraphAddBatchMemOpNode",
-    ),
+_TYPES = {
+    "P": c_void_p, "S": c_char_p, "B": c_ubyte, "H": c_uint16, "U": c_uint, "I": c_int, "Z": c_size_t, "Q": c_uint64,
 }  # fmt: skip
-PROTOTYPES: dict[str, tuple[Any, ...]] = {
-    **{api: prototype for prototype, apis in _BY_PROTOTYPE.items() for api in apis},
-    "hipInit": (_U,),
-    "hipGetLastError": (),
-    "hipSetDevice": (_I,),
-    "hipDeviceGetName": (_P, _I, _I),
-    "hipDeviceGetAttribute": (_P, _I, _I),
-    "hipGetDevicePropertiesR0600": (_P, _I),
-    "hipDeviceCanAccessPeer": (_P, _I, _I),
-    "hipDeviceEnablePeerAccess": (_I, _U),
-    "hipDevicePrimaryCtxRetain": (_P, _I),
-    "hipDevicePrimaryCtxRelease": (_I,),
-    "hipMalloc": (_P, _Z),
-    "hipHostMalloc": (_P, _Z, _U),
-    "hipHostRegister": (_P, _Z, _U),
-    "hipMemcpy": (_P, _P, _Z, _I),
-    "hipMemcpyAsync": (_P, _P, _Z, _I, _P),
-    "hipMemsetAsync": (_P, _I, _Z, _P),
-    "hipMemsetD16Async": (_P, c_uint16, _Z, _P),
-    "hipMemsetD32Async": (_P, _I, _Z, _P),
-    "hipMemset2DAsync": (_P, _Z, _I, _Z, _Z, _P),
-    "hipDeviceGetGraphMemAttribute": (_I, _I, _P),
-    "hipDeviceSetGraphMemAttribute": (_I, _I, _P),
-    "hipDeviceGraphMemTrim": (_I,),
-    "hipDeviceGetDefaultMemPool": (_P, _I),
-    "hipMemPoolSetAccess": (_P, _P, _Z),
-    "hipMallocAsync": (_P, _Z, _P),
-    "hipStreamBatchMemOp": (_P, _U, _P, _U),
-    "hipStreamWriteValue32": (_P, _P, c_uint32, _U),
-    "hipStreamWriteValue64": (_P, _P, c_uint64, _U),
-    "hipStreamWaitValue32": (_P, _P, c_uint32, _U, c_uint32),
-    "hipStreamWaitValue64": (_P, _P, c_uint64, _U, c_uint64),
-    "hipSignalExternalSemaphoresAsync": (_P, _P, _U, _P),
-    "hipWaitExternalSemaphoresAsync": (_P, _P, _U, _P),
-    "hipStreamCreateWithPriority": (_P, _U, _I),
-    "hipStreamWaitEvent": (_P, _P, _U),
-    "hipEventCreateWithFlags": (_P, _U),
-    "hipModuleGetFunction": (_P, _P, c_char_p),
-    "hipModuleGetGlobal": (_P, _P, _P, c_char_p),
-    "hipModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
-    "hipExtModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _Z, _P, _P, _P, _P, _P, _U),
-    "hipModuleLaunchCooperativeKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P),
-    "hipStreamBeginCapture": (_P, _I),
-    "hipStreamGetCaptureInfo_v2": (_P, _P, _P, _P, _P, _P),
-    "hipStreamUpdateCaptureDependencies": (_P, _P, _Z, _U),
-    "hipGraphCreate": (_P, _U),
-    "hipGraphKernelNodeSetAttribute": (_P, _I, _P),
-    "hipGraphKernelNodeGetAttribute": (_P, _I, _P),
-    "hipGraphAddMemcpyNode1D": (*_NODE, _P, _P, _Z, _I),
-    "hipGraphAddEmptyNode": _NODE,
-    "hipGraphAddDependencies": (_P, _P, _P, _Z),
-    "hipGraphGetEdges": (_P, _P, _P, _P),
-    "hipGraphInstantiateWithFlags": (_P, _P, c_ulonglong),
-    "hipGraphExecMemcpyNodeSetParams1D": (_P, _P, _P, _P, _Z, _I),
-    "hipGraphNodeSetEnabled": (_P, _P, _U),
-}
+
+
+def prototypes(table: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
+    """Return the argument types of each function; `table` has the functions by the letters of these types."""
+    return {api: tuple(_TYPES[letter] for letter in letters) for letters, apis in table.items() for api in apis.split()}
+
+
+# A function that adds a node begins with PPPZ: address of the new handle, graph, dependencies, their number.
+PROTOTYPES = prototypes({
+    "": "hipGetLastError",
+    "I": "hipSetDevice hipDevicePrimaryCtxRelease hipDeviceGraphMemTrim",
+    "U": "hipInit",
+    "P": """
+        hipRuntimeGetVersion hipGetDeviceCount hipGetDevice hipFree hipHostFree hipHostUnregister hipStreamDestroy
+        hipStreamSynchronize hipStreamQuery hipEventDestroy hipEventSynchronize hipModuleUnload
+        hipThreadExchangeStreamCaptureMode hipGraphDestroy hipGraphExecDestroy""",
+    "IU": "hipDeviceEnablePeerAccess",
+    "PI": """
+        hipGetDevicePropertiesR0600 hipDevicePrimaryCtxRetain hipDeviceGetDefaultMemPool hipStreamBeginCapture""",
+    "PU": "hipEventCreateWithFlags hipGraphCreate",
+    "PZ": "hipMalloc",
+    "PP": """
+        hipMemGetInfo hipMemcpy3DAsync hipPointerGetAttributes hipFreeAsync hipStreamGetDevice hipEventRecord hipModuleLoadData
+        hipGetFuncBySymbol hipStreamEndCapture hipGraphNodeGetType hipGraphKernelNodeGetParams hipGraphMemcpyNodeGetParams
+        hipGraphMemsetNodeGetParams hipGraphHostNodeGetParams hipGraphMemAllocNodeGetParams hipGraphMemFreeNodeGetParams
+        hipGraphEventRecordNodeGetEvent hipGraphEventWaitNodeGetEvent hipGraphExternalSemaphoresSignalNodeGetParams
+        hipGraphExternalSemaphoresWaitNodeGetParams hipGraphBatchMemOpNodeGetParams hipGraphChildGraphNodeGetGraph
+        hipGraphLaunch""",
+    "IIP": "hipDeviceGetGraphMemAttribute hipDeviceSetGraphMemAttribute",
+    "PII": "hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer",
+    "PIP": "hipGraphKernelNodeSetAttribute hipGraphKernelNodeGetAttribute",
+    "PPQ": "hipGraphInstantiateWithFlags",
+    "PPS": "hipModuleGetFunction",
+    "PPU": "hipStreamWaitEvent hipGraphNodeSetEnabled",
+    "PPZ": "hipMemPoolSetAccess",
+    "PUI": "hipStreamCreateWithPriority",
+    "PZP": "hipMallocAsync",
+    "PZU": "hipHostMalloc hipHostRegister",
+    "PPP": """
+        hipMemGetAddressRange hipLaunchHostFunc hipEventElapsedTime hipGraphGetNodes hipGraphExecKernelNodeSetParams
+        hipGraphExecMemcpyNodeSetParams hipGraphExecMemsetNodeSetParams hipGraphExecHostNodeSetParams
+        hipGraphExecChildGraphNodeSetParams hipGraphExecEventRecordNodeSetEvent hipGraphExecEventWaitNodeSetEvent""",
+    "PHZP": "hipMemsetD16Async",
+    "PIZP": "hipMemsetAsync hipMemsetD32Async",
+    "PPPP": "hipGraphGetEdges",
+    "PPPS": "hipModuleGetGlobal",
+    "PPPZ": "hipGraphAddEmptyNode hipGraphAddDependencies",
+    "PPQU": "hipStreamWriteValue64",
+    "PPUP": "hipSignalExternalSemaphoresAsync hipWaitExternalSemaphoresAsync",
+    "PPUU": "hipStreamWriteValue32",
+    "PPZI": "hipMemcpy",
+    "PPZU": "hipStreamUpdateCaptureDependencies",
+    "PUPU": "hipStreamBatchMemOp",
+    "PPPZP": """
+        hipGraphAddKernelNode hipGraphAddMemcpyNode hipGraphAddMemsetNode hipGraphAddHostNode hipGraphAddMemAllocNode
+        hipGraphAddMemFreeNode hipGraphAddChildGraphNode hipGraphAddEventRecordNode hipGraphAddEventWaitNode
+        hipGraphAddExternalSemaphoresSignalNode hipGraphAddExternalSemaphoresWaitNode hipGraphAddBatchMemOpNode""",
+    "PPQUQ": "hipStreamWaitValue64",
+    "PPUUU": "hipStreamWaitValue32",
+    "PPZIP": "hipMemcpyAsync",
+    "PPPPPP": "hipStreamGetCaptureInfo_v2",
+    "PPPPZI": "hipGraphExecMemcpyNodeSetParams1D",
+    "PZIZZP": "hipMemset2DAsync",
+    "PPPZPPZI": "hipGraphAddMemcpyNode1D",
+    "PUUUUUUUPP": "hipModuleLaunchCooperativeKernel",
+    "PUUUUUUUPPP": "hipModuleLaunchKernel",
+    "PUUUUUUZPPPPPU": "hipExtModuleLaunchKernel",
+})  # fmt: skip
 
 _Call = Callable[..., int]
 

@@ -22,13 +22,10 @@ from .rtc import Rtc, kept
 _CACHE_FORMAT = 1
 
 # hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
-_KNOWN_BEFORE_7 = frozenset(
-    {
-        *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012"),
-        *("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
-        *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
-    }
-)
+_KNOWN_BEFORE_7 = {
+    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012", "gfx1030", "gfx1031",
+    "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
+}  # fmt: skip
 
 
 class HipRtc(Rtc):
@@ -75,13 +72,7 @@ class HipRtc(Rtc):
         return kept("hiprtc", key, lambda: self._compile(*wanted, name))
 
     def _compile(
-        self,
-        source: str,
-        names: tuple[str, ...],
-        symbols: tuple[str, ...],
-        options: tuple[str, ...],
-        architecture: str,
-        name: str,
+        self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], architecture: str, name: str
     ) -> CodeObject:
         file_name = re.sub(r"[^\w.+-]", "_", name) + ".hip"
         program = self._call("hiprtcCreateProgram", source.encode(), file_name.encode(), 0, None, None)
@@ -118,13 +109,18 @@ class HipRtc(Rtc):
         return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, text).strip()
 
 
+def mapped_libraries(library: str) -> list[str]:
+    """Return the files of a library that this process has loaded."""
+    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    files = dict.fromkeys(fields[5] for fields in lines if len(fields) == 6)
+    return [file for file in files if re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(file))]
+
+
 def _file_identity() -> list[str]:
     # Distributions rebuild a release without changing its version, so the file itself is part of the cache's key.
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.partition("/")[1] + line.partition("/")[2]
-        if Path(path).name.startswith("libhiprtc.so"):
-            state = os.stat(path)
-            return [path, str(state.st_size), str(state.st_mtime_ns)]
+    for path in mapped_libraries("hiprtc")[:1]:
+        state = os.stat(path)
+        return [path, str(state.st_size), str(state.st_mtime_ns)]
     return []
 
 

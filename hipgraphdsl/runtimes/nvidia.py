@@ -112,12 +112,6 @@ _SET_CONDITION: Final = b"""
 _ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
 
 
-def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
-    grid_x, grid_y, grid_z = grid
-    block_x, block_y, block_z = block
-    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
-
-
 _SIDES: Final = {
     MemcpyKind.HOST_TO_HOST: (_HOST, _HOST),
     MemcpyKind.HOST_TO_DEVICE: (_HOST, _DEVICE),
@@ -221,11 +215,10 @@ class NvidiaRuntime(HipAbiRuntime):
             quirks=_QUIRKS | ({"fixed_memory_devices"} if self._several else set()),
         )
 
-    kernel_params = staticmethod(_pack_kernel)
-
-    @classmethod
-    def _adds_kernel_nodes(cls) -> Any:
-        return NvidiaRuntime.graph_add_kernel_node
+    def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+        if shared_bytes > _ORDINARY_SHARED_BYTES:
+            self._allow_shared(function)
+        return _KERNEL_NODE_PARAMS.pack(function, *grid, *block, shared_bytes, args, 0, 0, 0)
 
     def _kernel_node_layout(self) -> bytes:
         add = address_of(self._hip.hipGraphAddKernelNode)
@@ -400,50 +393,27 @@ class NvidiaRuntime(HipAbiRuntime):
 
     module_load_data = makes("hipModuleLoadData")
 
-    def _allow_shared(self, function: int, shared_bytes: int) -> None:
+    def _allow_shared(self, function: int) -> None:
         """Ask for dynamic shared memory beyond what every kernel may have."""
-        if shared_bytes > _ORDINARY_SHARED_BYTES and function not in self._wide:
+        if function not in self._wide:
             self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, self.target.max_shared_bytes)
             self._wide.add(function)
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
-            self._allow_shared(function, shared_bytes)
-        if not attributes:
-            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+            self._allow_shared(function)
+        if not attributes or attributes.keys() == {"cooperative"}:
+            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, **attributes)
             return
-        given = {**attributes, "cooperative": 1} if cooperative else attributes
-        known = ((LAUNCH_ATTRIBUTES[name], value) for name, value in given.items())
+        known = ((LAUNCH_ATTRIBUTES[name], value) for name, value in attributes.items())
         words = b"".join(_ATTRIBUTE_ID.pack(attribute.number) + attribute.packed(value) for attribute, value in known)
         packed = ctypes.create_string_buffer(words)
-        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(given))
+        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(attributes))
         self._call("cuLaunchKernelEx", config, function, args, None)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
-    def graph_add_kernel_node(
-        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
-    ) -> int:
-        if shared_bytes > _ORDINARY_SHARED_BYTES:
-            self._allow_shared(function, shared_bytes)
-        return super().graph_add_kernel_node(graph, deps, function, grid, block, shared_bytes, args)
-
-    def graph_exec_kernel_node_set_params(
-        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
-    ) -> None:
-        if shared_bytes > _ORDINARY_SHARED_BYTES:
-            self._allow_shared(function, shared_bytes)
-        super().graph_exec_kernel_node_set_params(graph_exec, node, function, grid, block, shared_bytes, args)
-
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
         function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = self._structure(
             "hipGraphKernelNodeGetParams", node, _KERNEL_NODE_PARAMS

@@ -13,26 +13,18 @@ from .data import CodeObject
 from .rtc import Rtc, kept
 
 # What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
-_PRELUDE: Final = r"""#pragma once
-#define hipThreadIdx_x threadIdx.x
-#define hipThreadIdx_y threadIdx.y
-#define hipThreadIdx_z threadIdx.z
-#define hipBlockIdx_x blockIdx.x
-#define hipBlockIdx_y blockIdx.y
-#define hipBlockIdx_z blockIdx.z
-#define hipBlockDim_x blockDim.x
-#define hipBlockDim_y blockDim.y
-#define hipBlockDim_z blockDim.z
-#define hipGridDim_x gridDim.x
-#define hipGridDim_y gridDim.y
-#define hipGridDim_z gridDim.z
-#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
+_PLACES: Final = "".join(
+    f"#define hip{name}_{axis} {name[0].lower()}{name[1:]}.{axis}\n"
+    for name in ("ThreadIdx", "BlockIdx", "BlockDim", "GridDim")
+    for axis in "xyz"
+)
+_SHUFFLES: Final = "".join(
+    f"#define __shfl{how}(value, ...) __shfl{how}_sync(0xffffffffu, value, __VA_ARGS__)\n" for how in ("", "_up", "_down", "_xor")
+)
+_PRELUDE: Final = f"""#pragma once
+{_PLACES}#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 #define __HIP_PLATFORM_NVIDIA__ 1
-#define __shfl(value, ...) __shfl_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_up(value, ...) __shfl_up_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_down(value, ...) __shfl_down_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_xor(value, ...) __shfl_xor_sync(0xffffffffu, value, __VA_ARGS__)
-#define __ballot(predicate) ((unsigned long long)__ballot_sync(__activemask(), predicate))
+{_SHUFFLES}#define __ballot(predicate) ((unsigned long long)__ballot_sync(__activemask(), predicate))
 #define __any(predicate) __any_sync(__activemask(), predicate)
 #define __all(predicate) __all_sync(__activemask(), predicate)
 typedef signed char int8_t;
@@ -45,15 +37,8 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 """
 _EMPTY_HEADERS: Final = (
-    "hip/hip_runtime.h",
-    "hip/hip_runtime_api.h",
-    "stdint.h",
-    "cstdint",
-    "stddef.h",
-    "cstddef",
-    "math.h",
-    "cmath",
-)
+    "hip/hip_runtime.h", "hip/hip_runtime_api.h", "stdint.h", "cstdint", "stddef.h", "cstddef", "math.h", "cmath",
+)  # fmt: skip
 _HALF_HEADERS: Final = {
     "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
     "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",

@@ -488,17 +488,10 @@ class RecorderRuntime(Runtime):
         return CodeObject(b"recorded " + source.encode(), {asked: asked for asked in (*names, *symbols)})
 
     def module_launch_kernel(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        stream: int,
-        args: int,
-        cooperative: bool = False,
-        **attributes: Any,
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
-        api = f"hip{'Ext' * attributes.pop('any_order', False)}ModuleLaunch{'Cooperative' * cooperative}Kernel"
+        extended, cooperative = (attributes.pop(name, False) for name in ("any_order", "cooperative"))
+        api = f"hip{'Ext' * extended}ModuleLaunch{'Cooperative' * cooperative}Kernel"
         self._record(api, function, grid, block, shared_bytes, stream, args, *attributes.values())
         self._need(api, "function", function)
         self._need(api, "stream", stream)

@@ -524,7 +524,7 @@ def test_a_graph_runs_on_the_second_device_whatever_device_is_current(runtime: A
 # -- runtimes that are not there -----------------------------------------------------------------------------------------
 def fails_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amd, "_library_name", lambda: ("hip-python", "/nowhere/libamdhip64.so"))
-    monkeypatch.setattr(amd, "_mapped_libraries", list)
+    monkeypatch.setattr(amd, "mapped_libraries", lambda library: [])
 
 
 def lacks_binding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
-from hipgraphdsl.bench import devices as bench_devices
 from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
@@ -629,11 +629,11 @@ class _Strict(RecorderRuntime):
     """Wants what it is asked to do on a stream to be asked while the stream's device is current."""
 
     def module_launch_kernel(
-        self, function: int, grid: Any, block: Any, shared_bytes: int, stream: int, args: int, *more: Any, **attributes: Any
+        self, function: int, grid: Any, block: Any, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
         here, there = self.device, self.stream_get_device(stream)
         assert here == there
-        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, *more, **attributes)
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, **attributes)
 
 
 def test_a_capture_goes_on_where_it_was_behind_a_conditional_node() -> None:

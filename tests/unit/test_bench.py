@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, lanes, segments
+from benchmarks import checks, figures, lanes, launch_plot, overlap, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, launch, measure, overlap, peers
+from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
 from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
@@ -99,7 +99,7 @@ def test_launch_ratios_are_relative_to_cpp(sheet: measure.Sheet) -> None:
 def test_launch_plots(sheet: measure.Sheet, tmp_path: Path, extension: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"launch.{extension}"
-    launch.plot(sheet, str(path))
+    launch_plot.plot(sheet, str(path))
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG") if extension == "png" else b"<svg" in content
 
@@ -352,8 +352,8 @@ def test_bench_commands_print_and_write(cpu: Any, tmp_path: Path, monkeypatch: p
 # -- files ---------------------------------------------------------------------------------------------------------------
 
 
-def small(device: str, value: float) -> measure.Result:
-    result = measure.Result("one", machine={"device": device, "cpu": "c"})
+def small(device: str, value: float) -> figures.Result:
+    result = figures.Result("one", machine={"device": device, "cpu": "c"})
     result.add("what | ever", value, "us", 3.0)
     return result
 

@@ -673,7 +673,6 @@ def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
         ("build", "w.hip", "-o"),
         ("run", "w.py", "--save"),
         ("bench", "launch", "-o"),
-        ("bench", "launch", "--plot"),
         ("bench", "cpu", "--markdown"),
     ],
 )

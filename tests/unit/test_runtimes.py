@@ -64,7 +64,6 @@ def test_a_target_may_be_named_by_its_architecture_or_product(given: str, meant:
 def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "recorder")
     assert runtimes.open_runtime() is runtimes.open_runtime("recorder")
-    assert runtimes.explain_auto() == [("recorder", "chosen by HIPGRAPHDSL_RUNTIME")]
     monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "vulkan")
     with pytest.raises(DeclarationError, match="from HIPGRAPHDSL_RUNTIME"):
         runtimes.open_runtime()
@@ -90,9 +89,6 @@ def test_auto_goes_on_where_a_runtime_is_unavailable(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runtimes, "_open", only_cpu)
     monkeypatch.setattr(runtimes, "_missing", {})
     assert runtimes.open_runtime() is recorder
-    assert runtimes.explain_auto() == [
-        ("amd", "no amd"), ("nvidia", "no nvidia"), ("cpu", f"chosen: {recorder.target.name} answers"),
-    ]  # fmt: skip
 
 
 def test_auto_asks_again_for_what_was_not_there_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +175,7 @@ def test_every_prototype_is_used() -> None:
     package = Path(runtimes.__file__).parent
     text = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     by_width = ("hipStreamWriteValue", "hipStreamWaitValue")
-    unused = [api for api in PROTOTYPES if text.count(f'"{api}"') + text.count(f".{api}(") < 2]
+    unused = [api for api in PROTOTYPES if text.count(f'"{api}"') + text.count(f".{api}(") == 0]
     assert [api for api in unused if not api.startswith(by_width)] == []
 
 

@@ -17,40 +17,10 @@ import platform
 import sysconfig
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
 
 from ...errors import RuntimeUnavailable
 
 _log = logging.getLogger("hipgraphdsl")
-
-Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]], bool]
-"""Name, `struct` code, size, current value, for each use the address of the value, the node and the parameters, and whether
-nothing else depends on it."""
-
-
-class Launcher(Protocol):
-    """What launches an instantiated graph."""
-
-    ready: bool
-    pending: bool
-    calm: bool
-    torn: bool
-    inside: int
-    launches: int
-    updates: int
-    left: int
-
-    def launch(self, /, stream: Any = None, **params: Any) -> None: ...
-    def synchronize(self, timeout_s: float | None = None) -> None: ...
-    def run(self, /, **params: Any) -> None: ...
-    def bind(
-        self, launch: int, set_params: int, graph_exec: int, stream: int, get_current: int, set_current: int, home: int,
-        query: int, clear: int,
-    ) -> None: ...  # fmt: skip
-    def slots(self, slots: list[Slot], keep: Any) -> None: ...
-    def set(self, name: str, value: Any) -> bool: ...
-    def value(self, name: str) -> bytes | None: ...
-    def callback(self, runs: bool, /) -> None: ...
 
 
 @functools.cache

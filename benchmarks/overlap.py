@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays import writes
-from ..backends.operations import Copy1D, Launch
-from ..errors import HipGraphError
-from ..executable import Executable
-from ..graph import Graph
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from ..runtimes.data import MemcpyKind
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from .measure import Result, Run, Times, compiled, finish, machine, race, repeat_us, without_gc
-from .peers import Arguments, Skipped, Task, address_of, operations_of, peer_library, require_good
-from .shapes import KERNELS
+from benchmarks.figures import Result, compiled
+from benchmarks.shapes import KERNELS
+from hipgraphdsl.arrays import writes
+from hipgraphdsl.backends.operations import Copy1D, Launch
+from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
+from hipgraphdsl.bench.calibrate import link_gb_s
+from hipgraphdsl.bench.measure import Run, Times, finish, machine, race, without_gc
+from hipgraphdsl.bench.peers import Arguments, Skipped, Task, address_of, cpp_library, operations_of, require_good
+from hipgraphdsl.errors import HipGraphError
+from hipgraphdsl.executable import Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.progress import no_progress, progress_bar
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
 
 # -- workloads ---------------------------------------------------------------------------------------------------------
 
@@ -105,38 +108,14 @@ class Link:
         return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
 
 
-def link_limit(runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
-    """Measure the link by copies of one large run of bytes, each way alone and both at once; the fastest of each counts."""
-    device, host = [runtime.malloc(nbytes) for _ in range(2)], [runtime.host_malloc(nbytes) for _ in range(2)]
-    streams = [runtime.stream_create() for _ in range(2)]
-
-    def into() -> None:
-        runtime.memcpy_async(device[0], host[0], nbytes, MemcpyKind.HOST_TO_DEVICE, streams[0])
-
-    def out() -> None:
-        runtime.memcpy_async(host[1], device[1], nbytes, MemcpyKind.DEVICE_TO_HOST, streams[1])
-
-    def timed(*calls: Callable[[], None]) -> float:
-        def once() -> None:
-            for call in calls:
-                call()
-            for stream in streams:
-                runtime.stream_synchronize(stream)
-
-        once()
-        return len(calls) * nbytes / (min(repeat_us(once, repeats)) * 1e3)
-
-    try:
-        for pointer in host:
-            ctypes.memset(pointer, 1, nbytes)
-        return Link(timed(into), timed(out), timed(into, out))
-    finally:
-        for stream in streams:
-            runtime.stream_destroy(stream)
-        for pointer in device:
-            runtime.free(pointer)
-        for pointer in host:
-            runtime.host_free(pointer)
+@functools.cache
+def _loop_in_cpp() -> Any:
+    """Return the C++ function, built on first use."""
+    source = Path(__file__).with_name("overlap.cpp").read_text(encoding="utf-8")
+    found = cpp_library(source, "overlap", "the synchronous loop in C++").synchronous_loop
+    at, size = ctypes.c_void_p, ctypes.c_size_t
+    found.argtypes = [at, at, ctypes.c_int, at, at, size, *[at] * 7]
+    return found
 
 
 def synchronous_loop(exe: Executable) -> Run:
@@ -147,7 +126,7 @@ def synchronous_loop(exe: Executable) -> Run:
     copies = [o for o in operations if isinstance(o, Copy1D)]
     if len(launches) != len(copies) or len(launches) + len(copies) != len(operations):
         raise Skipped("the loop takes a kernel and a copy in turn")
-    library, count = peer_library(), len(launches)
+    loop, count = _loop_in_cpp(), len(launches)
     arguments = Arguments([Task.of(o) for o in launches])
     pointers = ctypes.c_void_p * count
     functions, tables = pointers(*(o.function for o in launches)), pointers(*arguments.tables)
@@ -162,7 +141,7 @@ def synchronous_loop(exe: Executable) -> Run:
 
     def once() -> float:
         total = ctypes.c_double()
-        require_good(library.peer_synchronous_loop(*calls, *work, ctypes.byref(total)))
+        require_good(loop(*calls, *work, ctypes.byref(total)))
         return total.value
 
     def run(repeats: int) -> Times:
@@ -267,7 +246,7 @@ def run(
     result = Result("overlap", machine=machine(runtime))
     report("the link's limit")
     with without_gc():
-        link = link_limit(runtime, large_bytes)
+        link = Link(*(link_gb_s(runtime, large_bytes, *ways) for ways in (("in",), ("out",), ("in", "out"))))
         large = f"one copy of {large_bytes / 1e6:.0f} MB, page-locked"
         result.add("link, host to device", link.host_to_device, "GB/s", None, large)
         result.add("link, device to host", link.device_to_host, "GB/s", None, large)

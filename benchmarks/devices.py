@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from ..arrays import writes
-from ..errors import HipGraphError
-from ..executable import Executable
-from ..graph import Graph
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
-from .shapes import KERNELS
+from benchmarks.shapes import KERNELS
+from hipgraphdsl.arrays import writes
+from hipgraphdsl.bench.arguments import add_output_arguments, positive
+from hipgraphdsl.bench.measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.errors import HipGraphError
+from hipgraphdsl.executable import Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.progress import no_progress, progress_bar
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
 
 _REACH: Final = 2  # rows that a cell needs on either side
 _FIELDS: Final = 3  # wavefields that take turns
