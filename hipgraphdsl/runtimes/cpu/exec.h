@@ -50,7 +50,8 @@ struct Exec {
 
   SpinLock lock;
   Program* program = nullptr;
-  Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
+  Launch *running = nullptr, *queue = nullptr;  // `queue`: launches that cannot begin yet, by number
+  uint64_t numbered = 0, begun = 0;             // launches so far
   uint32_t submitted = 0, epoch = 0, aborts = 0;
   bool wide = false;              // several nodes may be ready at once
   bool prioritised = false;       // nodes differ in priority, so the order in which they are stored is not the one to run in
@@ -90,6 +91,7 @@ struct Launch {
   Atomic<int> phase;              // 0 begun by the stream's worker, 1 that worker has left, 2 finished
   Atomic<uint32_t> remaining;
   uint32_t epoch = 0;
+  uint64_t number = 0;  // launches of the executable that were submitted before, on whatever streams
   uint32_t aborts = 0;  // of the executable when this launch was submitted
   int mode = 0;
   Way way = kWake;
@@ -367,6 +369,7 @@ inline Launch* launch_new(Exec* x) {
   l->program = x->program;
   l->program->refs.add(1);
   l->aborts = x->aborts;
+  l->number = x->numbered++;
   ++x->submitted;
   x->lock.unlock();
   if (uint32_t n = x->event_nodes.count) {
@@ -400,10 +403,10 @@ inline void launch_begin_task(void* object, uint64_t, int) { launch_begin(static
 inline void launch_finish(Launch* l) {
   Exec* x = l->exec;
   x->lock.lock();
-  Launch* next = x->queue;
+  Launch* next = x->queue && x->queue->number == x->begun ? x->queue : nullptr;
   if (next) {
     x->queue = next->next;
-    if (!x->queue) x->queue_tail = nullptr;
+    ++x->begun;
   }
   x->running = next;
   --x->submitted;
@@ -864,14 +867,19 @@ inline Progress launch_start(Launch* l, const Task& done, Failure* failure) {
   if (failure) launch_fail_with(l, failure);
   failure_release(failure);
   x->lock.lock();
-  if (x->running) {  // launches of one executable never overlap
+  // Launches of one executable begin in the order in which they were submitted, whichever stream comes to its own first: waits for
+  // events look at records of the launches before. They never overlap.
+  if (x->running || l->number != x->begun) {
     l->phase.set(1);
-    (x->queue_tail ? x->queue_tail->next : x->queue) = l;
-    x->queue_tail = l;
+    Launch** at = &x->queue;
+    while (*at && (*at)->number < l->number) at = &(*at)->next;
+    l->next = *at;
+    *at = l;
     x->lock.unlock();
     return kPending;
   }
   x->running = l;
+  ++x->begun;
   x->lock.unlock();
   launch_begin(l);
   return l->phase.swap(1) == 2 ? kDone : kPending;
