@@ -135,7 +135,6 @@ ORDER = (
     "importing",
     "verify",
     "declaring",
-    "declaring_collectives",
     "graph",
     "bench",
     "__init__",
