@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .coercion import as_dtype, as_shape, naming
+from .regions import Region
 from .views import Root
 
 
@@ -179,8 +180,13 @@ class ExternalArray(Array):
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
                 raise DeclarationError(f"it has foreign byte order {given}")
-            _require_contiguous(shape, strides, dtype.itemsize)
-            return ExternalArray(name, as_shape(shape), dtype, obj, pointer, location, writeable, device=device, access=access)
+            shape = as_shape(shape)
+            if strides is not None and Region.strided(0, shape, strides, dtype.itemsize).dims:
+                raise DeclarationError(
+                    f"it has shape {shape} and strides {strides}, and only C-contiguous memory can be wrapped; give a contiguous"
+                    " copy, or wrap its base and take a view"
+                )
+            return ExternalArray(name, shape, dtype, obj, pointer, location, writeable, device=device, access=access)
 
 
 def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:
@@ -225,16 +231,3 @@ def _owner(obj: Any) -> int | None:
     tell = getattr(obj, "__dlpack_device__", None)
     kind, number = tell() if callable(tell) else (0, 0)
     return int(number) if int(kind) in _DLPACK_GPUS else None
-
-
-def _require_contiguous(shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
-    if strides is None:
-        return
-    expected = itemsize
-    for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
-        if extent > 1 and stride != expected:
-            raise DeclarationError(
-                f"it has shape {shape} and strides {tuple(strides)}, and only C-contiguous memory can be wrapped; give a"
-                " contiguous copy, or wrap its base and take a view"
-            )
-        expected *= extent
