@@ -71,7 +71,6 @@ ORDER = (
     "deciding",
     "inlining",
     "placement",
-    "difference",
     "checks",
     "temporaries",
     "lanes",
