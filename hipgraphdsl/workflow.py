@@ -32,7 +32,7 @@ from .draft import Draft
 from .errors import DeclarationError, listed, node_error
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
-from .nodes.base import lazy, views_of
+from .nodes.base import lazy, parameters_of, views_of
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.memory import element_value
 from .nodes.values import Data, Names
@@ -488,6 +488,10 @@ class ChildGraphNode(Node):
         return (root, 0) if default is None else (default.root, default.offset_bytes)
 
     @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters_of(self.bind.values())
+
+    @property
     def addresses(self) -> tuple[ArrayView, ...]:
         return views_of(self.bind.values())
 
@@ -621,6 +625,10 @@ class ConditionalNode(Node):
             # A body may be skipped, so what it writes keeps its earlier value: an update.
             found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
         return tuple(found)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters_of((self.condition, *self.bind.values()))
 
     @property
     def own_accesses(self) -> tuple[Access, ...]:

@@ -8,7 +8,6 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -260,8 +259,7 @@ class Node(BaseModel):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters that the node's fields mention, without repeats."""
-        mine = self.__dict__
-        return parameters_of(chain.from_iterable(_entries(mine[name]) for name, default in self.own if mine[name] is not default))
+        return ()
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
@@ -520,17 +518,12 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
     raise node_error(node, f"{field} is a list of arrays (got {value!r}); write {field}=[...]")
 
 
-def _entries(value: Any) -> Iterable[Any]:
-    """Return the entries of a field's value, or the value itself."""
-    return value if type(value) is tuple else value.values() if type(value) is dict else (value,)
-
-
 def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
     """Return the parameters among values, and those that views and accesses among them are of, without repeats."""
     found: dict[Parameter, None] = {}
     for value in values:
         kind = type(value)
-        if kind in _PLAIN:
+        if kind is int or kind is float:
             continue
         root = value.root if kind is ArrayView else value.view.root if kind is Access else value
         if isinstance(root, Parameter):

@@ -15,7 +15,7 @@ from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
 from ..source import is_bfloat16
-from .base import Node, check_name, lazy
+from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
@@ -120,6 +120,10 @@ class MemcpyNode(Node):
     @lazy
     def accesses(self) -> tuple[Access, ...]:
         return (Access(self.src, "read"), Access(self.dst, "write"))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters_of((self.dst, self.src))
 
     @property
     def duration_keys(self) -> tuple[str, ...]:
@@ -269,6 +273,10 @@ class MemsetNode(Node):
     @lazy
     def accesses(self) -> tuple[Access, ...]:
         return (Access(self.dst, "write"),)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters_of((self.dst, self.value))
 
     def describe(self) -> str:
         value = self.value.name if isinstance(self.value, Parameter) else self.value
