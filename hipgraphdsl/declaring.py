@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from .arrays import (
     AllocArray,
@@ -18,10 +19,12 @@ from .arrays import (
     as_devices,
     as_dict,
     as_dtype,
+    as_int,
     as_rank,
     as_shape,
     naming,
 )
+from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
 from .errors import DeclarationError
 from .kernels import Kernel
@@ -53,12 +56,14 @@ if TYPE_CHECKING:
 
     import networkx as nx
     from numpy.typing import ArrayLike, DTypeLike
+    from typing_extensions import Unpack
 
 
 # Modules whose frames stand between a user's call and the node.
-_OWN = (__name__, f"{__package__}.declaring_collectives", f"{__package__}.graph")
+_OWN = (__name__, f"{__package__}.graph")
 
 N = TypeVar("N", bound=Node)
+T = TypeVar("T")
 After = Node | str | Sequence[Node | str]
 Ignore = Mapping[str, str] | None
 Shape = SupportsIndex | Sequence[SupportsIndex]
@@ -66,6 +71,30 @@ Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
 Devices = SupportsIndex | Iterable[SupportsIndex]
 
 
+class NodeOptions(TypedDict, total=False):
+    """What every method that adds a node takes as well: a unique name, nodes that it must follow, diagnostics to leave out."""
+
+    name: str | None
+    after: After
+    ignore: Ignore
+
+
+def _spelled_out(owner: type[T]) -> type[T]:
+    """Put `name`, `after` and `ignore` into the signatures that `help`, completion and the documentation show of methods."""
+
+    def taken(*, name: str | None = None, after: After = (), ignore: Ignore = None) -> None: ...
+
+    shown = inspect.signature(taken).parameters.values()
+    method: Any
+    for method in filter(inspect.isfunction, vars(owner).values()):
+        signature = inspect.signature(method)
+        own = [parameter for parameter in signature.parameters.values() if parameter.annotation != "Unpack[NodeOptions]"]
+        if len(own) < len(signature.parameters):
+            method.__signature__ = signature.replace(parameters=[*own, *shown])
+    return owner
+
+
+@_spelled_out
 class Declaring:
     """Arrays, parameters and nodes as a user declares them; each method checks what one call can decide."""
 
@@ -216,9 +245,7 @@ class Declaring:
         priority: int | None = None,
         cluster: Shape | None = None,
         device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> KernelNode:
         """Add a kernel launch.
 
@@ -250,22 +277,12 @@ class Declaring:
         DeclarationError
             If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
         """
-        return self._new(
-            KernelNode, name, getattr(kernel, "name", "kernel"), after, ignore,
+        return self._new(KernelNode, getattr(kernel, "name", "kernel"), options,
             kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes,
             cooperative=cooperative, priority=priority, cluster=cluster, device=device,
         )  # fmt: skip
 
-    def memcpy(
-        self,
-        dst: Viewable,
-        src: Viewable,
-        *,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> MemcpyNode:
+    def memcpy(self, dst: Viewable, src: Viewable, *, device: int | None = None, **options: Unpack[NodeOptions]) -> MemcpyNode:
         """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
 
         Parameters
@@ -278,20 +295,11 @@ class Declaring:
         DeclarationError
             If dtypes or shapes differ, or no single 3-D pitched copy can express it.
         """
-        return self._new(MemcpyNode, name, "memcpy_" + _root_name(dst), after, ignore, dst=dst, src=src, device=device)
+        return self._new(MemcpyNode, "memcpy_" + _root_name(dst), options, dst=dst, src=src, device=device)
 
-    def memset(
-        self,
-        dst: Viewable,
-        value: Any = 0,
-        *,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> MemsetNode:
+    def memset(self, dst: Viewable, value: Any = 0, *, device: int | None = None, **options: Unpack[NodeOptions]) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
-        return self._new(MemsetNode, name, "memset_" + _root_name(dst), after, ignore, dst=dst, value=value, device=device)
+        return self._new(MemsetNode, "memset_" + _root_name(dst), options, dst=dst, value=value, device=device)
 
     def alloc(
         self,
@@ -301,9 +309,7 @@ class Declaring:
         *,
         device: int | None = None,
         access: Devices = (),
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> AllocNode:
         """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
 
@@ -318,11 +324,11 @@ class Declaring:
         where = _where(array, device, access)
         with naming("array", array):
             memory = AllocArray(array, as_shape(shape), as_dtype(dtype), **where)
-        return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
+        return self._new(AllocNode, "alloc_" + array, options, array=memory)
 
-    def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:
+    def free(self, array: Viewable, **options: Unpack[NodeOptions]) -> FreeNode:
         """Add a node that returns what an alloc node made."""
-        return self._new(FreeNode, name, "free_" + _root_name(array), after, ignore, array=array)
+        return self._new(FreeNode, "free_" + _root_name(array), options, array=array)
 
     def host(
         self,
@@ -331,15 +337,13 @@ class Declaring:
         *,
         reads: Sequence[Any] | None = None,
         writes: Sequence[Any] | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
         Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
         """
-        return self._call(HostNode, name, after, ignore, fn, args=args, reads=reads, writes=writes)
+        return self._call(HostNode, options, fn, args=args, reads=reads, writes=writes)
 
     def captured(
         self,
@@ -349,12 +353,10 @@ class Declaring:
         reads: Sequence[Any] | None = None,
         writes: Sequence[Any] | None = None,
         device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> CapturedNode:
         """Add the work that ``fn(stream, *args)`` issues on a stream, as one node."""
-        return self._call(CapturedNode, name, after, ignore, fn, args=args, reads=reads, writes=writes, device=device)
+        return self._call(CapturedNode, options, fn, args=args, reads=reads, writes=writes, device=device)
 
     def eager(
         self,
@@ -364,9 +366,7 @@ class Declaring:
         reads: Sequence[Any] | None = None,
         writes: Sequence[Any] | None = None,
         device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> EagerNode:
         """Add ``fn(stream, *args)``, which the thread that launches calls between graphs, at each launch.
 
@@ -384,28 +384,22 @@ class Declaring:
         device : int, optional
             That of the stream; by default the one whose memory the arrays are.
         """
-        return self._call(EagerNode, name, after, ignore, fn, args=args, reads=reads, writes=writes, device=device)
+        return self._call(EagerNode, options, fn, args=args, reads=reads, writes=writes, device=device)
 
-    def record(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventRecordNode:
+    def record(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
-        return self._new(EventRecordNode, name, f"record_{getattr(event, 'name', event)}", after, ignore, event=event)
+        return self._new(EventRecordNode, f"record_{getattr(event, 'name', event)}", options, event=event)
 
-    def wait(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventWaitNode:
+    def wait(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
-        return self._new(EventWaitNode, name, f"wait_{getattr(event, 'name', event)}", after, ignore, event=event)
+        return self._new(EventWaitNode, f"wait_{getattr(event, 'name', event)}", options, event=event)
 
-    def empty(self, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EmptyNode:
+    def empty(self, **options: Unpack[NodeOptions]) -> EmptyNode:
         """Add a node that does nothing but order others."""
-        return self._new(EmptyNode, name, "empty", after, ignore)
+        return self._new(EmptyNode, "empty", options)
 
     def child(
-        self,
-        graph: Declaring | Workflow,
-        bind: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        self, graph: Declaring | Workflow, bind: Mapping[str, Any] | None = None, **options: Unpack[NodeOptions]
     ) -> ChildGraphNode:
         """Add a snapshot of another graph as one node.
 
@@ -415,27 +409,21 @@ class Declaring:
         bind : mapping, optional
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
-        return self._new(ChildGraphNode, name, getattr(graph, "name", "child"), after, ignore, workflow=graph, bind=bind)
+        return self._new(ChildGraphNode, getattr(graph, "name", "child"), options, workflow=graph, bind=bind)
 
-    def signal_semaphore(
-        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> SemaphoreSignalNode:
+    def signal_semaphore(self, semaphore: str | Semaphore, value: int = 1, **options: Unpack[NodeOptions]) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
         base = f"signal_{getattr(semaphore, 'name', semaphore)}"
-        return self._new(SemaphoreSignalNode, name, base, after, ignore, semaphore=semaphore, value=value)
+        return self._new(SemaphoreSignalNode, base, options, semaphore=semaphore, value=value)
 
-    def wait_semaphore(
-        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> SemaphoreWaitNode:
+    def wait_semaphore(self, semaphore: str | Semaphore, value: int = 1, **options: Unpack[NodeOptions]) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
         base = f"wait_{getattr(semaphore, 'name', semaphore)}"
-        return self._new(SemaphoreWaitNode, name, base, after, ignore, semaphore=semaphore, value=value)
+        return self._new(SemaphoreWaitNode, base, options, semaphore=semaphore, value=value)
 
-    def memory_ops(
-        self, ops: MemoryOp | Sequence[MemoryOp], *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> MemoryOpsNode:
+    def memory_ops(self, ops: MemoryOp | Sequence[MemoryOp], **options: Unpack[NodeOptions]) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._new(MemoryOpsNode, name, "memory_ops", after, ignore, ops=ops)
+        return self._new(MemoryOpsNode, "memory_ops", options, ops=ops)
 
     def conditional(
         self,
@@ -446,9 +434,7 @@ class Declaring:
         *,
         decide: Literal["auto", "device", "host"] = "auto",
         check_every: int = 1,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
+        **options: Unpack[NodeOptions],
     ) -> ConditionalNode:
         """Add workflows of which a 32-bit integer decides which one runs; it is read when the node is reached.
 
@@ -472,10 +458,63 @@ class Declaring:
             How many times ``"while"`` runs its body before it reads the condition again, where more iterations than needed do
             no harm; all platforms then run the same multiple of it.
         """
-        return self._new(
-            ConditionalNode, name, f"{mode}_{_root_name(condition)}", after, ignore,
+        return self._new(ConditionalNode, f"{mode}_{_root_name(condition)}", options,
             mode=mode, condition=condition, bodies=bodies, bind=bind, decide=decide, check_every=check_every,
         )  # fmt: skip
+
+    # -- collectives -------------------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self, arrays: Sequence[Viewable], op: Fold = "sum", *, exact: bool = False, **options: Unpack[NodeOptions]
+    ) -> CollectiveNode:
+        """Fold arrays of several devices element by element, in their order, and give each the result.
+
+        Parameters
+        ----------
+        arrays : sequence of device arrays or views
+            One for each participant, of one dtype and shape; each is overwritten.
+        op : {"sum", "prod", "max", "min"}
+            float16 and bfloat16 are folded as float32 and rounded once.
+        exact : bool
+            Fold in the order of the arrays also where NCCL or RCCL between ranks would fold in an order of its own.
+        """
+        return self._collective("all_reduce", arrays, arrays, options, op=op, exact=exact)
+
+    def reduce(
+        self, arrays: Sequence[Viewable], op: Fold = "sum", root: int = 0, *, exact: bool = False, **options: Unpack[NodeOptions]
+    ) -> CollectiveNode:
+        """Fold arrays of several devices element by element, in their order, into that of the participant `root`."""
+        return self._collective("reduce", [_entry(arrays, root)], arrays, options, op=op, root=root, exact=exact)
+
+    def broadcast(self, arrays: Sequence[Viewable], root: int = 0, **options: Unpack[NodeOptions]) -> CollectiveNode:
+        """Give all arrays the values of that of the participant `root`."""
+        return self._collective("broadcast", arrays, [_entry(arrays, root)], options, root=root)
+
+    def all_gather(
+        self, targets: Sequence[Viewable], sources: Sequence[Viewable], **options: Unpack[NodeOptions]
+    ) -> CollectiveNode:
+        """Put all sources into each target, one after the other along its first axis."""
+        return self._collective("all_gather", targets, sources, options)
+
+    def reduce_scatter(
+        self,
+        targets: Sequence[Viewable],
+        sources: Sequence[Viewable],
+        op: Fold = "sum",
+        *,
+        exact: bool = False,
+        **options: Unpack[NodeOptions],
+    ) -> CollectiveNode:
+        """Fold sources element by element, and give each target its part of the result along their first axis."""
+        return self._collective("reduce_scatter", targets, sources, options, op=op, exact=exact)
+
+    def all_to_all(
+        self, targets: Sequence[Viewable], sources: Sequence[Viewable], **options: Unpack[NodeOptions]
+    ) -> CollectiveNode:
+        """Give each target its part of every source; sources and targets have as many equal parts as there are participants."""
+        return self._collective("all_to_all", targets, sources, options)
+
+    # -- models and edges --------------------------------------------------------------------------------------------
 
     def add(self, node: Node, after: After = ()) -> Node:
         """Add a model made by hand, or one of another graph that uses only arrays of this one.
@@ -505,13 +544,19 @@ class Declaring:
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
-    def _call(self, kind: type[N], name: str | None, after: After, ignore: Ignore, fn: Callable[..., Any], **fields: Any) -> N:
-        """Add a node that calls a function, and by default is called like it."""
-        return self._new(kind, name, callable_name(fn).strip("<>"), after, ignore, fn=fn, **fields)
+    def _collective(self, does: Does, targets: Any, sources: Any, options: NodeOptions, **fields: Any) -> CollectiveNode:
+        return self._new(CollectiveNode, does, options, does=does, targets=targets, sources=sources, **fields)
 
-    def _new(self, kind: type[N], name: str | None, base: str, after: After, ignore: Ignore, **fields: Any) -> N:
+    def _call(self, kind: type[N], options: NodeOptions, fn: Callable[..., Any], **fields: Any) -> N:
+        """Add a node that calls a function, and by default is called like it."""
+        return self._new(kind, callable_name(fn).strip("<>"), options, fn=fn, **fields)
+
+    def _new(self, kind: type[N], base: str, options: NodeOptions, **fields: Any) -> N:
         """Add a node of these fields; without a name it is called `base`, with a number behind it if that is taken."""
         draft = self._draft
+        name, after, ignore = options.pop("name", None), options.pop("after", ()), options.pop("ignore", None)
+        if options:
+            raise TypeError(f"{kind.__name__}: unexpected keyword argument {next(iter(options))!r}")
         if after is not None and (type(after) is not tuple or after):
             fields["after"] = draft.names_of(after)
         if ignore is not None:
@@ -525,6 +570,17 @@ def _where(array: str, device: Any, access: Any) -> dict[str, Any]:
     """Return the device of an array's memory, and those that have access to it."""
     what = f"array {array!r}"
     return {"device": as_device(device, what), "access": as_devices(access, what)}
+
+
+def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
+    """Return the array of one participant."""
+    number = as_int(root)
+    if not isinstance(arrays, (list, tuple)) or not arrays:
+        raise DeclarationError(f"arrays is a list of at least one device array or view (got {arrays!r})")
+    if number is None or not 0 <= number < len(arrays):
+        raise DeclarationError(f"root is the number of an array, from 0 to {len(arrays) - 1} (got {root!r})")
+    entry: Viewable = arrays[number]
+    return entry
 
 
 def _root_name(obj: Any) -> str:

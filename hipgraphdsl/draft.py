@@ -122,7 +122,7 @@ class Draft:
                 array=name,
             )
         self.snapshot = None
-        parameter = self.parameters[name] = Parameter(name, dtype, default, shape, copy)
+        parameter = self.parameters[name] = Parameter(name, dtype, default, shape, bool(copy))
         return parameter
 
     def require_new(self, name: str, what: str, known: Mapping[str, Any]) -> None:

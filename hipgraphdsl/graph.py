@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from .declaring import caller
-from .declaring_collectives import DeclaringCollectives
+from .declaring import Declaring, caller
 from .draft import Draft
 from .errors import DeclarationError, HipGraphError
 from .nodes import Node
@@ -39,7 +38,7 @@ _DRAWN_NODES = 80  # more are a table in a notebook
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
-class Graph(DeclaringCollectives):
+class Graph(Declaring):
     """A workflow under construction.
 
     Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -11,34 +12,29 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 
 from pydantic_core import core_schema
 
-from .arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues, as_dict
+from .arrays import (
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    Region,
+    UnboundValues,
+    as_dict,
+    as_view,
+)
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
 from .document.reader import MAX_CHILD_DEPTH, Loader
 from .document.text import written
 from .draft import Draft
 from .errors import DeclarationError, listed, node_error
 from .kernels import Module, Symbol
-from .nodes import (
-    AllocNode,
-    CapturedNode,
-    EagerNode,
-    EmptyNode,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOpsNode,
-    MemsetNode,
-    Node,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    UnboundCallback,
-)
+from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, views_of
-from .nodes.binding import bound_array, bound_value
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
+from .nodes.memory import element_value
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -239,6 +235,7 @@ class Workflow:
         """Return `document`, and the children by their keys in it."""
         names = Names(strict=strict, values=values)
         bodies: dict[str, dict[str, Data]] = {}
+        done: set[Workflow] = set()
 
         def write(workflow: Workflow, depth: int) -> dict[str, Data]:
             if depth > MAX_CHILD_DEPTH:
@@ -247,7 +244,8 @@ class Workflow:
                 for module in node.modules:  # in order of first use
                     names.key_of_module(module)
                 for _, inner, _ in () if node.derives else node.held:
-                    if not names.has_workflow(inner):
+                    if inner not in done:
+                        done.add(inner)
                         data = write(inner, depth + 1)
                         key = names.key_of_workflow(inner)
                         bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
@@ -453,10 +451,10 @@ class ChildGraphNode(Node):
                     " rename one of them",
                 )
             if inner in workflow.arrays:
-                bound[inner] = bound_array(workflow.arrays[inner], value, name)
+                bound[inner] = _bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
                 parameter = workflow.parameters[inner]
-                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
+                bound[inner] = _bound_array(parameter, value, name) if parameter.shape else _bound_value(parameter, value, name)
             else:
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
@@ -518,6 +516,34 @@ class ChildGraphNode(Node):
         return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
 
 
+def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
+    """Return the view that is bound to an array of a child, or to a parameter that stands for one."""
+    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
+    if isinstance(inner, AllocArray):
+        raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
+    wanted = found = ""
+    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
+        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and size"
+        found = f"{outer.dtype}{list(outer.shape)}" + ("" if outer.contiguous else " and not contiguous")
+    elif isinstance(inner, HostArray) and not outer.root.on_host:
+        wanted, found = "a host array", f"{outer.root.kind} memory"
+    elif inner.on_device and not outer.root.on_device:
+        wanted, found = "reached by the device", "pageable host memory"
+    if wanted:
+        raise node_error(node, f"{inner.name!r} of the child is {wanted}; {outer.name!r} is {found}", array=outer.root.name)
+    return outer
+
+
+def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
+    """Return the value or parameter that is bound to a scalar parameter of a child."""
+    if isinstance(value, Parameter):
+        if value.dtype != inner.dtype or value.shape:
+            raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
+        return value
+    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    return deepcopy(value)
+
+
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
@@ -563,11 +589,7 @@ class ConditionalNode(Node):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        mode = data.get("mode")
-        if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
-            raise node_error(name, f"mode is 'if', 'while' or 'switch' (got {mode!r})")
-        condition = data["condition"]
+        name, mode, condition = data["name"], data["mode"], data["condition"]
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
             raise node_error(
                 name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
@@ -652,24 +674,7 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
 
 # -- every node
 
-AnyNode = (
-    KernelNode
-    | MemcpyNode
-    | MemsetNode
-    | AllocNode
-    | FreeNode
-    | HostNode
-    | EventRecordNode
-    | EventWaitNode
-    | EmptyNode
-    | ChildGraphNode
-    | SemaphoreSignalNode
-    | SemaphoreWaitNode
-    | MemoryOpsNode
-    | CapturedNode
-    | EagerNode
-    | ConditionalNode
-)
+AnyNode = SimpleNode | ChildGraphNode | ConditionalNode
 """Every node; a `match` over it ends with `assert_never`."""
 
 KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}

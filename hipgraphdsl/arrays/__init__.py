@@ -5,7 +5,7 @@ An `ArrayView` selects elements of one array by basic slices with positive steps
 the unit of dependency.
 """
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .coercion import (
     array_values,
     as_device,
@@ -23,7 +23,6 @@ from .coercion import (
     own_copy,
     require_flags,
 )
-from .parameters import Parameter
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
 

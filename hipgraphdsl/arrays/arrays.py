@@ -1,4 +1,4 @@
-"""Arrays: frozen descriptions of memory, each with a name, a shape, a dtype and where it is. Only an Executable has memory."""
+"""Arrays and parameters: frozen descriptions of memory and of what a launch binds. Only an Executable has memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .coercion import as_dtype, as_shape, naming
-from .views import Root
+from .regions import Region
+from .views import ArrayView, Root
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +180,58 @@ class ExternalArray(Array):
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
                 raise DeclarationError(f"it has foreign byte order {given}")
-            _require_contiguous(shape, strides, dtype.itemsize)
-            return ExternalArray(name, as_shape(shape), dtype, obj, pointer, location, writeable, device=device, access=access)
+            shape = as_shape(shape)
+            if strides is not None and Region.strided(0, shape, strides, dtype.itemsize).dims:
+                raise DeclarationError(
+                    f"it has shape {shape} and strides {strides}, and only C-contiguous memory can be wrapped; give a contiguous"
+                    " copy, or wrap its base and take a view"
+                )
+            return ExternalArray(name, shape, dtype, obj, pointer, location, writeable, device=device, access=access)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter(Root):
+    """A value bound at launch: a scalar, or with a shape, an array.
+
+    Attributes
+    ----------
+    name : str
+        The launch keyword.
+    dtype : numpy.dtype
+    default : object
+        The value of the first launch; None where it must be given then.
+    shape : tuple of int
+        Empty for a scalar.
+    copy : bool
+        Whether a launch copies values into page-locked memory of the Executable's own, instead of using memory in place.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    default: Any = None
+    shape: tuple[int, ...] = ()
+    copy: bool = False
+
+    kind = "parameter"
+    device = None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether host callbacks may take it; what it is bound to is judged at launch."""
+        return bool(self.shape)
+
+    def as_view(self) -> ArrayView:
+        """Return the view of all elements of what it is bound to."""
+        if not self.shape:
+            raise DeclarationError(
+                f"parameter {self.name!r} is a scalar and cannot stand where an array may; give it a shape", array=self.name
+            )
+        return super().as_view()
+
+    def __repr__(self) -> str:
+        shape = f", shape={self.shape}" if self.shape else ""
+        default = f", default={self.default!r}" if self.default is not None else ""
+        return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
 def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:
@@ -225,16 +276,3 @@ def _owner(obj: Any) -> int | None:
     tell = getattr(obj, "__dlpack_device__", None)
     kind, number = tell() if callable(tell) else (0, 0)
     return int(number) if int(kind) in _DLPACK_GPUS else None
-
-
-def _require_contiguous(shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
-    if strides is None:
-        return
-    expected = itemsize
-    for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
-        if extent > 1 and stride != expected:
-            raise DeclarationError(
-                f"it has shape {shape} and strides {tuple(strides)}, and only C-contiguous memory can be wrapped; give a"
-                " contiguous copy, or wrap its base and take a view"
-            )
-        expected *= extent

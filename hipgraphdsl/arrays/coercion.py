@@ -34,10 +34,8 @@ def as_device(device: Any, what: str) -> int | None:
     if device is None:
         return None
     number = as_int(device)
-    if number is None:
-        raise DeclarationError(f"{what}: device is the number of a device, or None for that of compile (got {device!r})")
-    if not 0 <= number < _MAX_DEVICES:
-        raise DeclarationError(f"{what}: device is the number of a device, from 0 (got {number})")
+    if number is None or not 0 <= number < _MAX_DEVICES:
+        raise DeclarationError(f"{what}: device is the number of a device, from 0, or None for that of compile (got {device!r})")
     return number
 
 

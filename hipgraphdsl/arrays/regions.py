@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,26 +105,25 @@ class Region(NamedTuple):
 _OVERLAP_WORK = 1_000_000
 
 
-class _Addresses:
-    """Strided addresses as NumPy sees them; never dereferenced."""
-
-    def __init__(self, region: Region, base: int) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (*(count for count, _ in region.dims), region.run),
-            "strides": (*(stride for _, stride in region.dims), 1),
-            "data": (region.start - base + 4096, True),
-        }
-
-
 def _strided_overlap(a: Region, b: Region) -> bool:
     base = min(a.start, b.start)
     try:
         return np.shares_memory(
-            np.asarray(_Addresses(a, base)),
-            np.asarray(_Addresses(b, base)),
+            _addresses(a, base),
+            _addresses(b, base),
             max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
         )
     except (np.exceptions.TooHardError, ValueError):  # ValueError: more bytes than NumPy can address
         return True
+
+
+def _addresses(region: Region, base: int) -> np.ndarray[Any, Any]:
+    """Return an array at the addresses of a region, which is never read."""
+    interface = {
+        "version": 3,
+        "typestr": "|u1",
+        "shape": (*(count for count, _ in region.dims), region.run),
+        "strides": (*(stride for _, stride in region.dims), 1),
+        "data": (region.start - base + 4096, True),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))

@@ -196,6 +196,8 @@ class _Section(Names):
         return self.loader.callback(path, node, self.prefix)
 
     def workflow(self, key: Data) -> Any:
+        if type(key) is str and key in self.loader.declared and key not in self.workflows:
+            raise Fault(f"workflow {key[:60]!r} stands after this one; inner workflows come first")
         workflow = super().workflow(key)
         depths = self.loader.depths
         depth = depths.get(key, 0) + 1
@@ -204,11 +206,6 @@ class _Section(Names):
         depths[self.key] = max(depths.get(self.key, 0), depth)
         self._count(self.loader.sizes.get(key, 0))
         return workflow
-
-    def _no_workflow(self, key: str) -> str:
-        if key in self.loader.declared:
-            return f"workflow {key[:60]!r} stands after this one; inner workflows come first"
-        return super()._no_workflow(key)
 
     def _count(self, nodes: int) -> None:
         sizes = self.loader.sizes

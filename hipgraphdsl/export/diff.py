@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from ..difference import paired
 from ..printed import Printed, short
+from ..update import paired
 from ..workflow import Workflow
 
 How = Literal["added", "removed", "changed", "rewired"]

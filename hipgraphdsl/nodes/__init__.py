@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .base import Node, same
-from .fields import Dim3
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value
@@ -20,12 +19,28 @@ from .sync import (
     wait_value,
     write_value,
 )
-from .values import Names
+
+SimpleNode = (
+    KernelNode
+    | MemcpyNode
+    | MemsetNode
+    | AllocNode
+    | FreeNode
+    | HostNode
+    | EventRecordNode
+    | EventWaitNode
+    | EmptyNode
+    | SemaphoreSignalNode
+    | SemaphoreWaitNode
+    | MemoryOpsNode
+    | CapturedNode
+    | EagerNode
+)
+"""Every node that holds no workflow."""
 
 __all__ = [
     "AllocNode",
     "CapturedNode",
-    "Dim3",
     "EagerNode",
     "EmptyNode",
     "Event",
@@ -39,11 +54,11 @@ __all__ = [
     "MemoryOp",
     "MemoryOpsNode",
     "MemsetNode",
-    "Names",
     "Node",
     "Semaphore",
     "SemaphoreSignalNode",
     "SemaphoreWaitNode",
+    "SimpleNode",
     "UnboundCallback",
     "callable_name",
     "copy_geometry",

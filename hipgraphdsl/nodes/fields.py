@@ -37,9 +37,6 @@ class Owner(Protocol):
 class TextWriter(Protocol):
     """Writes a graph as Python text, and knows the names of its variables."""
 
-    def variable(self, thing: Array | Parameter) -> str:
-        """Return the variable of an array or a parameter."""
-
     def module(self, module: Module) -> str:
         """Return the variable of a module."""
 
@@ -49,11 +46,8 @@ class TextWriter(Protocol):
     def callback(self, fn: Any) -> str:
         """Return a callable by its name."""
 
-    def view(self, view: ArrayView) -> str:
-        """Return a view."""
-
     def value(self, value: Any) -> str:
-        """Return an argument or a value."""
+        """Return an array, a view, a parameter, an argument or a value."""
 
     def dtype(self, dtype: Any) -> str:
         """Return a dtype."""
@@ -190,7 +184,14 @@ class Choice(Form):
 
     def __init__(self, *words: str, **more: Any) -> None:
         super().__init__(**more)
+        self.words = words
         self.schema = {"enum": list(words)}
+
+    def normal(self, value: Any, field: str, node: str) -> str:
+        if not isinstance(value, str) or value not in self.words:
+            *others, last = map(repr, self.words)
+            raise node_error(node, f"{field} is {', '.join(others)} or {last} (got {value!r})")
+        return value
 
 
 class View(Form):

@@ -72,7 +72,7 @@ class Accesses(Values):
         assert isinstance(node, _UserCode)
         if node.method:
             reads, writes = node.lists
-            return f"reads=[{', '.join(map(writer.view, reads))}], writes=[{', '.join(map(writer.view, writes))}]"
+            return f"reads=[{', '.join(map(writer.value, reads))}], writes=[{', '.join(map(writer.value, writes))}]"
         return f"{name}=({', '.join(map(writer.value, value))},)"
 
     def is_default(self, value: Any, default: Any, node: Owner) -> bool:

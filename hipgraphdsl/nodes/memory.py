@@ -323,9 +323,6 @@ class _ArrayName(Form):
     def load(self, data: Data, names: Names, node: str) -> Array:
         return names.array(data)
 
-    def text(self, value: AllocArray, writer: TextWriter, node: Owner) -> str:
-        return writer.variable(value)
-
 
 class _GraphMemoryNode(Node):
     """What alloc and free nodes share: they write the whole array, so that every use lies between them."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from ..arrays import Access, ArrayView, as_handle, as_int, as_view
+from ..arrays import Access, ArrayView, Parameter, as_handle, as_int, as_view
 from ..errors import DeclarationError, node_error
-from .base import Node, check_name, lazy
+from .base import Node, check_name, lazy, parameters_of
 from .fields import Form, Integer, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
@@ -143,7 +143,7 @@ class _Operation(Form):
 
     def text(self, value: MemoryOp, writer: TextWriter, node: Owner) -> str:
         condition = f", {quoted(value.condition)}" if value.op == "wait" else ""
-        return f"hg.{value.op}_value({writer.view(value.view)}, {value.value}{condition})"
+        return f"hg.{value.op}_value({writer.value(value.view)}, {value.value}{condition})"
 
 
 class MemoryOps(Several):
@@ -332,6 +332,10 @@ class MemoryOpsNode(Node):
         if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
             raise node_error(name, "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value")
         data["ops"] = ops
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters_of(op.view for op in self.ops)
 
     @property
     def waits(self) -> bool:

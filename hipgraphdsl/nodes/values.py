@@ -181,10 +181,6 @@ class Names:
             self.workflows[key] = workflow
         return key
 
-    def has_workflow(self, workflow: Any) -> bool:
-        """Return whether a child workflow has its key already."""
-        return id(workflow) in self._workflow_keys
-
     def view_data(self, view: ArrayView) -> Data:
         """Return a view as data: ``"x[0:4]"``, or tagged as of a parameter or a symbol."""
         root = view.root
@@ -277,11 +273,8 @@ class Names:
             raise Fault(f"a child is named by its key in 'workflows' (got {shown(key)})")
         workflow = self.workflows.get(key)
         if workflow is None:
-            raise Fault(self._no_workflow(key))
+            raise Fault(f"there is no workflow {key[:60]!r} in 'workflows'")
         return workflow
-
-    def _no_workflow(self, key: str) -> str:
-        return f"there is no workflow {key[:60]!r} in 'workflows'"
 
     def callback(self, path: str, node: str) -> Any:
         """Return the callable that was supplied for an import path or a node, None where none was."""

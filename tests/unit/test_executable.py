@@ -488,6 +488,19 @@ def memory_operations(g: hg.Graph, count: int) -> list[Any]:
     return [op for n in range(count) for op in (hg.write_value(flags[n], n + 1), hg.wait_value(flags[n], n + 1))]
 
 
+def test_memory_ops_follow_the_array_that_a_launch_binds(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("operations")
+    flags = g.param("flags", dtype="u4", shape=4)
+    for name in "xy":
+        g.device_array(name, np.zeros(4, "u4"))
+    node = g.memory_ops([hg.write_value(flags[1], 7), hg.wait_value(flags[1], 7)])
+    assert node.parameters == (flags,)
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        for name in "xy":
+            exe.run(flags=exe.array(name))
+            assert exe.read(name).tolist() == [0, 7, 0, 0]
+
+
 def test_memory_ops_are_apart_where_batches_are_unordered(cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "target", replace(cpu.target, quirks=cpu.target.quirks | {"batch_unordered"}))
     calls: list[tuple[str, ...]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import networkx as nx
@@ -38,6 +39,18 @@ def test_default_names_of_template_kernels_are_names() -> None:
     g.kernel(m["f<8/2>"], 1, 1, (x,))
     assert len(g) == 1
     assert "/" not in g.nodes[0].name
+
+
+def test_methods_show_the_options_of_every_node_and_refuse_others() -> None:
+    for name in ("memcpy", "kernel", "empty", "all_reduce"):
+        parameters = inspect.signature(getattr(hg.Graph, name)).parameters
+        assert [*parameters][-3:] == ["name", "after", "ignore"]
+        assert parameters["after"].default == ()
+    unknown: dict[str, Any] = {"nmae": "x"}
+    g = hg.Graph("g")
+    with pytest.raises(TypeError, match="EmptyNode: unexpected keyword argument 'nmae'"):
+        g.empty(**unknown)
+    assert len(g) == 0
 
 
 def test_the_dag_is_a_networkx_graph_of_models() -> None:

@@ -16,7 +16,8 @@ from specimens import everything
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import AllocArray
-from hipgraphdsl.nodes import Names, Node, copy_geometry
+from hipgraphdsl.nodes import Node, copy_geometry
+from hipgraphdsl.nodes.values import Names
 from hipgraphdsl.workflow import KINDS, AnyNode
 
 
