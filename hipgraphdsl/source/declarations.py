@@ -245,11 +245,18 @@ def _initializes_member(head: Sequence[Token]) -> bool:
     return any(t.text == ":" for t in plain[parameters:]) and (plain[-1].kind == "name" or plain[-1].text == ">")
 
 
+def record_name(head: Sequence[Token], record: str) -> str:
+    """Return the name behind ``struct``; empty where there is none."""
+    plain = without_attributes(head)
+    at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
+    return next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
+
+
 _TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
 
 
 def parameters_at(plain: Sequence[Token]) -> int:
-    """Return where the parentheses behind the name begin that a declaration without attributes declares; its length if nowhere."""
+    """Return where the parentheses behind the declared name begin; the length if nowhere. There are no attributes."""
     i = 0
     while i < len(plain) and plain[i].text not in ("=", "{"):
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
@@ -461,9 +468,7 @@ class Declarations:
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
         """Record a struct or an enum, and return its name."""
-        plain = without_attributes(head)
-        at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
-        name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
+        name = record_name(head, record)
         if name:
             self._here.define(name, "enum" if record == "enum" else "struct")
         if record == "enum":
