@@ -271,7 +271,7 @@ def name_at(plain: Sequence[Token]) -> int:
     return opening_angle(plain, at) - 1 if plain[at].text == ">" else at
 
 
-def parameters_of(plain: Sequence[Token]) -> Sequence[Token]:
+def parameters_of(plain: list[Token]) -> list[Token]:
     """Return what stands in these parentheses."""
     at = parameters_at(plain)
     return plain[at + 1 : closing_index(plain, at)]
