@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from ...errors import DeclarationError
@@ -134,7 +135,7 @@ class _Weaver:
             self.structure()
         places = range(unplaced, len(self.edits))
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
-            if name in words and not self.declares(name):
+            if name in words - self.types():
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
         calm, synced, functions, waiting = self.waits(kernels, taken)
         for k, unit in enumerate(synced):
@@ -171,23 +172,15 @@ class _Weaver:
             at = max(at, end)
         return "".join([*out, self.text[at:]])
 
-    def declares(self, name: str) -> bool:
-        """Return whether the source declares a type of that name itself, by typedef or using."""
+    def types(self) -> set[str]:
+        """Return the names of types that the source itself declares, and of template parameters."""
         tokens = self.tokens
+        found = {after.text for token, after in pairwise(tokens) if token.text in _CLASS_KEYS | {"typename", "using"}}
         for n, token in enumerate(tokens):
-            if token.text == name and n:
-                if tokens[n - 1].text == "using" or tokens[n - 1].text in _CLASS_KEYS:
-                    return True
-                if tokens[self.beginning(n)].text == "typedef" and tokens[n + 1].text == ";":
-                    return True
-        return False
-
-    def beginning(self, n: int) -> int:
-        """Return where the declaration begins that a token belongs to."""
-        tokens = self.tokens
-        while n and tokens[n - 1].text not in (";", "{", "}") and tokens[n - 1].kind != "directive":
-            n -= 1
-        return n
+            if token.text == "typedef":
+                end = next((m for m in self.level(n, len(tokens)) if tokens[m].text == ";"), n)
+                found.add(tokens[end - 1].text)
+        return found
 
     def refuse(self, at: int, what: str) -> DeclarationError:
         file, line = place_behind(self.text[: self.tokens[at].start])
@@ -400,20 +393,10 @@ class _Weaver:
             # Lambdas and functions that are passed on: whatever is called and is not known to be a function may be one.
             passed = passed or self.passes_on(leading)
             if passed and not self.variables:
-                called: set[str] = set()
-                plain: set[str] = set()
-                types: set[str] = set()
-                for n, token in enumerate(tokens[:-1]):
-                    if token.kind == "name":
-                        if self.is_called(n):
-                            called.add(token.text)
-                        if tokens[n + 1].text != "(":
-                            plain.add(token.text)
-                        if tokens[n - 1].text in ("class", "typename", "using"):
-                            types.add(token.text)
-                    elif token.text == ";" and tokens[self.beginning(n)].text == "typedef":
-                        types.add(tokens[n - 1].text)
-                self.variables = (called & plain) - names - types - _NOT_CALLED - _OPERATIONS
+                named = [n for n, token in enumerate(tokens[:-1]) if token.kind == "name"]
+                called = {tokens[n].text for n in named if self.is_called(n)}
+                plain = {tokens[n].text for n in named if tokens[n + 1].text != "("}
+                self.variables = (called & plain) - names - self.types() - _NOT_CALLED - _OPERATIONS
                 leading |= self.variables
             if before == (len(leading), passed):
                 break
