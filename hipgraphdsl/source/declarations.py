@@ -240,9 +240,11 @@ def _item(source: _Source, space: str) -> Item:
 
 def _initializes_member(head: Sequence[Token]) -> bool:
     """Return whether braces behind a head are those of a member in a constructor's list, ``X(int a) : x{a} {}``."""
+    if not head or (head[-1].kind != "name" and head[-1].text != ">"):
+        return False
     plain = without_attributes(head)
     parameters = next((n for n, t in enumerate(plain) if t.text == ")"), len(plain))
-    return any(t.text == ":" for t in plain[parameters:]) and (plain[-1].kind == "name" or plain[-1].text == ">")
+    return any(t.text == ":" for t in plain[parameters:])
 
 
 def record_name(head: Sequence[Token], record: str) -> str:
@@ -265,10 +267,9 @@ def parameters_at(plain: Sequence[Token]) -> int:
     return len(plain)
 
 
-def name_at(plain: Sequence[Token]) -> int:
-    """Return where the name of a function stands, in front of template arguments: ``k<float>(``."""
-    at = parameters_at(plain) - 1
-    return opening_angle(plain, at) - 1 if plain[at].text == ">" else at
+def name_at(plain: Sequence[Token], opening: int) -> int:
+    """Return where the name of a function stands whose parameters begin at `opening`: ``k(``, ``k<float>(``; -1 if nowhere."""
+    return opening_angle(plain, opening - 1) - 1 if plain[opening - 1].text == ">" else opening - 1
 
 
 def parameters_of(plain: list[Token]) -> list[Token]:
@@ -289,10 +290,11 @@ def _is_function(head: Sequence[Token]) -> bool:
     plain = without_attributes(head)
     if any(t.text == "operator" for t in plain):
         return True
-    inside = parameters_of(plain)
+    at = parameters_at(plain)
+    inside = plain[at + 1 : closing_index(plain, at)]
     if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
         return _is_function(inside)
-    return parameters_at(plain) < len(plain) and not are_values(inside)
+    return at < len(plain) and not are_values(inside)
 
 
 def _declared_name(tokens: Sequence[Token]) -> str:
@@ -501,7 +503,7 @@ class Declarations:
                     bounds = tuple(parts[0] if token.text == "__launch_bounds__" else parts[-1])
         plain = without_attributes(head)
         opening = parameters_at(plain)
-        at = name_at(plain) if opening < len(plain) else -1
+        at = name_at(plain, opening) if opening < len(plain) else -1
         line = head[0].line
         if at < 0 or plain[at].kind != "name":
             raise DeclarationError(f"{self.where}, line {line}: '__global__' stands before no function")

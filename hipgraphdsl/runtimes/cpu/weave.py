@@ -339,7 +339,7 @@ class _Weaver:
     def function(self, item: Item, head: tuple[int, int], body: tuple[int, int], space: str, owner: str) -> None:
         plain = without_attributes(item.head)
         texts = [token.text for token in plain]
-        n = texts.index("operator") if "operator" in texts else name_at(plain)
+        n = texts.index("operator") if "operator" in texts else name_at(plain, parameters_at(plain))
         if n < 0 or plain[n].kind != "name":
             self.broken = True
             return
