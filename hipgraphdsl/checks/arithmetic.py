@@ -83,9 +83,7 @@ def type_of(kind: CType) -> Integer | Pointer | None:
     """Return the type of a C++ type; None for what is neither an integer nor a pointer to objects of known size."""
     if kind.pointers == 1:
         return Pointer(Base("none", ""), replace(kind, pointers=0))
-    if kind.pointers or kind.dtype is None or kind.lanes > 1 or kind.dtype.kind not in "biu":
-        return None
-    return Integer(1 if kind.dtype.kind == "b" else 8 * kind.size, kind.dtype.kind != "i")
+    return Integer(*kind.integer) if kind.integer[0] else None
 
 
 def settled(number: Any) -> Any:

@@ -23,7 +23,6 @@ import numpy as np
 from ..source import TemplateParameter, Token, names_in, spell, split_commas
 from .bodies import asked_once, body_of, declaration_of
 from .module import Kernel, Module
-from .signature import Signature
 
 BATCH_HEAD_BYTES: Final = 16
 """What stands in a table before the launches: how many, the blocks of each where all have as many (else 0), and nothing."""
@@ -155,29 +154,20 @@ class Batching(Tabled):
 
     def source(self, counts: Iterable[int]) -> str:
         """Return the module's source with an entry point of so many launches each."""
-        module, signature = self.module, self.kernel.signature
         declared = declaration_of(self.kernel)
-        assert declared.braces is not None
-        assert signature is not None
-        start, stop = declared.braces
         kinds = declared.templates or ()
         bounds = spell(declared.bounds) if declared.bounds else f"{self.threads}, 1" if self.threads else ""
-        parameters = [spell(part) for part in split_commas(declared.parameters)]
-        said = {
+        stop, said = copied(self.kernel, "own.args")
+        said |= {
             "plain": declared.name.rpartition("::")[2],
             "templates": f"template <{', '.join(map(_spelled, kinds))}>\n" if kinds else "",
             "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
             "bounds": f"__launch_bounds__({bounds}) " if bounds else "",
-            "fields": " ".join(f"{parameter};" for parameter in parameters),
-            "arguments": "".join(f", own.args.{known.name}" for known in signature.parameters),
-            "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
-            "body": module.source[start:stop],
-            "asserted": asserted(signature, "own.args"),
             "find": FIND,
         }
         entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
         text = f"{MACROS}{said['templates']}{_BODY.format(**said)}{entries}"
-        return put_behind(module, {stop: text})
+        return put_behind(self.module, {stop: text})
 
 
 @asked_once
@@ -223,10 +213,26 @@ def put_behind(module: Module, texts: Mapping[int, str]) -> str:
     return source
 
 
-def asserted(signature: Signature, where: str) -> str:
-    """Return assertions that structs stand in a table where arguments are packed: how C++ aligns one its dtype does not tell."""
+def copied(kernel: Kernel, own: str, left_out: frozenset[str] = frozenset()) -> tuple[int, dict[str, str]]:
+    """Return where a kernel's body ends, and the parts of its copy whose arguments stand in a table as members of `own`.
+
+    Words that are `left_out` are not in its parameters. The assertions say that structs stand in the table where arguments are
+    packed: how C++ aligns one its dtype does not tell.
+    """
+    declared, signature = declaration_of(kernel), kernel.signature
+    assert declared.braces is not None
+    assert signature is not None
+    start, stop = declared.braces
+    parts = split_commas(declared.parameters)
+    parameters = [spell([token for token in part if token.text not in left_out]) for part in parts]
     structs = [p for p in signature.parameters if not p.pointer and p.dtype is not None and p.dtype.names]
-    return "".join(f'  static_assert(alignof(decltype({where}.{p.name})) == {p.align}, "{p.name}");\n' for p in structs)
+    return stop, {
+        "fields": " ".join(f"{parameter};" for parameter in parameters),
+        "arguments": "".join(f", {own}.{known.name}" for known in signature.parameters),
+        "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
+        "body": kernel.module.source[start:stop],
+        "asserted": "".join(f'  static_assert(alignof(decltype({own}.{p.name})) == {p.align}, "{p.name}");\n' for p in structs),
+    }
 
 
 def reason_against(kernel: Kernel, words: frozenset[str]) -> str:

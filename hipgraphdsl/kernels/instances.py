@@ -17,7 +17,6 @@ from ..source import (
     KernelDeclaration,
     Scope,
     SymbolDeclaration,
-    TemplateParameter,
     Token,
     closing_angle,
     closing_index,
@@ -67,8 +66,7 @@ def find_kernel(source: Declarations, name: str) -> Instance:
     if declared.fault:
         raise DeclarationError(f"kernel {name!r} of {source.where}, line {declared.line}: {declared.fault}", array=name)
     if declared.templates is not None:
-        _check_arguments(source, declared, declared.templates, arguments, name)
-        scope = _bound(source, declared, declared.templates, arguments, name)
+        scope = _bound(source, declared, arguments, name)
         return Instance(declared, scope, f"{declared.name}<{', '.join(spell(part) for part in arguments)}>")
     if arguments or (angle < len(tokens) and declared.name != written):
         raise DeclarationError(
@@ -89,15 +87,11 @@ def _named(source: Declarations, name: str) -> list[KernelDeclaration]:
     return [d for key, found in source.kernels.items() if key.endswith(f"::{name}") for d in found]
 
 
-def _check_arguments(
-    source: Declarations,
-    declared: KernelDeclaration,
-    templates: Sequence[TemplateParameter],
-    arguments: Sequence[Any],
-    name: str,
-) -> None:
+def _bound(source: Declarations, declared: KernelDeclaration, arguments: Sequence[list[Token]], name: str) -> Scope:
+    """Return the scope of a template with its parameters bound to arguments; refuse too many or too few."""
+    templates = declared.templates or ()
     wanted = ", ".join(t.spelling for t in templates)
-    if any("..." in t.spelling for t in templates):
+    if "..." in wanted:
         raise DeclarationError(
             f"kernel {declared.name!r} of {source.where} takes a template parameter pack ({wanted}), which "
             "is not supported; write the parameters out",
@@ -109,16 +103,6 @@ def _check_arguments(
             f"ask for module['{declared.name}<...>'] (got {len(arguments)} arguments)",
             array=name,
         )
-
-
-def _bound(
-    source: Declarations,
-    declared: KernelDeclaration,
-    templates: Sequence[TemplateParameter],
-    arguments: Sequence[list[Token]],
-    name: str,
-) -> Scope:
-    """Return the scope of a kernel with its template parameters bound to arguments."""
     scope = _scope_of(source, declared.name).inner()
     for n, parameter in enumerate(templates):
         # An argument may have the name of a parameter; a default may name the parameters before it.

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ..source import spell, split_commas
-from .batching import FIND, MACROS, Tabled, alignment, asserted, launch_layout, put_behind, reason_against, words_of
+from .batching import FIND, MACROS, Tabled, alignment, copied, launch_layout, put_behind, reason_against, words_of
 from .bodies import asked_once, declaration_of
 from .module import Kernel, Module
 
@@ -101,21 +100,12 @@ class Switching(Tabled):
 
     def source(self, counts: Iterable[int]) -> str:
         """Return the module's source with the kernels' bodies and an entry point of so many launches each."""
-        source, cases = self.module.source, []
-        bodies: dict[int, str] = {}
+        cases, bodies = [], {}
         for kind, kernel in enumerate(self.kernels, 1):
-            declared = declaration_of(kernel)
-            assert declared.braces is not None
-            assert kernel.signature is not None
-            start, stop = declared.braces
-            parts = split_commas(declared.parameters)
-            parameters = [spell([token for token in part if token.text not in self.left_out]) for part in parts]
-            said = {"kind": kind, "name": f"{kind}_{declared.name}", "fields": " ".join(f"{part};" for part in parameters)}
-            said["asserted"] = asserted(kernel.signature, "own")
-            arguments = "".join(f", own.{known.name}" for known in kernel.signature.parameters)
-            cases.append(_CASE.format(arguments=arguments, **said))
-            taken = ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters])
-            bodies[stop] = "\n" + _BODY.format(name=said["name"], parameters=taken, body=source[start:stop])
+            stop, said = copied(kernel, "own", self.left_out)
+            name = f"{kind}_{declaration_of(kernel).name}"
+            cases.append(_CASE.format(kind=kind, name=name, **said))
+            bodies[stop] = "\n" + _BODY.format(name=name, **said)
         layout = {"nbytes": self.launch["args"].itemsize, "align": alignment(self.kernels), "threads": self.threads, "find": FIND}
         layout["cases"] = "".join(cases)
         entries = "".join(self.entry.format(count=count, name=self.name(count), **layout) for count in counts)

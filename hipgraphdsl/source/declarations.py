@@ -14,7 +14,18 @@ import numpy as np
 from ..errors import DeclarationError
 from .macros import Budget
 from .scope import AliasTemplate, Constant, Scope, TemplateParameter, are_values
-from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
+from .tokens import (
+    CLOSING,
+    OPENING,
+    Token,
+    closing_angle,
+    closing_index,
+    opening_angle,
+    spell,
+    split_commas,
+    tokenize,
+    without_attributes,
+)
 from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES
 from .unit import UNDECIDED_TEXT, Headers, Unit, names_in
 
@@ -194,6 +205,8 @@ def _item(source: _Source, space: str) -> Item:
         return Item("using", [*taken, *head], space, head, templates=templates)
     # The head reaches to the body, or to the end of the declaration.
     head = source.until((";", "{"))
+    while source.text() == "{" and _initializes_member(head):
+        head += [*source.braces(), *source.until((";", "{"))]
     if source.text() == ";" and (late := [t for t in head if t.text == "typedef"]):  # float typedef real;
         return Item("typedef", [*late, *(t for t in head if t not in late), source.take()], space)
     taken += head
@@ -225,21 +238,51 @@ def _item(source: _Source, space: str) -> Item:
     return found
 
 
-def _parenthesis(head: Sequence[Token]) -> list[Token]:
-    """Return what stands in the first parentheses of a declaration."""
+def _initializes_member(head: Sequence[Token]) -> bool:
+    """Return whether braces behind a head are those of a member in a constructor's list, ``X(int a) : x{a} {}``."""
+    if not head or (head[-1].kind != "name" and head[-1].text != ">"):
+        return False
     plain = without_attributes(head)
-    at = next((n for n, t in enumerate(plain) if t.text == "("), len(plain))
+    parameters = next((n for n, t in enumerate(plain) if t.text == ")"), len(plain))
+    return any(t.text == ":" for t in plain[parameters:])
+
+
+def record_name(head: Sequence[Token], record: str) -> str:
+    """Return the name behind ``struct``; empty where there is none."""
+    plain = without_attributes(head)
+    at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
+    return next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
+
+
+_TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
+
+
+def parameters_at(plain: Sequence[Token]) -> int:
+    """Return where the parentheses behind the declared name begin; the length if nowhere. There are no attributes."""
+    i = 0
+    while i < len(plain) and plain[i].text not in ("=", "{"):
+        if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
+            return i
+        i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
+    return len(plain)
+
+
+def name_at(plain: Sequence[Token], opening: int) -> int:
+    """Return where the name of a function stands whose parameters begin at `opening`: ``k(``, ``k<float>(``; -1 if nowhere."""
+    return opening_angle(plain, opening - 1) - 1 if plain[opening - 1].text == ">" else opening - 1
+
+
+def parameters_of(plain: list[Token]) -> list[Token]:
+    """Return what stands in these parentheses."""
+    at = parameters_at(plain)
     return plain[at + 1 : closing_index(plain, at)]
 
 
 def _has_values(head: Sequence[Token]) -> bool:
     """Return whether a static declaration without a body, ``static int c(x)``, may be that of a variable."""
-    parts = split_commas(_parenthesis(head))
+    parts = split_commas(parameters_of(without_attributes(head)))
     typed = (part[0].text in KNOWN_TYPES or any(a.kind == b.kind == "name" for a, b in pairwise(part)) for part in parts)
     return bool(parts) and not any(typed)
-
-
-_TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
 
 
 def _is_function(head: Sequence[Token]) -> bool:
@@ -247,15 +290,11 @@ def _is_function(head: Sequence[Token]) -> bool:
     plain = without_attributes(head)
     if any(t.text == "operator" for t in plain):
         return True
-    i = 0
-    while i < len(plain) and plain[i].text not in ("=", "{"):
-        if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
-            inside = plain[i + 1 : closing_index(plain, i)]
-            if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
-                return _is_function(inside)
-            return not are_values(inside)
-        i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
-    return False
+    at = parameters_at(plain)
+    inside = plain[at + 1 : closing_index(plain, at)]
+    if inside and inside[0].text in ("*", "&"):  # int (*p)[4], and the function int (*f(int))[4]
+        return _is_function(inside)
+    return at < len(plain) and not are_values(inside)
 
 
 def _declared_name(tokens: Sequence[Token]) -> str:
@@ -334,7 +373,7 @@ class Declarations:
         doubt = _doubt(tokens)
         own: set[str] = set()
         declares = item.kind == "function" and item.body is None and bool(words & VARIABLE_SPACES)
-        if declares and self._here.initializes(_parenthesis(item.head)):  # __device__ int x(N);
+        if declares and self._here.initializes(parameters_of(without_attributes(item.head))):  # __device__ int x(N);
             item.kind = "variable"
         match item.kind:
             case "typedef":
@@ -351,9 +390,8 @@ class Declarations:
                 return
             case "function":
                 plain = without_attributes(item.head)
-                at = next((n for n, t in enumerate(plain) if t.text == "("), 0)
-                if at:
-                    self.functions.setdefault(plain[at - 1].text, []).append(plain[at + 1 : closing_index(plain, at)])
+                if 0 < (at := parameters_at(plain)) < len(plain):
+                    self.functions.setdefault(plain[at - 1].text, []).append(parameters_of(plain))
             case "record":
                 name = self._record(item.head, item.body or [], item.record, doubt)
                 if item.trailing and words & VARIABLE_SPACES:
@@ -432,9 +470,7 @@ class Declarations:
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
         """Record a struct or an enum, and return its name."""
-        plain = without_attributes(head)
-        at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
-        name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
+        name = record_name(head, record)
         if name:
             self._here.define(name, "enum" if record == "enum" else "struct")
         if record == "enum":
@@ -466,30 +502,18 @@ class Declarations:
                 if parts:
                     bounds = tuple(parts[0] if token.text == "__launch_bounds__" else parts[-1])
         plain = without_attributes(head)
-        at = next(
-            (
-                n
-                for n, t in enumerate(plain)
-                if t.kind == "name"
-                and n + 1 < len(plain)
-                and (plain[n + 1].text == "(" or (plain[n + 1].text == "<" and templates == ()))
-            ),
-            None,
-        )
+        opening = parameters_at(plain)
+        at = name_at(plain, opening) if opening < len(plain) else -1
         line = head[0].line
-        if at is None:
+        if at < 0 or plain[at].kind != "name":
             raise DeclarationError(f"{self.where}, line {line}: '__global__' stands before no function")
-        name = space + plain[at].text
+        name = space + spell(plain[at:opening])
+        if at + 1 < opening:  # template <> void k<float>(...)
+            templates = None
         fault = ""
         returned = [t.text for t in plain[:at] if t.kind == "name" and t.text not in IGNORED_WORDS]
         if returned not in (["void"], ["auto"]):
             fault = f"it returns {spell(returned) or 'nothing named'}; a kernel returns void"
-        opening = at + 1
-        if plain[opening].text == "<":  # template <> void k<float>(...)
-            closed = closing_angle(plain, opening)
-            name += spell(plain[opening : closed + 1])
-            opening = closed + 1
-            templates = None
         closed = closing_index(plain, opening)
         parameters = tuple(plain[opening + 1 : closed])
         if [t.text for t in parameters] == ["void"]:

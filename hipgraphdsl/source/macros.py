@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from ..errors import DeclarationError
@@ -134,9 +135,9 @@ def option_macros(options: Sequence[str]) -> MacroTable:
     macros = MacroTable()
     for name, value in PREDEFINED.items():
         macros[name] = Macro(value)
-    for n, option in enumerate(options):
+    for option, following in pairwise([*options, ""]):
         if option.startswith("-D"):
-            name, _, value = (option[2:] or next(iter(options[n + 1 : n + 2]), "")).strip().partition("=")
+            name, _, value = (option[2:] or following).strip().partition("=")
             macros[name] = Macro(value or "1")
             tokenize(value or "1", f"option {option!r}")
         elif option.startswith("-U"):

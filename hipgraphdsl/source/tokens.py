@@ -150,6 +150,11 @@ def closing_angle(tokens: Sequence[Token], i: int) -> int:
     return _angles(tokens, i, stop=True)[0].get(i, len(tokens))
 
 
+def opening_angle(tokens: Sequence[Token], i: int) -> int:
+    """Return the index of the `<` that the `>` at `i` closes, or 0."""
+    return next((begin for begin, end in _angles(tokens, 1)[0].items() if end == i), 0)
+
+
 def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple[dict[int, int], int]:
     """Pair the angle brackets from `start` to the next semicolon, or with `stop` to where the first is closed.
 

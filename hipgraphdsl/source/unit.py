@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -45,13 +46,8 @@ UNDECIDED_TEXT: Final = re.compile("\x01([^\x02]*)\x02")
 
 def include_folders(options: Sequence[str]) -> list[Path]:
     """Return the folders of ``-Ifolder`` and ``-I folder``."""
-    folders = []
-    for n, option in enumerate(options):
-        if option == "-I" and n + 1 < len(options):
-            folders.append(Path(options[n + 1]))
-        elif option.startswith("-I") and option != "-I":
-            folders.append(Path(option[2:]))
-    return folders
+    found = (option[2:] or following for option, following in pairwise([*options, ""]) if option.startswith("-I"))
+    return [Path(folder) for folder in found if folder]
 
 
 class Headers:

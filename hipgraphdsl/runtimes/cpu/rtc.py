@@ -239,8 +239,9 @@ class _Compilation:
         sanitizes = self.mode == "sanitize"
         made = weave(preprocessed, guards=sanitizes)
         text = made.text
+        names = () if made.broken else self.names
         if self.splits:
-            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names} - self.whole
+            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in names} - self.whole
             unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
             tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
             self.synced = made.synced
@@ -252,7 +253,7 @@ class _Compilation:
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
-        for asked in self.names:
+        for asked in names:
             kernel = self.find(asked, made.kernels)
             functions = self.split.get(kernel.removeprefix("::"))
             runs = f", {functions}" if functions else ""
@@ -344,7 +345,7 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the text of what writes the text that is compiled: another version of it makes other libraries."""
-    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens")
+    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations")
     return tuple(_header(f"{name}.py") for name in names)
 
 

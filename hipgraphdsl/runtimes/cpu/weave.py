@@ -16,10 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from ...errors import DeclarationError
 from ...source import OPENING, Token, closing_angle
+from ...source.declarations import Item, name_at, parameters_at, record_name, scan
+from ...source.tokens import without_attributes
 from ...source.unit import without_digraphs
 from .tokens import closings, place_behind, read_tokens
 
@@ -46,6 +49,7 @@ class _Unit:
     """A function with its body: token indices of its head, and of the braces."""
 
     name: str
+    at: int  # where its name stands
     space: str
     head: tuple[int, int]
     body: tuple[int, int]
@@ -69,6 +73,7 @@ class Woven:
     calm: set[str]  # kernels whose threads never wait
     synced: list[str]
     leading: set[str]  # what waits beside ``__syncthreads()``: warp operations and functions
+    broken: bool  # its declarations cannot be told apart, as of a bracket that is not closed: the compiler will say where
     marked: str = ""
 
 
@@ -93,12 +98,15 @@ class _Weaver:
         self.edits: list[tuple[int, int, int, str]] = []
         self.units: list[_Unit] = []
         self.classes: set[str] = set()
+        self.place = {token.start: n for n, token in enumerate(self.tokens)}
         self.closing = closings(self.tokens)
         self.leading: set[str] = set()  # names of what may lead to a warp operation
         self.variables: set[str] = set()  # those of them that hold functions, and count where they are called
         self.number = 0
         self.extents: dict[int, int] = {}
         self.dynamic = False
+        self.broken = False
+        self.plain_kernels: list[int] = []  # where the names of kernels that are no templates stand
 
     def run(self) -> Woven:
         tokens = self.tokens
@@ -109,11 +117,13 @@ class _Weaver:
             before = tokens[n - 1].text if n else ""
             if token.text == "__global__":
                 self.edit(token.start, token.end, "__attribute__((unused))")
-                self.rename(n, taken)
             elif token.text == "__noinline__" and before not in ("(", ","):  # alone, not in __attribute__((__noinline__))
                 self.edit(token.start, token.end, "__attribute__((noinline))")
             elif token.text == "__shared__":
                 self.shared(n)
+        for n in self.plain_kernels:
+            if tokens[n].text in taken:  # else its address would be ambiguous
+                self.edit(tokens[n].start, tokens[n].start, _OWN)
         kernels = {}
         for unit in self.units:
             head = {t.text for t in tokens[slice(*unit.head)]}
@@ -125,18 +135,17 @@ class _Weaver:
             self.structure()
         places = range(unplaced, len(self.edits))
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
-            if name in words and not self.declares(name):
+            if name in words - self.types():
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
         calm, synced, functions, waiting = self.waits(kernels, taken)
         for k, unit in enumerate(synced):
             self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
         prints = bool(words & {"printf", "puts", "putchar"})
         split = [kernels[unit.space + unit.name] for unit in synced]
-        woven = Woven(self.apply(), kernels, self.dynamic, prints, calm, split, waiting - {_BARRIER})
+        woven = Woven(self.apply(), kernels, self.dynamic, prints, calm, split, waiting - {_BARRIER}, self.broken)
         self.edits = [edit for edit in self.edits if edit[2] not in places]
         for k, unit in enumerate(synced):
-            at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
-            self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{k}_")
+            self.edit(tokens[unit.at].start, tokens[unit.at].start, f"hgcpu_synced_{k}_")
         for token in tokens:
             if token.text in functions:
                 self.edits.append((token.start, token.start, -1, "hgcpu_synced_f_"))
@@ -163,23 +172,15 @@ class _Weaver:
             at = max(at, end)
         return "".join([*out, self.text[at:]])
 
-    def declares(self, name: str) -> bool:
-        """Return whether the source declares a type of that name itself, by typedef or using."""
+    def types(self) -> set[str]:
+        """Return the names of types that the source itself declares, and of template parameters."""
         tokens = self.tokens
+        found = {after.text for token, after in pairwise(tokens) if token.text in _CLASS_KEYS | {"typename", "using"}}
         for n, token in enumerate(tokens):
-            if token.text == name and n:
-                if tokens[n - 1].text == "using" or tokens[n - 1].text in _CLASS_KEYS:
-                    return True
-                if tokens[self.beginning(n)].text == "typedef" and tokens[n + 1].text == ";":
-                    return True
-        return False
-
-    def beginning(self, n: int) -> int:
-        """Return where the declaration begins that a token belongs to."""
-        tokens = self.tokens
-        while n and tokens[n - 1].text not in (";", "{", "}") and tokens[n - 1].kind != "directive":
-            n -= 1
-        return n
+            if token.text == "typedef":
+                end = next((m for m in self.level(n, len(tokens)) if tokens[m].text == ";"), n)
+                found.add(tokens[end - 1].text)
+        return found
 
     def refuse(self, at: int, what: str) -> DeclarationError:
         file, line = place_behind(self.text[: self.tokens[at].start])
@@ -197,15 +198,6 @@ class _Weaver:
                 taken.update(re.findall(r"[^\W\d]\w*", self.text[at : token.start]))
             at = token.end
         return taken
-
-    def rename(self, n: int, taken: set[str]) -> None:
-        """Give a kernel, declared at `n`, a name of its own where functions share it, else its address would be ambiguous."""
-        tokens = self.tokens
-        start = self.beginning(n)
-        while n + 1 < len(tokens) and (tokens[n].text != "(" or tokens[n - 1].text in _ATTRIBUTES):
-            n = self.closing[n] + 1 if tokens[n].text in OPENING else n + 1
-        if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
-            self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
     def waits(self, kernels: Mapping[str, str], taken: set[str]) -> tuple[set[str], list[_Unit], set[str], set[str]]:
         """Return the kernels that never wait, those that may be split, functions to write in place, and all names that wait."""
@@ -318,106 +310,63 @@ class _Weaver:
 
     def scope(self, i: int, end: int, space: str, owner: str) -> None:
         """Find the functions of a namespace or a class."""
-        tokens = self.tokens
-        head = i
-        while i < end:
-            text = tokens[i].text
-            if text == ";" or tokens[i].kind == "directive":
-                i = head = i + 1
-            elif text in ("(", "["):
-                i = self.closing[i] + 1
-            elif text == "{":
-                close = self.closing[i]
-                i = self.braces(head, i, close, space, owner)
-                if i < 0:
-                    i, head = close + 1, close + 1
-            elif text == ":" and i > head and tokens[i - 1].text in ("public", "private", "protected"):
-                i = head = i + 1
-            else:
-                i += 1
+        tokens = [token for token in self.tokens[i:end] if token.kind != "directive"]
+        try:
+            for item in scan(tokens, ""):
+                begin = self.place[item.tokens[0].start]
+                if item.kind == "typedef":
+                    self.inner(begin, self.place[item.tokens[-1].start])
+                elif item.head:
+                    self.declaration(item, begin, space + item.space, owner)
+        except DeclarationError:
+            self.broken = True
 
-    def braces(self, head: int, i: int, close: int, space: str, owner: str) -> int:
-        """Read what is between braces after a head; return where the head goes on, or -1 where it has ended."""
-        tokens = self.tokens
-        plain = self.outermost(head, i)
-        words = [tokens[n].text for n in plain]
-        if words[:1] == ["namespace"] or words[:2] == ["inline", "namespace"]:
-            names = "".join(w for w in words if w not in ("inline", "namespace"))
-            self.scope(i + 1, close, f"{space}{names}::" if names else space, "")
-            return -1
-        if words[:1] == ["extern"] and len(plain) == 2 and tokens[plain[1]].kind == "string":
-            self.scope(i + 1, close, space, "")
-            return -1
-        called = next((n for n in plain if tokens[n].text == "("), None)
-        equals = next((n for n in plain if tokens[n].text == "="), len(tokens))
-        if "operator" in words:
-            called = next((n for n in plain if tokens[n].text == "(" and n > head + words.index("operator") + 1), called)
-        if called is not None and called < equals and not ("enum" in words and "(" not in words):
-            colon = next((n for n in plain if tokens[n].text == ":" and n > called), None)
-            if colon is not None and tokens[i - 1].kind == "name" and tokens[i - 1].text not in ("const", "noexcept", "override"):
-                return close + 1  # a member that a constructor initialises
-            self.function(head, called, i, close, space, owner)
-            return -1
-        key = next((n for n in plain if tokens[n].text in _CLASS_KEYS), None)
-        if key is not None and equals > i:
-            name = next(
-                (tokens[n].text for n in plain if n > key and tokens[n].kind == "name" and tokens[n].text not in _ATTRIBUTES), ""
-            )
+    def declaration(self, item: Item, begin: int, space: str, owner: str) -> None:
+        """Read a declaration; the index of its first token is given."""
+        opening = self.place[item.head[-1].start] + 1
+        while opening < len(self.tokens) and self.tokens[opening].kind == "directive":
+            opening += 1
+        close = self.closing.get(opening, opening)
+        if item.kind in ("kernel", "function"):
+            self.function(item, (begin, opening), (opening, close), space, owner)
+        elif item.body is not None and item.record in _CLASS_KEYS:
+            name = record_name(item.head, item.record)
             self.classes.add(name)
-            self.scope(i + 1, close, f"{space}{name}::", name)
-            return close + 1
-        self.inner(i + 1, close)
-        return close + 1
+            self.scope(opening + 1, close, f"{space}{name}::", name)
+        elif item.body is not None:
+            self.inner(opening, close)
 
-    def outermost(self, head: int, end: int) -> list[int]:
-        """Return the tokens of a head outside of brackets, without attributes and template parameters; ``(`` stays."""
-        tokens = self.tokens
-        out = []
-        n = head
-        while n < end:
-            token = tokens[n]
-            if token.text in _ATTRIBUTES and n + 1 < end and tokens[n + 1].text == "(":
-                n = self.closing[n + 1] + 1
-            elif token.text == "template" and n + 1 < end and tokens[n + 1].text == "<":
-                n = closing_angle(tokens, n + 1) + 1
-            elif token.text in ("(", "[", "{"):
-                out += [n] if token.text == "(" else []
-                n = self.closing[n] + 1
-            else:
-                out.append(n)
-                n += 1
-        return out
-
-    def function(self, head: int, called: int, i: int, close: int, space: str, owner: str) -> None:
-        tokens = self.tokens
-        before = [t.text for t in tokens[head:called]]
-        n = called - 1
-        name = tokens[n].text
-        if name == ">":  # of an explicit specialisation
-            n = next((k for k in range(head, n) if tokens[k + 1].text == "<" and closing_angle(tokens, k + 1) == n), head)
-            name = tokens[n].text
-        names = ""
-        while n - 2 >= head and tokens[n - 1].text == "::" and tokens[n - 2].kind == "name":  # declared before, in a namespace
-            n -= 2
-            names = f"{tokens[n].text}::{names}"
-        space += names
-        operator = "operator" in before
-        callee = (operator and tokens[called].text == "(" and before[-2:] != ["operator", "("]) or name == owner or "~" in before
-        if operator:
-            name = "operator" + "".join(before[before.index("operator") + 1 :])
+    def function(self, item: Item, head: tuple[int, int], body: tuple[int, int], space: str, owner: str) -> None:
+        plain = without_attributes(item.head)
+        texts = [token.text for token in plain]
+        n = texts.index("operator") if "operator" in texts else name_at(plain, parameters_at(plain))
+        if n < 0 or plain[n].kind != "name":
+            self.broken = True
+            return
+        name, names, at = texts[n], "", self.place[plain[n].start]
+        callee = name == owner or "~" in texts[:n]
+        if name == "operator":
+            name = "operator()" if texts[n + 1 : n + 2] == ["("] else "".join(texts[n : parameters_at(plain)])
             callee = name != "operator()"
-        self.units.append(_Unit(name, space, (head, i), (i, close), owner, callee))
-        self.inner(i + 1, close)
+        if item.kind == "kernel" and item.templates is None:
+            self.plain_kernels.append(at)
+        while n > 1 and texts[n - 1] == "::" and plain[n - 2].kind == "name":  # declared before, in a namespace
+            n -= 2
+            names = f"{texts[n]}::{names}"
+        if item.body is not None:
+            self.units.append(_Unit(name, at, space + names, head, body, owner, callee))
+            self.inner(*body)
 
-    def inner(self, i: int, end: int) -> None:
+    def inner(self, opening: int, close: int) -> None:
         """Find classes inside of a function."""
         tokens = self.tokens
-        while i < end:
-            if tokens[i].text in _CLASS_KEYS and tokens[i - 1].text in (";", "{", "}"):
-                opening = next((n for n in range(i, end) if tokens[n].text in ("{", ";", "(", "=")), end)
-                if opening < end and tokens[opening].text == "{":
-                    self.scope(i, self.closing[opening] + 1, "", "")
-                    i = self.closing[opening]
+        i = opening + 1
+        while i < close:
+            if tokens[i].text in _CLASS_KEYS and tokens[i - 1].text in (";", "{", "}", "typedef"):
+                brace = next((n for n in range(i, close) if tokens[n].text in ("{", ";", "(", "=")), close)
+                if brace < close and tokens[brace].text == "{":
+                    self.scope(i, self.closing[brace] + 1, "", "")
+                    i = self.closing[brace]
             i += 1
 
     # -- the structure of control flow -----------------------------------------------------------------------------------
@@ -444,20 +393,10 @@ class _Weaver:
             # Lambdas and functions that are passed on: whatever is called and is not known to be a function may be one.
             passed = passed or self.passes_on(leading)
             if passed and not self.variables:
-                called: set[str] = set()
-                plain: set[str] = set()
-                types: set[str] = set()
-                for n, token in enumerate(tokens[:-1]):
-                    if token.kind == "name":
-                        if self.is_called(n):
-                            called.add(token.text)
-                        if tokens[n + 1].text != "(":
-                            plain.add(token.text)
-                        if tokens[n - 1].text in ("class", "typename", "using"):
-                            types.add(token.text)
-                    elif token.text == ";" and tokens[self.beginning(n)].text == "typedef":
-                        types.add(tokens[n - 1].text)
-                self.variables = (called & plain) - names - types - _NOT_CALLED - _OPERATIONS
+                named = [n for n, token in enumerate(tokens[:-1]) if token.kind == "name"]
+                called = {tokens[n].text for n in named if self.is_called(n)}
+                plain = {tokens[n].text for n in named if tokens[n + 1].text != "("}
+                self.variables = (called & plain) - names - self.types() - _NOT_CALLED - _OPERATIONS
                 leading |= self.variables
             if before == (len(leading), passed):
                 break
