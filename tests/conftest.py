@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from pytest_timeout import is_debugging  # type: ignore[import-untyped]
 
@@ -121,6 +122,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         most = (on_gpu and config.getoption("--examples")) or int(known.max_examples * config.getoption("--part"))
         setattr(function, _SETTINGS, settings(known, max_examples=max(most, min(10, known.max_examples))))
     _select_runtime(config, items)
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Let a worker of xdist report only what matters of a test: else three reports are most of what a short test costs."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

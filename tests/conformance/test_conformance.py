@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -355,8 +357,12 @@ def test_closing_returns_everything(name: str, recorder: Recorder, backend: Any)
     exe.close()
 
 
-def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Recorder, backend: Any) -> None:
-    """Each call of compiling, launching, changing and closing fails once, in turn."""
+@pytest.mark.property
+def test_every_call_that_fails_leaves_nothing_behind(
+    name: str, recorder: Recorder, backend: Any, request: pytest.FixtureRequest
+) -> None:
+    """Each call of compiling, launching, changing and closing fails once, in turn; of a part (`--part`), every so many."""
+    apart = round(1 / request.config.getoption("--part"))
     case = build(name, recorder)
     with case.graph.compile(runtime=recorder, backend=backend):  # checks it, too
         pass
@@ -366,9 +372,7 @@ def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Record
         programmatic=True,
     )  # fmt: skip
     before = recorder.live
-    n = 0
-    while True:
-        n += 1
+    for n in itertools.count(1 + zlib.crc32(f"{name} {backend}".encode()) % apart, apart):
         recorder.clear()
         recorder.fail_at(n, code=2)
         raised = use_until_it_fails(case, workflow, recorder, made)

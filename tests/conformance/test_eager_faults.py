@@ -196,6 +196,10 @@ print("fine")
 
 
 @pytest.mark.skipif("cpu" not in HERE, reason="the CPU runtime is not there")
+@pytest.mark.parametrize(
+    "backend",
+    ["explicit", pytest.param("capture", marks=pytest.mark.slow), "streams", pytest.param("serial", marks=pytest.mark.slow)],
+)
 def test_ctrl_c_at_any_moment_of_a_launch_in_segments_leaves_the_executable_usable(backend: str) -> None:
     command = [sys.executable, "-c", _INTERRUPTED, backend]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -42,7 +42,7 @@ def test_generated_kernels_compute_what_they_mean(first: int) -> None:
     assert not different, f"with {way}:\n" + describe(different[0], way.warp_size)
 
 
-@pytest.mark.parametrize("way", SANITIZED_WAYS, ids=str)
+@pytest.mark.parametrize("way", [SANITIZED_WAYS[0], pytest.param(SANITIZED_WAYS[1], marks=pytest.mark.slow)], ids=str)
 def test_sanitize_reports_nothing_of_generated_kernels(way: Way) -> None:
     first = COUNT + way.warp_size
     assert not reports(make_kernels([*range(first, first + 12), *range(first + 100, first + 112)]), way)
@@ -100,6 +100,7 @@ def _changed(kernels: list[Kernel]) -> list[Kernel]:
     return [k for k in kernels if any(isinstance(node, Assign) and node.op == "+=" for part in k.body for node in walk(part))]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_differs_is_shrunk() -> None:
     kernel = next(iter(_changed(make_kernels(range(50)))))
     small = shrink(kernel, lambda kernels: _changed(list(kernels)), most=30)

@@ -30,14 +30,17 @@ def mpiexec(size: int, *program: object, options: tuple[str, ...] = (), timeout_
     return done.stdout
 
 
-@pytest.mark.parametrize("size", [2, 4])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("size", [pytest.param(2, marks=SLOW), 4])
 def test_example_gives_the_bits_of_one_process(size: int) -> None:
     example = TESTS.parent / "examples" / "06_wave2d_devices.py"
     printed = mpiexec(size, example, "--runtime", "cpu", "--ranks", "--size", 64, "--steps", 20)
     assert f"The same bits from {size} devices of {size} processes as from one" in printed, printed
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=SLOW)])
 def test_sums_over_all_give_the_bits_of_one_process(size: int) -> None:
     example = TESTS.parent / "examples" / "09_conjugate_gradient.py"
     printed = mpiexec(size, example, "--runtime", "cpu", "--ranks", "--size", 24, "--iterations", 12)
@@ -78,7 +81,7 @@ def killed(folder: Path, size: int, victim: int, seconds: float) -> None:
         assert f"rank {victim} has died, and is needed for" in text, said
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=SLOW)])
 def test_rank_that_dies_is_an_error_of_the_others(size: int, tmp_path: Path) -> None:
     killed(tmp_path, size, size // 2, 1.0)
 

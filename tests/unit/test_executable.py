@@ -888,7 +888,7 @@ for n in itertools.count(1, 31):
     ("backend", "native"),
     [
         ("explicit", "1"),
-        ("explicit", "0"),
+        pytest.param("explicit", "0", marks=pytest.mark.slow),
         pytest.param("explicit eager", "1", marks=pytest.mark.slow),
         pytest.param("streams", "1", marks=pytest.mark.slow),
     ],

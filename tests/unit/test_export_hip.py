@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,7 @@ def test_options_of_modules_hold_for_their_own_source_only(tmp_path: Path) -> No
     assert np.load(tmp_path / "y.npy").tolist() == [35] * 4
 
 
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("backend", ["explicit", pytest.param("capture", marks=pytest.mark.slow)])
 def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "program.hip"
     wicked().export(path, backend=backend)
@@ -225,7 +226,7 @@ def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("backend", ["explicit", pytest.param("capture", marks=pytest.mark.slow)])
 def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
     g = hg.Graph("g")
     names = ("hipMalloc", "hipGraph_t", "hipGraphNode_t", "hipStream_t", "hipMemcpyAsync", "int64_t", "y0", "cudaFree")
@@ -882,7 +883,7 @@ def test_children_of_one_form_are_one_function_and_others_are_not() -> None:
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("backend", ["explicit", pytest.param("capture", marks=pytest.mark.slow)])
 def test_children_without_nodes_are_graphs_without_nodes(tmp_path: Path, backend: str) -> None:
     g = hg.Graph("g")
     for name in ("one", "two"):
@@ -907,21 +908,30 @@ def test_a_grid_that_a_parameter_gives_may_have_clusters() -> None:
 
 # Types of one size and kind are alike for what they test here.
 ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
-QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", "template_arguments", "complex_numbers"}
+# The others, and these by the other backend, are slow tests.
+QUICK = {
+    "01_hip_graph_tutorial": "explicit",
+    "04_wave2d": "capture",
+    "memcpy_3d": "explicit",
+    "child_used_twice": "capture",
+    "template_arguments": "explicit",
+    "complex_numbers": "capture",
+    "conditional_any_body": "capture",
+}
 
 SEGMENTED = {name for name in MAKERS if name.startswith(("conditional_", "eager"))}
 
 
+def by_each_backend(names: Iterable[str]) -> list[Any]:
+    """Return the parameters of a test for each name and backend."""
+    return [
+        pytest.param(name, backend, marks=() if QUICK.get(name) == backend else pytest.mark.slow)
+        for name, backend in itertools.product(names, ("explicit", "capture"))
+    ]
+
+
 @pytest.mark.usefixtures("_with_precompiled_headers")
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in ON_CPU
-        if name not in (*ALIKE, *SEGMENTED)
-    ],
-)
+@pytest.mark.parametrize(("name", "backend"), by_each_backend(name for name in ON_CPU if name not in (*ALIKE, *SEGMENTED)))
 def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, name: str, backend: str) -> None:
     path = export(ON_CPU[name](), tmp_path, backend)
     build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])
@@ -930,10 +940,7 @@ def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, n
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
-@pytest.mark.parametrize(
-    "name", [name if name == "conditional_any_body" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(SEGMENTED)]
-)
+@pytest.mark.parametrize(("name", "backend"), by_each_backend(sorted(SEGMENTED)))
 def test_program_of_segments_leaves_the_bytes_of_two_launches(tmp_path: Path, name: str, backend: str) -> None:
     path = export(MAKERS[name](), tmp_path, backend)
     build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])

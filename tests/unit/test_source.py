@@ -18,7 +18,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.errors import CheckError, DeclarationError, HipError
-from hipgraphdsl.source import Budget, Macro, Scope, evaluate_condition, expand_macros, tokenize
+from hipgraphdsl.source import Budget, Macro, Scope, evaluate_condition, expand_macros, macros, tokenize
 
 KERNEL = "__global__ void k(float* x) {}\n"
 
@@ -421,6 +421,9 @@ def test_struct_that_is_a_template_argument_is_named_by_its_own_name() -> None:
 
 # -- size --------------------------------------------------------------------------------------------------------------
 
+CONDITIONS = "#if 1" + "+1" * 30_000 + "\n#endif\n"
+CHOICES = "#ifdef __FOO\n#define A " + "1+" * 100_000 + "\n#else\n#define A " + "1-" * 100_000 + "\n#endif\n"
+
 
 @pytest.mark.parametrize(
     ("source", "said"),
@@ -431,13 +434,10 @@ def test_struct_that_is_a_template_argument_is_named_by_its_own_name() -> None:
         ("int f(" + "(" * 2_000_000 + ")" * 2_000_000 + ");" + KERNEL, "more than 250000 tokens"),
         ("__device__ int x = " + "a<" * 2_000_000 + ";" + KERNEL, "more than 250000 tokens"),
         ("#if " + "1 " * 2_000_000 + "\n#endif\n" + KERNEL, "line 1: a condition has 3999999 characters"),
-        ("#if 1" + "+1" * 30_000 + "\n#endif\n" + KERNEL, ""),
-        (("#if 1" + "+1" * 30_000 + "\n#endif\n") * 50 + KERNEL, "more than 1000000 tokens"),
+        (CONDITIONS + KERNEL, ""),
+        pytest.param(CONDITIONS * 50 + KERNEL, "more than 1000000 tokens", marks=pytest.mark.slow),
         ("#define A " + "1 " * 2_000_000 + "\nA\n" + KERNEL, "a macro that is used has 3999999 characters"),
-        (
-            ("#ifdef __FOO\n#define A " + "1+" * 100_000 + "\n#else\n#define A " + "1-" * 100_000 + "\n#endif\n") * 20 + KERNEL,
-            "more than 1000000 tokens",
-        ),
+        pytest.param(CHOICES * 20 + KERNEL, "more than 1000000 tokens", marks=pytest.mark.slow),
     ],
 )
 def test_source_beyond_the_limits_is_refused_at_once(source: str, said: str) -> None:
@@ -445,6 +445,13 @@ def test_source_beyond_the_limits_is_refused_at_once(source: str, said: str) -> 
     with pytest.raises(DeclarationError, match=said) if said else nullcontext():
         hg.Module(source)
     assert time.process_time() - begun < 10  # 1 s on an idle machine
+
+
+@pytest.mark.parametrize("source", [CONDITIONS * 2, CHOICES], ids=["conditions", "choices"])
+def test_tokens_of_conditions_and_of_macros_by_condition_count_as_read(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(macros, "_MOST_READ", 100_000)
+    with pytest.raises(DeclarationError, match="more than 100000 tokens outside"):
+        hg.Module(source + KERNEL)
 
 
 @pytest.mark.parametrize("declared", ["(*volatile v)(int) = f", "(*v)(int) = &f", "(*v[2])(int) = {f}", "(*(*v)(int))(int) = 0"])
@@ -464,14 +471,16 @@ def test_large_source_is_read_in_bounded_time_and_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
-def test_from_json_modules_share_the_tokens_that_macros_may_become() -> None:
+@pytest.mark.parametrize("most", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_from_json_modules_share_the_tokens_that_macros_may_become(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = "#define A0 1\n" + "".join(f"#define A{n + 1} A{n} + A{n}\n" for n in range(13)) + "int x = A13;\n" + KERNEL
     hg.Module(bomb)
     modules = {f"m{n}": {"source": [bomb]} for n in range(50)}
     text = {"hipgraphdsl": 1, "name": "x", "modules": modules, "arrays": [], "parameters": [], "nodes": [], "order": []}
     with pytest.raises(DeclarationError, match="becomes more than 100000 tokens"):
         hg.Graph.from_json(json.dumps(text))
-    declarations = "int f(int a, int b, int c, int d);\n" * 14_000 + KERNEL
+    declarations = "int f(int a, int b, int c, int d);\n" * (most * 14 // 1000) + KERNEL
+    monkeypatch.setattr(macros, "_MOST_READ", most)
     text["modules"] = {f"m{n}": {"source": [declarations]} for n in range(5)}
-    with pytest.raises(DeclarationError, match="modules of the file, has more than 1000000 tokens"):
+    with pytest.raises(DeclarationError, match=f"modules of the file, has more than {most} tokens"):
         hg.Graph.from_json(json.dumps(text))
