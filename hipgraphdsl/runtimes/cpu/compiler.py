@@ -263,9 +263,7 @@ def build(
             # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
             if reading is not None and not outside:
                 read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
-                texts[unit] = reading.finish(read)
-            if reading is not None:
-                (folder / unit).write_text(_with_precompiled_head(compiler, flags, texts[unit], unit, cache))
+                (folder / unit).write_text(reading.finish(read))
             units = sorted(file for file in texts if file.endswith(".cpp"))
             while True:
                 try:
@@ -289,30 +287,6 @@ def _preprocessed(
     if not (folder / "preprocessed").is_file():
         raise _nothing_written(compiler, said, flags)
     return (folder / "preprocessed").read_text(errors="replace"), said
-
-
-def _with_precompiled_head(compiler: Compiler, flags: Sequence[str], text: str, unit: str, cache: Path) -> str:
-    """Return a text that g++ compiles in two thirds of the time: what kernels have in common is included, and compiled before.
-
-    g++ reads the header itself where the options are not those of the precompiled one. Debug information is left as it was.
-    """
-    head, mark, rest = text.partition(f'\n# 2 "{unit}" 2\n')
-    if compiler.kind != "gcc" or not mark or any(flag.startswith("-g") for flag in flags):
-        return text
-    options = [flag for flag in flags if flag != "-shared" and not flag.startswith(("-l", "-Wl,"))]
-    key = _key(compiler, (("head", head),), tuple(options))
-    header = cache / f"head-{key[:32]}.h"
-    with _locked(header.with_suffix(".lock")):
-        if not header.exists():
-            made = f"{header.name}.gch"
-            with _folder({header.name: head}, cache) as folder:
-                try:
-                    _run(compiler, [*options, "-x", "c++-header", header.name, "-o", made], folder, "what kernels share")
-                    os.replace(folder / made, cache / made)
-                    os.replace(folder / header.name, header)
-                except (BuildFailed, FileNotFoundError):  # with an option by which g++ writes nothing
-                    return text
-    return f'#include "../{header.name}"\n{rest}'  # a folder in which is compiled lies in the cache
 
 
 def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
