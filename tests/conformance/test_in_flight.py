@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +58,32 @@ def test_disable_and_enable_leave_a_launch_in_flight_as_it_was(node: str, runtim
         assert exe.read("y").tolist() == [10] * N  # of the launch before
         exe.launch()
         assert exe.read("x").tolist() == [{"memset": 13, "kernel": 7, "memcpy": 10}[node]] * N
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("runtime", HERE)
+def test_launch_waits_for_an_earlier_one_whose_stream_is_busy(runtime: Any, backend: Any) -> None:
+    opened = hg.open_runtime(runtime)
+    go = threading.Event()
+    busy = hg.Graph("busy")
+    busy.host(lambda _: go.wait(20), args=(busy.host_array("word", shape=1, dtype="i4"),))
+    g = hg.Graph("adds")
+    x = g.device_array("x", shape=N, dtype="i4")
+    g.memset(x, 0)
+    g.kernel(MODULE["add"], 1, N, (x, g.param("by", "int32", default=1)), name="add")
+    with busy.compile(opened) as first, g.compile(opened, backend) as exe:
+        exe.run()
+        stream = opened.stream_create()
+        first.launch(stream=stream)
+        later = threading.Timer(0.1, go.set)  # serial waits in its first launch
+        later.start()
+        exe.launch(stream=stream, by=2)
+        exe.launch(by=3)
+        exe.synchronize()
+        assert exe.read("x").tolist() == [3] * N
+        later.join()
+        first.synchronize()
+    opened.stream_destroy(stream)
 
 
 def test_where_enabling_a_memset_node_fails_launches_the_graph_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
