@@ -45,67 +45,34 @@ _SIZES: Final = 4
 
 
 class Batched(NamedTuple):
-    """A batch of launches.
+    """A batch of launches."""
 
-    Attributes
-    ----------
-    batching : Batching or Switching
-        Of launches beside each other, or one behind the other.
-    capacity : int
-        How many launches the table of its entry point holds.
-    """
-
-    batching: Batching | Switching
-    capacity: int
+    batching: Batching | Switching  # of launches beside each other, or one behind the other
+    capacity: int  # how many launches the table of its entry point holds
 
 
 class Grouping(NamedTuple):
-    """Nodes in a topological order in which those of a batch are neighbours.
-
-    Attributes
-    ----------
-    order : list of int
-    group_of : list of int
-        For each node the number of its group, ascending in `order`.
-    batches : tuple of Batched
-    batch_of : list of int
-        For each group its batch; -1 for a node by itself.
-    refused : dict of Kernel to str
-        Why launches of a kernel cannot be batched.
-    """
+    """Nodes in a topological order in which those of a batch are neighbours."""
 
     order: list[int]
-    group_of: list[int]
+    group_of: list[int]  # for each node the number of its group, ascending in `order`
     batches: tuple[Batched, ...]
-    batch_of: list[int]
-    refused: dict[Kernel, str]
+    batch_of: list[int]  # for each group its batch; -1 for a node by itself
+    refused: dict[Kernel, str]  # why launches of a kernel cannot be batched
 
 
 @dataclass(frozen=True)
 class Batcher:
-    """Finds batches.
-
-    Attributes
-    ----------
-    nodes : sequence of Node
-    order : sequence of int
-        A topological one.
-    cover : Cover
-        The edges that are needed, and depths along them.
-    places : sequence of (int or None, int), or None
-        The device and the segment of each node, which the launches of a batch share; None where there is one of each.
-    target : Target
-    automatic : bool
-        Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell: see
-        above.
-    """
+    """Finds batches."""
 
     nodes: Sequence[AnyNode]
-    order: Sequence[int]
-    cover: Cover
+    order: Sequence[int]  # a topological one
+    cover: Cover  # the edges that are needed, and depths along them
     places: Sequence[tuple[int | None, int]] | None
+    """The device and the segment of each node, which the launches of a batch share; None where there is one of each."""
     target: Target
     automatic: bool
+    """Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell."""
 
     def candidates(self) -> list[Kernel | Module]:
         """Return the kernels of which there may be batches, and the modules whose kernels may be mixed.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .order import levels
+from .order import follower_counts, levels
 
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
@@ -17,30 +18,14 @@ that says it all, and it costs only as much as the graph is wide."""
 
 
 class Cover(NamedTuple):
-    """Edges and lanes.
+    """Edges and lanes."""
 
-    Attributes
-    ----------
-    reduced : list of tuple of int
-        For each node the predecessors that no other implies.
-    lane_of : list of int
-        The lane of each node.
-    lanes : list of list of int
-        The nodes of each lane, in order.
-    added : dict of int to tuple of int
-        For nodes that were put behind a lane that does not precede them, the edges that this takes.
-    devices : list of int
-        The device of each lane.
-    depths : list of int
-        For each node the nodes on the longest path that ends with it, along the edges that were added too.
-    """
-
-    reduced: list[tuple[int, ...]]
-    lane_of: list[int]
-    lanes: list[list[int]]
-    added: dict[int, tuple[int, ...]]
-    devices: list[int]
-    depths: list[int]
+    reduced: list[tuple[int, ...]]  # for each node the predecessors that no other implies
+    lane_of: list[int]  # for each node
+    lanes: list[list[int]]  # the nodes of each, in order
+    added: dict[int, tuple[int, ...]]  # edges to nodes that were put behind a lane that does not precede them
+    devices: list[int]  # for each lane
+    depths: list[int]  # for each node the nodes on the longest path that ends with it, along added edges too
 
 
 def covered(
@@ -61,31 +46,26 @@ def covered(
     return _Covering(order, position, deps, bound, placed, default).run()
 
 
+@dataclass
 class _Covering:
     """The state of one pass."""
 
-    def __init__(
-        self,
-        order: Sequence[int],
-        position: Sequence[int],
-        deps: Sequence[tuple[int, ...]],
-        bound: int | None,
-        placed: Sequence[int | None] | None,
-        default: int,
-    ) -> None:
-        n = len(order)
-        self.order, self.deps, self.bound, self.placed, self.default = order, deps, bound, placed, default
-        self.position = position
+    order: Sequence[int]
+    position: Sequence[int]
+    deps: Sequence[tuple[int, ...]]
+    bound: int | None
+    placed: Sequence[int | None] | None
+    default: int
+
+    def __post_init__(self) -> None:
+        n = len(self.order)
         self.found = Cover([()] * n, [0] * n, [], {}, [], [0] * n)
         self.place = [0] * n  # of each node within its lane
         self.depths = self.found.depths
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
         self.ends: dict[int, list[tuple[int, int]]] = {}
         """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
-        self.left = [0] * n  # successors that have not been visited
-        for sources in deps:
-            for source in sources:
-                self.left[source] += 1
+        self.left = follower_counts(self.deps)  # that have not been visited
 
     def run(self) -> Cover:
         deps, placed, bound, left, clocks = self.deps, self.placed, self.bound, self.left, self.clocks

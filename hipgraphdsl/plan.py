@@ -100,16 +100,11 @@ def lanes_of(steps: Iterable[Step], count: int) -> tuple[tuple[int, ...], ...]:
 class Cut(NamedTuple):
     """A plan whose steps are segments of another, which graphs can hold, and what the host does between them.
 
-    Attributes
-    ----------
-    plan : Plan
-        A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
-    members : tuple of tuple of int
-        For each of its steps the steps of the plan that was cut, in the order of `child`.
+    A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
     """
 
     plan: Plan
-    members: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]  # for each of its steps the steps of the plan that was cut, in the order of `child`
 
     @property
     def segment_of(self) -> dict[int, int]:

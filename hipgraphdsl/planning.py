@@ -127,29 +127,19 @@ class _Nodes(NamedTuple):
 
 @dataclass(frozen=True)
 class _Planner:
-    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used.
-
-    Attributes
-    ----------
-    bound : int or None
-        Most lanes on each device.
-    automatic : bool
-        Whether lanes are bound only where that pays.
-    children : dict of (int, bool) to Plan
-        By the workflow's `id`, and whether it is inlined.
-    """
+    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used."""
 
     target: Target
     device: int
     devices: tuple[int, ...]
     inline: bool
-    bound: int | None
-    automatic: bool
+    bound: int | None  # most lanes on each device
+    automatic: bool  # whether lanes are bound only where that pays
     join: bool
     pack: bool
     batch: Batch
     any_order: bool
-    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)
+    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # by the workflow's `id`, and whether it is inlined
 
     def plan(self, workflow: Workflow) -> Plan:
         notes: list[str] = []
