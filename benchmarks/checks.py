@@ -33,7 +33,7 @@ from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.verify import verify
 from hipgraphdsl.verify.laboratory import Laboratory
-from hipgraphdsl.verify.orders import topological_order
+from hipgraphdsl.verify.orders import seeded_order
 from hipgraphdsl.workflow import AnyNode, Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
@@ -604,7 +604,7 @@ def changes_a_result(workflow: Workflow, runtime: Runtime, orders: int = _MOST_O
 def _orders(deps: Sequence[Sequence[int]], most: int) -> Iterator[tuple[int, ...]]:
     if len(deps) > _ALL_ORDERS_UP_TO:
         for seed in range(most):
-            yield topological_order(deps, seed)
+            yield seeded_order(deps, seed)
         return
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ..errors import HipGraphError
-from ..order import successors
+from ..order import positions, topological_order
 from ..printed import counted
 from .laboratory import POISONS, Found, Laboratory, State, describe
 
@@ -52,32 +52,16 @@ def _first_difference(laboratory: Laboratory, found: Found) -> str:
     return next(differing, laboratory.steps[-1]).name
 
 
-def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
-    """Return the topological order of a seed.
+def seeded_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
+    """Return the topological order of a seed: of the nodes that are ready, the one that stands first in a random list.
 
-    Seed 0 always takes the node declared last of those that are ready, which turns most missing edges round at once.
-    Even seeds draw among the ready nodes, odd ones give each node a random rank, so that a node may stay behind for
-    long.
+    For each order there is a list that gives it. Seed 0 lists the nodes declared last first, which turns most missing edges round
+    at once.
     """
-    draw = random.Random(seed)
     n = len(deps)
-    missing = [len(sources) for sources in deps]
-    followers = successors(deps)
-    rank = list(range(n)) if seed == 0 else draw.sample(range(n), n)
-    ranked = seed == 0 or seed % 2 == 1
-    ready = [i for i in range(n) if not missing[i]]
-    order = []
-    while ready:
-        at = max(range(len(ready)), key=lambda k: rank[ready[k]]) if ranked else draw.randrange(len(ready))
-        node = ready[at]
-        ready[at] = ready[-1]
-        ready.pop()
-        order.append(node)
-        for target in followers[node]:
-            missing[target] -= 1
-            if not missing[target]:
-                ready.append(target)
-    return tuple(order)
+    listed = random.Random(seed).sample(range(n), n) if seed else range(n - 1, -1, -1)
+    place = positions(listed)
+    return tuple(listed[k] for k in topological_order([[place[source] for source in deps[i]] for i in listed]))
 
 
 def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> None:
@@ -94,7 +78,7 @@ def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> N
         found.advance(f"order {k - seed + 1} of {count}")
         # A pair that was found is kept in order from then on, so that it does not hide others.
         while True:
-            order = topological_order(deps, k)
+            order = seeded_order(deps, k)
             tried += 1
             outcome = _outcome(laboratory, order, found)
             if outcome is None:
