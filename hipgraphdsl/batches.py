@@ -22,7 +22,7 @@ from .kernels import Batching, Kernel, Mixing, Module, Switching, batching, mixi
 from .lanes import Cover
 from .mixes import mixable
 from .nodes import EmptyNode, KernelNode
-from .order import follower_counts
+from .order import chains
 from .target import Target
 from .workflow import AnyNode
 
@@ -196,19 +196,14 @@ class Batcher:
     def _runs(self) -> dict[int, int]:
         """Return the nodes that follow one node, or precede one, with nothing between, and how many links their chain has."""
         nodes, deps = self.nodes, self.cover.reduced
-        followers = follower_counts(deps)
         known: dict[int, bool] = {}
-        first: dict[int, int] = {}
-        links: dict[int, Any] = {}
-        for i in self.order:
-            if len(deps[i]) == 1 and followers[deps[i][0]] == 1:
-                (source,) = deps[i]
-                if source not in first:
-                    first[source], links[source] = source, link_of(nodes[source], known)
-                link = links[i] = link_of(nodes[i], known)
-                first[i] = first[source] if link is not None and link == links[source] else i
-        counts = Counter(first.values())
-        return {i: counts[start] for i, start in first.items()}
+
+        def joins(source: int, i: int) -> bool:
+            link = link_of(nodes[i], known)
+            return link is not None and link == link_of(nodes[source], known)
+
+        found = {i: 1 for chain in chains(self.order, deps, lambda source, i: True) for i in chain}
+        return found | {i: len(chain) for chain in chains(self.order, deps, joins) for i in chain}
 
     def _mixed(self, members: list[list[int]], sets: Iterable[Sequence[int]], runs: Mapping[int, int]) -> dict[int, Mixing]:
         """Put the groups of each set into the first of them, where that pays; return for its first node how they become one."""
@@ -320,10 +315,7 @@ def shared_bytes_of(kernels: Iterable[Kernel]) -> int:
 def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
     """Return what launches that one block may do, one behind the other, have in common; None for a node that is in no chain.
 
-    Parameters
-    ----------
-    known : dict of int to bool
-        For kernels, by their `id`, whether they can be in a chain; filled here.
+    `known` says for kernels, by their `id`, whether they can be in a chain, and is filled here.
     """
     if not isinstance(node, KernelNode) or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
         return None

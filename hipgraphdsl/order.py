@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Edges = Sequence[Sequence[int]]
 
@@ -34,6 +34,22 @@ def between(predecessors: Edges, group_of: Sequence[int] | Mapping[int, int], co
 def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:
     """Return how many nodes wait for each node, of those that any waits for."""
     return Counter([source for sources in predecessors for source in sources])
+
+
+def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int], bool]) -> list[list[int]]:
+    """Return the longest chains of two nodes or more, ordered by their ends.
+
+    In a chain each node waits for the one before it alone, nothing else waits for that one, and `joins` accepts the two.
+    """
+    followers = follower_counts(predecessors)
+    found: dict[int, list[int]] = {}  # by the last node
+    for i in order:
+        if len(predecessors[i]) == 1:
+            source = predecessors[i][0]
+            if followers[source] == 1 and joins(source, i):
+                found[i] = found.pop(source, None) or [source]
+                found[i].append(i)
+    return list(found.values())
 
 
 def topological_order(predecessors: Edges) -> tuple[int, ...]:

@@ -80,10 +80,7 @@ class Step(NamedTuple):
     def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
         """Return the step as number `index` of other steps, behind what stands there for those that it waits for.
 
-        Parameters
-        ----------
-        place : mapping of int to int
-            For steps as they were numbered the number of what stands for them; those without an entry are waited for no more.
+        `place` has the numbers of what stands for steps, by their old numbers; those without an entry are waited for no more.
         """
         deps, added = (tuple(sorted({place[d] for d in old if d in place} - {index})) for old in (self.deps, self.added))
         return self._replace(index=index, deps=deps, added=added)
@@ -177,14 +174,9 @@ class Plan:
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
-        """Return the plan with other steps in the same lanes.
+        """Return the plan with other steps in the same lanes, which have their new numbers (`Step.renumbered`).
 
-        Parameters
-        ----------
-        steps : iterable of Step
-            With their new numbers (`Step.renumbered`).
-        place : mapping of int to int
-            For each step as it was numbered the number of the one that does now what it did.
+        `place` has the number of the step that does now what a step did, by its old number.
         """
         made = tuple(steps)
         early = tuple(sorted({place[i] for i in self.programmatic}))

@@ -297,10 +297,7 @@ class _Planner:
 def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
     """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
 
-    Parameters
-    ----------
-    leaves_out : callable
-        Takes the place of an entry and those that are kept and finish what it waits for.
+    `leaves_out` takes the place of an entry, and those that are kept and finish what it waits for.
     """
     kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it

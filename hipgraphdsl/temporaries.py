@@ -78,14 +78,8 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
     if every use of one precedes every use of the other, so that no order is added. What the alloc and free steps
-    themselves are ordered by does not matter: they do nothing when the block is there throughout.
-
-    Parameters
-    ----------
-    steps : sequence of FlatNode
-        In topological order; `deps` are all the order that there is.
-    device : int
-        The device of arrays that name none.
+    themselves are ordered by does not matter: they do nothing when the block is there throughout. The steps are in topological
+    order, and `deps` are all the order that there is; `device` is that of arrays that name none.
     """
     lives: dict[_Place, _Life] = {}
     for index, step in enumerate(steps):
