@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .order import follower_counts, levels
+from .order import levels
 
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
@@ -65,7 +65,10 @@ class _Covering:
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
         self.ends: dict[int, list[tuple[int, int]]] = {}
         """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
-        self.left = follower_counts(self.deps)  # that have not been visited
+        self.left = [0] * n  # successors that have not been visited
+        for sources in self.deps:
+            for source in sources:
+                self.left[source] += 1
 
     def run(self) -> Cover:
         deps, placed, bound, left, clocks = self.deps, self.placed, self.bound, self.left, self.clocks
