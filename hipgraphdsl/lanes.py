@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .order import levels
+from .order import levels, positions
 
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
@@ -30,7 +30,6 @@ class Cover(NamedTuple):
 
 def covered(
     order: Sequence[int],
-    position: Sequence[int],
     deps: Sequence[tuple[int, ...]],
     bound: int | None,
     placed: Sequence[int | None] | None = None,
@@ -43,7 +42,7 @@ def covered(
     it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
     one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
     """
-    return _Covering(order, position, deps, bound, placed, default).run()
+    return _Covering(order, deps, bound, placed, default).run()
 
 
 @dataclass
@@ -51,7 +50,6 @@ class _Covering:
     """The state of one pass."""
 
     order: Sequence[int]
-    position: Sequence[int]
     deps: Sequence[tuple[int, ...]]
     bound: int | None
     placed: Sequence[int | None] | None
@@ -59,6 +57,7 @@ class _Covering:
 
     def __post_init__(self) -> None:
         n = len(self.order)
+        self.position = positions(self.order)
         self.found = Cover([()] * n, [0] * n, [], {}, [], [0] * n)
         self.place = [0] * n  # of each node within its lane
         self.depths = self.found.depths

@@ -47,8 +47,9 @@ def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int]
         if len(predecessors[i]) == 1:
             source = predecessors[i][0]
             if followers[source] == 1 and joins(source, i):
-                found[i] = found.pop(source, None) or [source]
-                found[i].append(i)
+                chain = found.pop(source, None) or [source]
+                chain.append(i)
+                found[i] = chain
     return list(found.values())
 
 

@@ -266,8 +266,7 @@ def _cut(plan: Plan) -> Cut:
     hosts = [steps[group[0]] if steps[group[0]].by_host else None for group in groups]
     placed = [None if host is None else host.device for host in hosts]
     owners = [plan.device if device is None else device for device in placed] if len(plan.devices) > 1 else None
-    order = range(len(groups))
-    cover = covered(order, order, deps, None, owners, plan.device)
+    cover = covered(range(len(groups)), deps, None, owners, plan.device)
     made = []
     graphs = count(1)
     for number, (group, host, sources, lane) in enumerate(zip(groups, hosts, cover.reduced, cover.lane_of)):

@@ -229,12 +229,12 @@ class _Planner:
         order, deps = found.order, found.deps
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
-        cover = covered(order, positions(order), deps, None if self.automatic else self.bound, found.placed, self.device)
+        cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
         if self.batch:
             cover, grouping = self._in_batches(found, cover, limit, notes)
         lanes = len(cover.lanes)
         if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
-            cover = covered(order, positions(order), deps, self.bound, found.placed, self.device)
+            cover = covered(order, deps, self.bound, found.placed, self.device)
         return cover, grouping, lanes
 
     def _with_plans(self, step: Step) -> Step:
@@ -270,7 +270,7 @@ class _Planner:
             count = len(outer)
             one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
             devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
-            cover = covered(range(count), range(count), outer, None, devices, self.device)
+            cover = covered(range(count), outer, None, devices, self.device)
             before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
             losing = batcher.unpaid(grouping, before - len(cover.lanes)) if automatic else {}
             left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))

@@ -148,7 +148,7 @@ class Transport(ABC):
         self._culprit = None if culprit < 0 else culprit
         self._why = f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)"
 
-    def _wait_until(
+    def wait_until(
         self, is_done: Callable[[], bool], late: Callable[[], dict[int, str]], what: str, timeout_s: float, most_s: float
     ) -> None:
         """Wait for other ranks; `late` returns those that it waits for, each with what it does not do.

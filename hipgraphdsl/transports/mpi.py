@@ -115,7 +115,7 @@ class MpiTransport(Transport):
             while not (done := test(waiting)) and time.monotonic() < spins:
                 time.sleep(0)  # the other rank may need this core
             if not done:
-                self._wait_until(lambda: test(waiting), lambda: self._late(requests, what), what, timeout_s, _SLEEP_S)
+                self.wait_until(lambda: test(waiting), lambda: self._late(requests, what), what, timeout_s, _SLEEP_S)
         except BaseException as error:
             self._abandon(requests)
             if isinstance(error, RankError):

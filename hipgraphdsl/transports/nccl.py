@@ -174,15 +174,6 @@ def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: 
 class Nccl:
     """A communicator of all ranks, each with one device; the ranks have met by the transport.
 
-    Attributes
-    ----------
-    name : str
-        The library's, NCCL or RCCL.
-    version : int
-        22803 for 2.28.3; RCCL says which NCCL it equals.
-    broken : str
-        Why it can be used no more; empty while it can.
-
     Raises
     ------
     RankError
@@ -199,8 +190,12 @@ class Nccl:
         self._timeout_s = timeout_s
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
-        self.name, self.version = runtime.between_devices()[0], number.value
+        self.name = runtime.between_devices()[0]
+        """The library's, NCCL or RCCL."""
+        self.version = number.value
+        """22803 for 2.28.3; RCCL says which NCCL it equals."""
         self.broken = ""
+        """Why it can be used no more; empty while it can."""
         self._culprit: int | None = None
         self._handle = ctypes.c_void_p()
         self._start, self._finish = library.ncclGroupStart, library.ncclGroupEnd
@@ -268,25 +263,18 @@ class Nccl:
                 found.append(error)
 
         thread = threading.Thread(target=work, name=f"hipgraphdsl {api}", daemon=True)
-        end = time.monotonic() + self._timeout_s
-        self._transport.absences.wait_for(self._waits(what))
         thread.start()
         thread.join(0.001)
         try:
-            while thread.is_alive():
-                self._transport.listen()
-                self.raise_broken()
-                if time.monotonic() > end:
-                    raise self._late(what)
-                thread.join(_LOOK_S)
+            self._transport.wait_until(
+                lambda: not thread.is_alive(), lambda: self._waits(what), what, self._timeout_s, most_s=_LOOK_S
+            )
             if isinstance(found[0], BaseException):
                 raise found[0]
             self._require(found[0], api)
         except RankError as error:
             self._give_up(error)
             raise
-        finally:
-            self._transport.absences.wait_for({})
 
     def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
         """Return calls as they are made, without the stream."""
@@ -489,7 +477,8 @@ class Nccl:
                 time.sleep(_LOOK_S)
             self._require(error.value, f"work of {self._what}")
         if time.monotonic() - self._progress > self._timeout_s:
-            raise self._late(self._in_flight)
+            rank, said = self._transport.blame(self._waits(self._in_flight), self._timeout_s)
+            raise RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)
 
     @property
     def _in_flight(self) -> str:
@@ -497,10 +486,6 @@ class Nccl:
 
     def _waits(self, what: str) -> dict[int, str]:
         return dict.fromkeys(sorted(self._partners), f"does not come to {what}")
-
-    def _late(self, what: str) -> RankError:
-        rank, said = self._transport.blame(self._waits(what), self._timeout_s)
-        return RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)
 
     def _give_up(self, error: RankError) -> None:
         """Tell the others and abort what is in flight, so that streams go on."""

@@ -108,7 +108,7 @@ class StoreTransport(Transport):
         def late() -> dict[int, str]:
             return {rank: f"{doing} {what}" for key, rank in keys.items() if self._ask("check", [key]) != there}
 
-        self._wait_until(lambda: self._ask("check", wanted) == there, late, what, timeout_s, _SLEEP_S)
+        self.wait_until(lambda: self._ask("check", wanted) == there, late, what, timeout_s, _SLEEP_S)
 
     def _has_ended(self, rank: int) -> bool:
         return bool(self._ask("check", [f"ended/{rank}"]))
