@@ -22,7 +22,6 @@ class Cover(NamedTuple):
 
     reduced: list[tuple[int, ...]]  # for each node the predecessors that no other implies
     lane_of: list[int]  # for each node
-    lanes: list[list[int]]  # the nodes of each, in order
     added: dict[int, tuple[int, ...]]  # edges to nodes that were put behind a lane that does not precede them
     devices: list[int]  # for each lane
     depths: list[int]  # for each node the nodes on the longest path that ends with it, along added edges too
@@ -58,7 +57,8 @@ class _Covering:
     def __post_init__(self) -> None:
         n = len(self.order)
         self.position = positions(self.order)
-        self.found = Cover([()] * n, [0] * n, [], {}, [], [0] * n)
+        self.found = Cover([()] * n, [0] * n, {}, [], [0] * n)
+        self.lanes: list[list[int]] = []  # the nodes of each, in order
         self.place = [0] * n  # of each node within its lane
         self.depths = self.found.depths
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
@@ -72,7 +72,8 @@ class _Covering:
     def run(self) -> Cover:
         deps, placed, bound, left, clocks = self.deps, self.placed, self.bound, self.left, self.clocks
         depths, place = self.depths, self.place
-        reduced, lane_of, lanes, _, devices, _ = self.found
+        reduced, lane_of, _, devices, _ = self.found
+        lanes = self.lanes
         for i in self.order:
             kept = deps[i]
             device = None if placed is None else placed[i]
@@ -135,7 +136,7 @@ class _Covering:
 
     def _continued(self, kept: tuple[int, ...], device: int | None) -> int:
         """Return the lane that a direct predecessor ends, -1 if none does."""
-        _, lane_of, lanes, _, devices, _ = self.found
+        lane_of, lanes, devices = self.found.lane_of, self.lanes, self.found.devices
         lane, fewest = -1, 0
         for source in kept:
             mine = lane_of[source]
@@ -147,7 +148,7 @@ class _Covering:
 
     def _ended_before(self, clock: Clock, device: int | None) -> int:
         """Return the lane whose end precedes the node and is deepest, -1 if there is none."""
-        _, _, lanes, _, devices, _ = self.found
+        lanes, devices = self.lanes, self.found.devices
         lane, most = -1, 0
         for mine, at in clock.items():
             line = lanes[mine]
@@ -159,7 +160,7 @@ class _Covering:
 
     def _other(self, device: int | None, bound: int) -> tuple[int, int]:
         """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
-        _, _, lanes, _, devices, _ = self.found
+        lanes, devices = self.lanes, self.found.devices
         owner = self.default if device is None else device
         ends = self.ends.setdefault(owner, [])
         if len(ends) < bound:

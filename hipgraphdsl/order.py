@@ -1,4 +1,4 @@
-"""Algorithms on directed graphs: sort, cycle, ancestors, transitive reduction, levels, longest path.
+"""Algorithms on directed graphs: sort, cycle, chains, ancestors, transitive reduction, levels, longest path.
 
 A graph is given as the predecessors of each node, nodes being 0, 1, 2, ...; an order is a topological one. Sets of nodes are
 integers whose bit `k` stands for the node at position `k` of the order. networkx has these algorithms for its own graphs, which

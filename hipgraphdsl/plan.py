@@ -86,14 +86,6 @@ class Step(NamedTuple):
         return self._replace(index=index, deps=deps, added=added)
 
 
-def lanes_of(steps: Iterable[Step], count: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each of `count` lanes its steps, in order."""
-    rows: list[list[int]] = [[] for _ in range(count)]
-    for step in steps:
-        rows[step.lane].append(step.index)
-    return tuple(map(tuple, rows))
-
-
 class Cut(NamedTuple):
     """A plan whose steps are segments of another, which graphs can hold, and what the host does between them.
 
@@ -128,8 +120,6 @@ class Plan:
     workflow : Workflow
         What it was made from.
     steps : tuple of Step
-    lanes : tuple of tuple of int
-        For each lane its steps, in order; each step stands in exactly one lane.
     declared_edges : int
         Edges before the reduction.
     notes : tuple of str
@@ -150,7 +140,6 @@ class Plan:
 
     workflow: Workflow
     steps: tuple[Step, ...]
-    lanes: tuple[tuple[int, ...], ...]
     declared_edges: int
     notes: tuple[str, ...] = field(default=())
     packing: Packing | None = None
@@ -178,9 +167,15 @@ class Plan:
 
         `place` has the number of the step that does now what a step did, by its old number.
         """
-        made = tuple(steps)
-        early = tuple(sorted({place[i] for i in self.programmatic}))
-        return replace(self, steps=made, lanes=lanes_of(made, len(self.lanes)), programmatic=early)
+        return replace(self, steps=tuple(steps), programmatic=tuple(sorted({place[i] for i in self.programmatic})))
+
+    @cached_property
+    def lanes(self) -> tuple[tuple[int, ...], ...]:
+        """For each lane its steps, in order; each step stands in exactly one lane."""
+        rows: list[list[int]] = [[] for _ in self.lane_devices]
+        for step in self.steps:
+            rows[step.lane].append(step.index)
+        return tuple(map(tuple, rows))
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -276,8 +271,7 @@ def _cut(plan: Plan) -> Cut:
             name = f"segment {next(graphs)}"
             names = tuple(origin for i in group for origin in steps[i].origin)
             made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
-    lanes = tuple(map(tuple, cover.lanes))
-    outer = replace(plan, steps=tuple(made), lanes=lanes, notes=(), packing=None, lane_devices=tuple(cover.devices))
+    outer = replace(plan, steps=tuple(made), notes=(), packing=None, lane_devices=tuple(cover.devices))
     return Cut(outer, tuple(groups))
 
 
@@ -289,7 +283,6 @@ def _part(plan: Plan, members: Sequence[int]) -> Plan:
     steps = tuple(step.renumbered(k, place)._replace(lane=lane_of[step.lane]) for k, step in enumerate(own))
     owners = tuple(plan.lane_devices[lane] for lane in lane_of)
     devices = tuple(sorted({plan.device, *owners}))
-    lanes = lanes_of(steps, len(lane_of))
     edges = sum(len(step.deps) for step in steps)
     early = tuple(place[i] for i in plan.programmatic if i in place and place.keys() >= set(plan.steps[i].deps))
-    return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners, plan.batches, early)
+    return Plan(plan.workflow, steps, edges, (), None, plan.device, devices, owners, plan.batches, early)

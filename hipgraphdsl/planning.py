@@ -22,7 +22,7 @@ from .lanes import Cover, covered, gathers
 from .nodes import EagerNode, EmptyNode, KernelNode
 from .order import between, follower_counts, positions
 from .placement import device_of, devices_of
-from .plan import Plan, Step, lanes_of
+from .plan import Plan, Step
 from .printed import counted
 from .programmatic import with_programmatic_edges
 from .segments import segments
@@ -166,10 +166,8 @@ class _Planner:
         if self.any_order:
             steps = in_any_order(steps, [[position[d] for d in found.deps[i]] for i in order], notes)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
-        lanes, lane_devices = lanes_of(steps, len(cover.lanes)), tuple(cover.devices)
-        return Plan(
-            workflow, tuple(steps), lanes, found.declared, tuple(notes), packing, self.device, self.devices, lane_devices, batches
-        )
+        owners = tuple(cover.devices)
+        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
@@ -232,7 +230,7 @@ class _Planner:
         cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
         if self.batch:
             cover, grouping = self._in_batches(found, cover, limit, notes)
-        lanes = len(cover.lanes)
+        lanes = len(cover.devices)
         if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
             cover = covered(order, deps, self.bound, found.placed, self.device)
         return cover, grouping, lanes
@@ -271,8 +269,8 @@ class _Planner:
             one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
             devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
             cover = covered(range(count), outer, None, devices, self.device)
-            before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
-            losing = batcher.unpaid(grouping, before - len(cover.lanes)) if automatic else {}
+            before = len(declared.devices) if limit is None else min(limit, len(declared.devices))
+            losing = batcher.unpaid(grouping, before - len(cover.devices)) if automatic else {}
             left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
             notes += [_not_batched(what, why) for what, why in left.items()]
             if not losing:
@@ -280,18 +278,15 @@ class _Planner:
             among = [what for what in among if what not in left]
         if not grouping.batches:
             return declared, None
-        if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
+        if limit is not None and gathers(len(cover.devices), limit, range(count), outer):
             return declared, None
         if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
             notes.append(
                 f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more."
             )
             return declared, None
-        rows: list[list[int]] = [[] for _ in cover.lanes]
         lane_of = [cover.lane_of[group] for group in grouping.group_of]
-        for i in grouping.order:
-            rows[lane_of[i]].append(i)
-        return Cover(declared.reduced, lane_of, rows, {}, cover.devices, declared.depths), grouping
+        return Cover(declared.reduced, lane_of, {}, cover.devices, declared.depths), grouping
 
 
 def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
@@ -322,7 +317,7 @@ def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, befor
         edges = counted(ordered, "ordering edge")
         notes.append(f"{edges} (marked *) for conditional nodes to run one by one: else a launch on {target.name} may never end.")
     if gathered:
-        lanes = len(cover.lanes)
+        lanes = len(cover.devices)
         notes.append(
             f"{gathered} ordering edges (marked *) gather independent nodes into {lanes} lanes"
             + (_expected(target, before, lanes) if before else ".")
