@@ -68,8 +68,7 @@ class Batcher:
     nodes: Sequence[AnyNode]
     order: Sequence[int]  # a topological one
     cover: Cover  # the edges that are needed, and depths along them
-    places: Sequence[tuple[int | None, int]] | None
-    """The device and the segment of each node, which the launches of a batch share; None where there is one of each."""
+    places: Sequence[tuple[int | None, int]]  # the device and the segment of each node, which the launches of a batch share
     target: Target
     automatic: bool
     """Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell."""
@@ -140,7 +139,7 @@ class Batcher:
             if kind is not None and (alike := self._alike(node)) is not None:
                 assert isinstance(node, KernelNode)
                 before = frozenset([group_of[source] for source in deps[i]]) if deps[i] else nothing
-                key = (kind, alike[1:], node.grid if even else None, None if places is None else places[i], before)
+                key = (kind, alike[1:], node.grid if even else None, places[i], before)
                 capacity = kind[1]
                 if not capacity:
                     others[key] += 1
@@ -162,7 +161,7 @@ class Batcher:
 
     def _join_ends(self, members: list[list[int]], group_of: Sequence[int], known: Mapping[Kernel, Batching | str]) -> None:
         """Join groups that nothing follows, whatever their grids are and however long they last."""
-        deps, places = self.cover.reduced, self.places
+        deps = self.cover.reduced
         followed = {group_of[source] for sources in deps for source in sources}
         first: dict[Any, list[int]] = {}
         for group, inside in enumerate(members):
@@ -171,7 +170,7 @@ class Batcher:
             if group in followed or not isinstance(how, Batching) or (alike := self._alike(node)) is None:
                 continue
             before = frozenset([group_of[source] for source in deps[inside[0]]])
-            key = (alike, None if places is None else places[inside[0]], before)
+            key = (alike, self.places[inside[0]], before)
             into = first.setdefault(key, inside)
             if into is inside:
                 continue
@@ -187,8 +186,7 @@ class Batcher:
         for group, inside in enumerate(members):
             node = self.nodes[inside[0]] if inside else None
             if isinstance(node, KernelNode) and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
-                i, places = inside[0], self.places
-                kinds.append((self.cover.depths[i], node.kernel.module, node.alike[1:], None if places is None else places[i]))
+                kinds.append((self.cover.depths[inside[0]], node.kernel.module, node.alike[1:], self.places[inside[0]]))
             else:
                 kinds.append(group)
         return kinds
@@ -261,7 +259,7 @@ class Batcher:
                 len(before) == 1
                 and (group := before.pop()) in ways
                 and len(parts[group]) < ways[group].capacity(nbytes)
-                and (places is None or places[inside[0]][1] == places[parts[group][0]][1])
+                and places[inside[0]][1] == places[parts[group][0]][1]
             ):
                 parts[group] += inside
                 group_of[inside[0]] = group

@@ -114,10 +114,10 @@ class _Nodes(NamedTuple):
     by_host: Set[int]  # those that the host does
 
     @property
-    def places(self) -> Sequence[tuple[int | None, int]] | None:
-        """The device and the segment of each node; None where there is one of each."""
+    def places(self) -> Sequence[tuple[int | None, int]]:
+        """The device and the segment of each node."""
         if not self.by_host and self.placed is None:
-            return None
+            return [(None, 0)] * len(self.nodes)
         position = positions(self.order)
         deps = [tuple([position[source] for source in self.deps[i]]) for i in self.order]
         groups = segments(deps, [i in self.by_host for i in self.order])
