@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from .kernels import Batching, Kernel, Mixing, Module, Switching, batching, mixing, unchained, unswitched
@@ -193,15 +194,15 @@ class Batcher:
 
     def _runs(self) -> dict[int, int]:
         """Return the nodes that follow one node, or precede one, with nothing between, and how many links their chain has."""
-        nodes, deps = self.nodes, self.cover.reduced
         known: dict[int, bool] = {}
-
-        def joins(source: int, i: int) -> bool:
-            link = link_of(nodes[i], known)
-            return link is not None and link == link_of(nodes[source], known)
-
-        found = {i: 1 for chain in chains(self.order, deps, lambda source, i: True) for i in chain}
-        return found | {i: len(chain) for chain in chains(self.order, deps, joins) for i in chain}
+        counts: dict[int, int] = {}
+        for chain in chains(self.order, self.cover.reduced):
+            counts |= dict.fromkeys(chain, 1)
+            for link, run in groupby(chain, lambda i: link_of(self.nodes[i], known)):
+                inside = [*run]
+                if link is not None:
+                    counts |= dict.fromkeys(inside, len(inside))
+        return counts
 
     def _mixed(self, members: list[list[int]], sets: Iterable[Sequence[int]], runs: Mapping[int, int]) -> dict[int, Mixing]:
         """Put the groups of each set into the first of them, where that pays; return for its first node how they become one."""

@@ -36,17 +36,18 @@ def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:
     return Counter([source for sources in predecessors for source in sources])
 
 
-def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int], bool]) -> list[list[int]]:
+def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int], bool] | None = None) -> list[list[int]]:
     """Return the longest chains of two nodes or more, ordered by their ends.
 
-    In a chain each node waits for the one before it alone, nothing else waits for that one, and `joins` accepts the two.
+    In a chain each node waits for the one before it alone, nothing else waits for that one, and `joins`, if given, accepts the
+    two.
     """
     followers = follower_counts(predecessors)
     found: dict[int, list[int]] = {}  # by the last node
     for i in order:
         if len(predecessors[i]) == 1:
             source = predecessors[i][0]
-            if followers[source] == 1 and joins(source, i):
+            if followers[source] == 1 and (joins is None or joins(source, i)):
                 chain = found.pop(source, None) or [source]
                 chain.append(i)
                 found[i] = chain
