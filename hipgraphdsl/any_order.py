@@ -21,7 +21,7 @@ from typing import Any
 from .arrays import require_flags
 from .errors import DeclarationError
 from .nodes import KernelNode
-from .order import successors
+from .order import chains
 from .plan import Plan, Step
 from .printed import counted
 from .target import Target
@@ -59,19 +59,17 @@ def no_effect(target: Target, backend: str) -> str:
 
 
 def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: list[str]) -> list[Step]:
-    """Return the steps, those marked that may begin in any order, and note how many these are.
+    """Return the steps of a plan, those marked that may begin in any order, and note how many these are.
 
-    Parameters
-    ----------
-    steps : list of Step
-        All of a plan, with the edges that are needed.
-    declared : sequence of collection of int
-        For each step all those that it waits for, implied ones too, without edges that only gather nodes into lanes.
+    `declared` has for each step all those that it waits for, implied ones too, without edges that only gather nodes into lanes.
     """
     if any(step.by_host for step in steps):
         notes.append("No kernel begins in any order: the host has something to do in the midst of the graph.")
         return steps
-    inside = _inside(steps)
+    plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
+    deps = [step.deps for step in steps]
+    linked = chains(range(len(steps)), deps, lambda d, i: plain[d] and plain[i] and steps[d].lane == steps[i].lane)
+    inside = {i for chain in linked for i in chain[1:-1]}
     since: dict[int, set[int]] = {}  # for each lane the launches since the last that keeps its barrier bit, and that one
     made = list(steps)
     for step in steps:
@@ -88,25 +86,6 @@ def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: 
     else:
         notes.append("No kernel begins in any order: in each lane all wait for each other (lanes=1 gathers independent ones).")
     return made
-
-
-def _inside(steps: Sequence[Step]) -> set[int]:
-    """Return the steps in the midst of chains of plain launches in one lane."""
-    followers = successors([step.deps for step in steps])
-    plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
-
-    def linked(source: int, target: int) -> bool:
-        """Return whether two steps are neighbours in a chain."""
-        alone = len(followers[source]) == len(steps[target].deps) == 1
-        return alone and plain[source] and plain[target] and steps[source].lane == steps[target].lane
-
-    return {
-        step.index
-        for step in steps
-        if len(step.deps) == len(followers[step.index]) == 1
-        and linked(step.deps[0], step.index)
-        and linked(step.index, followers[step.index][0])
-    }
 
 
 def in_order(plan: Plan, disabled: Iterable[int]) -> dict[int, Step]:

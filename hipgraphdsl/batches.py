@@ -16,13 +16,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from .kernels import Batching, Kernel, Mixing, Module, Switching, batching, mixing, unchained, unswitched
 from .lanes import Cover
 from .mixes import mixable
 from .nodes import EmptyNode, KernelNode
-from .order import follower_counts
+from .order import chains
 from .target import Target
 from .workflow import AnyNode
 
@@ -45,67 +46,33 @@ _SIZES: Final = 4
 
 
 class Batched(NamedTuple):
-    """A batch of launches.
+    """A batch of launches."""
 
-    Attributes
-    ----------
-    batching : Batching or Switching
-        Of launches beside each other, or one behind the other.
-    capacity : int
-        How many launches the table of its entry point holds.
-    """
-
-    batching: Batching | Switching
-    capacity: int
+    batching: Batching | Switching  # of launches beside each other, or one behind the other
+    capacity: int  # how many launches the table of its entry point holds
 
 
 class Grouping(NamedTuple):
-    """Nodes in a topological order in which those of a batch are neighbours.
-
-    Attributes
-    ----------
-    order : list of int
-    group_of : list of int
-        For each node the number of its group, ascending in `order`.
-    batches : tuple of Batched
-    batch_of : list of int
-        For each group its batch; -1 for a node by itself.
-    refused : dict of Kernel to str
-        Why launches of a kernel cannot be batched.
-    """
+    """Nodes in a topological order in which those of a batch are neighbours."""
 
     order: list[int]
-    group_of: list[int]
+    group_of: list[int]  # for each node the number of its group, ascending in `order`
     batches: tuple[Batched, ...]
-    batch_of: list[int]
-    refused: dict[Kernel, str]
+    batch_of: list[int]  # for each group its batch; -1 for a node by itself
+    refused: dict[Kernel, str]  # why launches of a kernel cannot be batched
 
 
 @dataclass(frozen=True)
 class Batcher:
-    """Finds batches.
-
-    Attributes
-    ----------
-    nodes : sequence of Node
-    order : sequence of int
-        A topological one.
-    cover : Cover
-        The edges that are needed, and depths along them.
-    places : sequence of (int or None, int), or None
-        The device and the segment of each node, which the launches of a batch share; None where there is one of each.
-    target : Target
-    automatic : bool
-        Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell: see
-        above.
-    """
+    """Finds batches."""
 
     nodes: Sequence[AnyNode]
-    order: Sequence[int]
-    cover: Cover
-    places: Sequence[tuple[int | None, int]] | None
+    order: Sequence[int]  # a topological one
+    cover: Cover  # the edges that are needed, and depths along them
+    places: Sequence[tuple[int | None, int]]  # the device and the segment of each node, which the launches of a batch share
     target: Target
     automatic: bool
+    """Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell."""
 
     def candidates(self) -> list[Kernel | Module]:
         """Return the kernels of which there may be batches, and the modules whose kernels may be mixed.
@@ -173,7 +140,7 @@ class Batcher:
             if kind is not None and (alike := self._alike(node)) is not None:
                 assert isinstance(node, KernelNode)
                 before = frozenset([group_of[source] for source in deps[i]]) if deps[i] else nothing
-                key = (kind, alike[1:], node.grid if even else None, None if places is None else places[i], before)
+                key = (kind, alike[1:], node.grid if even else None, places[i], before)
                 capacity = kind[1]
                 if not capacity:
                     others[key] += 1
@@ -195,7 +162,7 @@ class Batcher:
 
     def _join_ends(self, members: list[list[int]], group_of: Sequence[int], known: Mapping[Kernel, Batching | str]) -> None:
         """Join groups that nothing follows, whatever their grids are and however long they last."""
-        deps, places = self.cover.reduced, self.places
+        deps = self.cover.reduced
         followed = {group_of[source] for sources in deps for source in sources}
         first: dict[Any, list[int]] = {}
         for group, inside in enumerate(members):
@@ -204,7 +171,7 @@ class Batcher:
             if group in followed or not isinstance(how, Batching) or (alike := self._alike(node)) is None:
                 continue
             before = frozenset([group_of[source] for source in deps[inside[0]]])
-            key = (alike, None if places is None else places[inside[0]], before)
+            key = (alike, self.places[inside[0]], before)
             into = first.setdefault(key, inside)
             if into is inside:
                 continue
@@ -220,28 +187,22 @@ class Batcher:
         for group, inside in enumerate(members):
             node = self.nodes[inside[0]] if inside else None
             if isinstance(node, KernelNode) and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
-                i, places = inside[0], self.places
-                kinds.append((self.cover.depths[i], node.kernel.module, node.alike[1:], None if places is None else places[i]))
+                kinds.append((self.cover.depths[inside[0]], node.kernel.module, node.alike[1:], self.places[inside[0]]))
             else:
                 kinds.append(group)
         return kinds
 
     def _runs(self) -> dict[int, int]:
         """Return the nodes that follow one node, or precede one, with nothing between, and how many links their chain has."""
-        nodes, deps = self.nodes, self.cover.reduced
-        followers = follower_counts(deps)
         known: dict[int, bool] = {}
-        first: dict[int, int] = {}
-        links: dict[int, Any] = {}
-        for i in self.order:
-            if len(deps[i]) == 1 and followers[deps[i][0]] == 1:
-                (source,) = deps[i]
-                if source not in first:
-                    first[source], links[source] = source, link_of(nodes[source], known)
-                link = links[i] = link_of(nodes[i], known)
-                first[i] = first[source] if link is not None and link == links[source] else i
-        counts = Counter(first.values())
-        return {i: counts[start] for i, start in first.items()}
+        counts: dict[int, int] = {}
+        for chain in chains(self.order, self.cover.reduced):
+            counts |= dict.fromkeys(chain, 1)
+            for link, run in groupby(chain, lambda i: link_of(self.nodes[i], known)):
+                inside = [*run]
+                if link is not None:
+                    counts |= dict.fromkeys(inside, len(inside))
+        return counts
 
     def _mixed(self, members: list[list[int]], sets: Iterable[Sequence[int]], runs: Mapping[int, int]) -> dict[int, Mixing]:
         """Put the groups of each set into the first of them, where that pays; return for its first node how they become one."""
@@ -299,7 +260,7 @@ class Batcher:
                 len(before) == 1
                 and (group := before.pop()) in ways
                 and len(parts[group]) < ways[group].capacity(nbytes)
-                and (places is None or places[inside[0]][1] == places[parts[group][0]][1])
+                and places[inside[0]][1] == places[parts[group][0]][1]
             ):
                 parts[group] += inside
                 group_of[inside[0]] = group
@@ -353,10 +314,7 @@ def shared_bytes_of(kernels: Iterable[Kernel]) -> int:
 def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
     """Return what launches that one block may do, one behind the other, have in common; None for a node that is in no chain.
 
-    Parameters
-    ----------
-    known : dict of int to bool
-        For kernels, by their `id`, whether they can be in a chain; filled here.
+    `known` says for kernels, by their `id`, whether they can be in a chain, and is filled here.
     """
     if not isinstance(node, KernelNode) or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
         return None

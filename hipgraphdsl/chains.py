@@ -15,7 +15,7 @@ from typing import Final
 from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of, shared_bytes_of
 from .kernels import Module, chaining
 from .nodes import KernelNode
-from .order import follower_counts
+from .order import chains
 from .plan import Plan, Step
 from .printed import counted
 from .target import Target
@@ -29,9 +29,8 @@ _BYTES_OF_A_LAUNCH: Final = 4096
 
 def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
     """Return the plan with chains among its batches, where it has any; if it is automatic, where they pay."""
-    chains = _chains(plan)
     modules: dict[Module, list[list[int]]] = {}
-    for chain in chains:
+    for chain in _chains(plan):
         modules.setdefault(_launch(plan.steps[chain[0]]).kernel.module, []).append(chain)
     notes = []
     batches, batch_of = list(plan.batches), dict[int, int]()
@@ -84,20 +83,16 @@ def _size(count: int, room: int) -> int:
 
 def _chains(plan: Plan) -> list[list[int]]:
     """Return the longest chains of steps, of two or more."""
+    steps = plan.steps
     known: dict[int, bool] = {}
-    links = [link_of(step.node, known) if step.batch < 0 else None for step in plan.steps]
-    followers = follower_counts(step.deps for step in plan.steps)
-    chains: dict[int, list[int]] = {}  # by their last step
-    for step, link in zip(plan.steps, links):
-        if link is None or len(step.deps) != 1 or step.added:
-            continue
-        (source,) = step.deps
-        before = plan.steps[source]
-        if links[source] == link and before.lane == step.lane and before.device == step.device and followers[source] == 1:
-            chain = chains.pop(source, None) or [source]
-            chain.append(step.index)
-            chains[step.index] = chain
-    return list(chains.values())
+    links = [link_of(step.node, known) if step.batch < 0 else None for step in steps]
+
+    def joins(source: int, i: int) -> bool:
+        before, step = steps[source], steps[i]
+        alike = links[i] is not None and links[source] == links[i]
+        return alike and not step.added and before.lane == step.lane and before.device == step.device
+
+    return chains(range(len(steps)), [step.deps for step in steps], joins)
 
 
 def _launch(step: Step) -> KernelNode:

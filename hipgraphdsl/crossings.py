@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 from .collectives import dtype_name
@@ -114,28 +116,25 @@ def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runt
     wholes = [message for keys, message in first.items() if link.unconnected(keys)]
     if not others and not wholes:
         return
-    with runtime.using_device(device), link.watched("compile"):
+    with runtime.using_device(device), link.watched("compile"), ExitStack() as held:
         stream = runtime.stream_create()
-        try:
-            for whole in ([None] if others else []) + wholes:
-                made: list[int] = []
+        held.callback(runtime.stream_destroy, stream)
+        for whole in ([None] if others else []) + wholes:
+            with ExitStack() as arrays:
+                memory = partial(_allocated, runtime, arrays)
+                if whole is None:
+                    calls = [call(memory(1), 1, other) for other in sorted(others) for call in (send, receive)]
+                else:
+                    calls = list(calls_of(whole, ranks, memory))
+                keys = others if whole is None else _keys([whole])
+                link.issue(link.prepared(calls), stream, keys, "the first messages")
+                while not runtime.stream_wait(stream, 0.05):
+                    pass
+                link.raise_broken()
 
-                def memory(nbytes: int, made: list[int] = made) -> int:
-                    made.append(runtime.malloc(max(nbytes, 1)))
-                    return made[-1]
 
-                try:
-                    if whole is None:
-                        calls = [call(memory(1), 1, other) for other in sorted(others) for call in (send, receive)]
-                    else:
-                        calls = list(calls_of(whole, ranks, memory))
-                    keys = others if whole is None else _keys([whole])
-                    link.issue(link.prepared(calls), stream, keys, "the first messages")
-                    while not runtime.stream_wait(stream, 0.05):
-                        pass
-                    link.raise_broken()
-                finally:
-                    for pointer in made:
-                        runtime.free(pointer)
-        finally:
-            runtime.stream_destroy(stream)
+def _allocated(runtime: Runtime, held: ExitStack, nbytes: int) -> int:
+    """Return memory that is freed at the end of a block."""
+    pointer = runtime.malloc(max(nbytes, 1))
+    held.callback(runtime.free, pointer)
+    return pointer

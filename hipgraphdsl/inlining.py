@@ -12,26 +12,13 @@ from .workflow import AnyNode, ChildGraphNode, Level, Workflow
 
 @dataclass(frozen=True, slots=True)
 class FlatNode:
-    """A node among those of all children that are replaced.
+    """A node among those of all children that are replaced."""
 
-    Attributes
-    ----------
-    name : str
-        Its full name, ``"child/x"`` inside a child.
-    node : Node
-    deps : tuple of int
-        Positions of those that must have finished before it starts.
-    level : Level
-        Where its names are resolved.
-    path : tuple of ChildGraphNode
-        The children that it stands in, outermost first.
-    """
-
-    name: str
+    name: str  # the full one, ``"child/x"`` inside a child
     node: AnyNode
-    deps: tuple[int, ...]
-    level: Level
-    path: tuple[ChildGraphNode, ...]
+    deps: tuple[int, ...]  # positions of those that must have finished before it starts
+    level: Level  # where its names are resolved
+    path: tuple[ChildGraphNode, ...]  # the children that it stands in, outermost first
 
 
 def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .order import levels
+from .order import levels, positions
 
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
@@ -17,35 +18,17 @@ that says it all, and it costs only as much as the graph is wide."""
 
 
 class Cover(NamedTuple):
-    """Edges and lanes.
+    """Edges and lanes."""
 
-    Attributes
-    ----------
-    reduced : list of tuple of int
-        For each node the predecessors that no other implies.
-    lane_of : list of int
-        The lane of each node.
-    lanes : list of list of int
-        The nodes of each lane, in order.
-    added : dict of int to tuple of int
-        For nodes that were put behind a lane that does not precede them, the edges that this takes.
-    devices : list of int
-        The device of each lane.
-    depths : list of int
-        For each node the nodes on the longest path that ends with it, along the edges that were added too.
-    """
-
-    reduced: list[tuple[int, ...]]
-    lane_of: list[int]
-    lanes: list[list[int]]
-    added: dict[int, tuple[int, ...]]
-    devices: list[int]
-    depths: list[int]
+    reduced: list[tuple[int, ...]]  # for each node the predecessors that no other implies
+    lane_of: list[int]  # for each node
+    added: dict[int, tuple[int, ...]]  # edges to nodes that were put behind a lane that does not precede them
+    devices: list[int]  # for each lane
+    depths: list[int]  # for each node the nodes on the longest path that ends with it, along added edges too
 
 
 def covered(
     order: Sequence[int],
-    position: Sequence[int],
     deps: Sequence[tuple[int, ...]],
     bound: int | None,
     placed: Sequence[int | None] | None = None,
@@ -58,39 +41,39 @@ def covered(
     it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
     one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
     """
-    return _Covering(order, position, deps, bound, placed, default).run()
+    return _Covering(order, deps, bound, placed, default).run()
 
 
+@dataclass
 class _Covering:
     """The state of one pass."""
 
-    def __init__(
-        self,
-        order: Sequence[int],
-        position: Sequence[int],
-        deps: Sequence[tuple[int, ...]],
-        bound: int | None,
-        placed: Sequence[int | None] | None,
-        default: int,
-    ) -> None:
-        n = len(order)
-        self.order, self.deps, self.bound, self.placed, self.default = order, deps, bound, placed, default
-        self.position = position
-        self.found = Cover([()] * n, [0] * n, [], {}, [], [0] * n)
+    order: Sequence[int]
+    deps: Sequence[tuple[int, ...]]
+    bound: int | None
+    placed: Sequence[int | None] | None
+    default: int
+
+    def __post_init__(self) -> None:
+        n = len(self.order)
+        self.position = positions(self.order)
+        self.found = Cover([()] * n, [0] * n, {}, [], [0] * n)
+        self.lanes: list[list[int]] = []  # the nodes of each, in order
         self.place = [0] * n  # of each node within its lane
         self.depths = self.found.depths
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
         self.ends: dict[int, list[tuple[int, int]]] = {}
         """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
         self.left = [0] * n  # successors that have not been visited
-        for sources in deps:
+        for sources in self.deps:
             for source in sources:
                 self.left[source] += 1
 
     def run(self) -> Cover:
         deps, placed, bound, left, clocks = self.deps, self.placed, self.bound, self.left, self.clocks
         depths, place = self.depths, self.place
-        reduced, lane_of, lanes, _, devices, _ = self.found
+        reduced, lane_of, _, devices, _ = self.found
+        lanes = self.lanes
         for i in self.order:
             kept = deps[i]
             device = None if placed is None else placed[i]
@@ -153,7 +136,7 @@ class _Covering:
 
     def _continued(self, kept: tuple[int, ...], device: int | None) -> int:
         """Return the lane that a direct predecessor ends, -1 if none does."""
-        _, lane_of, lanes, _, devices, _ = self.found
+        lane_of, lanes, devices = self.found.lane_of, self.lanes, self.found.devices
         lane, fewest = -1, 0
         for source in kept:
             mine = lane_of[source]
@@ -165,7 +148,7 @@ class _Covering:
 
     def _ended_before(self, clock: Clock, device: int | None) -> int:
         """Return the lane whose end precedes the node and is deepest, -1 if there is none."""
-        _, _, lanes, _, devices, _ = self.found
+        lanes, devices = self.lanes, self.found.devices
         lane, most = -1, 0
         for mine, at in clock.items():
             line = lanes[mine]
@@ -177,7 +160,7 @@ class _Covering:
 
     def _other(self, device: int | None, bound: int) -> tuple[int, int]:
         """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
-        _, _, lanes, _, devices, _ = self.found
+        lanes, devices = self.lanes, self.found.devices
         owner = self.default if device is None else device
         ends = self.ends.setdefault(owner, [])
         if len(ends) < bound:

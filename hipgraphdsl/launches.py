@@ -13,16 +13,11 @@ from .plan import Plan
 class Launches(NamedTuple):
     """A plan whose steps are the launches of another.
 
-    Attributes
-    ----------
-    plan : Plan
-        A step that does several is as their first, with all their names as `origin`, and waits for what any of them waits for.
-    members : tuple of tuple of int
-        For each of its steps the steps of the other plan that it does.
+    A step that does several is as their first, with all their names as `origin`, and waits for what any of them waits for.
     """
 
     plan: Plan
-    members: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]  # for each of its steps the steps of the other plan that it does
 
 
 def together(plan: Plan) -> list[tuple[int, ...]]:

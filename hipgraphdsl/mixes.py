@@ -16,16 +16,8 @@ def mixable(
 ) -> list[list[int]]:
     """Return sets of groups, two or more, whose launches could be one.
 
-    Parameters
-    ----------
-    kinds : iterable of Hashable
-        For each group what those of a set have in common.
-    members : sequence of sequence of int
-        The nodes of each group; none where another group has them.
-    group_of : sequence of int
-        For each node its group.
-    deps : sequence of tuple of int
-        For each node those that it waits for.
+    `kinds` has for each group what those of a set have in common, `members` its nodes (none where another group has them);
+    `group_of` has for each node its group, `deps` those that it waits for.
     """
     before: list[set[int]] = [set() for _ in members]
     behind: list[set[int]] = [set() for _ in members]

@@ -1,4 +1,4 @@
-"""Algorithms on directed graphs: sort, cycle, ancestors, transitive reduction, levels, longest path.
+"""Algorithms on directed graphs: sort, cycle, chains, ancestors, transitive reduction, levels, longest path.
 
 A graph is given as the predecessors of each node, nodes being 0, 1, 2, ...; an order is a topological one. Sets of nodes are
 integers whose bit `k` stands for the node at position `k` of the order. networkx has these algorithms for its own graphs, which
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Edges = Sequence[Sequence[int]]
 
@@ -34,6 +34,24 @@ def between(predecessors: Edges, group_of: Sequence[int] | Mapping[int, int], co
 def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:
     """Return how many nodes wait for each node, of those that any waits for."""
     return Counter([source for sources in predecessors for source in sources])
+
+
+def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int], bool] | None = None) -> list[list[int]]:
+    """Return the longest chains of two nodes or more, ordered by their ends.
+
+    In a chain each node waits for the one before it alone, nothing else waits for that one, and `joins`, if given, accepts the
+    two.
+    """
+    followers = follower_counts(predecessors)
+    found: dict[int, list[int]] = {}  # by the last node
+    for i in order:
+        if len(predecessors[i]) == 1:
+            source = predecessors[i][0]
+            if followers[source] == 1 and (joins is None or joins(source, i)):
+                chain = found.pop(source, None) or [source]
+                chain.append(i)
+                found[i] = chain
+    return list(found.values())
 
 
 def topological_order(predecessors: Edges) -> tuple[int, ...]:

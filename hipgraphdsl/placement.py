@@ -18,20 +18,11 @@ from .workflow import AnyNode, Binding, Level, Workflow
 
 
 class Memory(NamedTuple):
-    """Device memory that a node touches.
-
-    Attributes
-    ----------
-    root : Array
-    owner : int
-        The device whose memory it is.
-    access : tuple of int
-        Other devices that may reach it from kernels.
-    """
+    """Device memory that a node touches."""
 
     root: Array
-    owner: int
-    access: tuple[int, ...]
+    owner: int  # the device whose memory it is
+    access: tuple[int, ...]  # other devices that may reach it from kernels
 
 
 def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:

@@ -80,36 +80,20 @@ class Step(NamedTuple):
     def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
         """Return the step as number `index` of other steps, behind what stands there for those that it waits for.
 
-        Parameters
-        ----------
-        place : mapping of int to int
-            For steps as they were numbered the number of what stands for them; those without an entry are waited for no more.
+        `place` has the numbers of what stands for steps, by their old numbers; those without an entry are waited for no more.
         """
         deps, added = (tuple(sorted({place[d] for d in old if d in place} - {index})) for old in (self.deps, self.added))
         return self._replace(index=index, deps=deps, added=added)
 
 
-def lanes_of(steps: Iterable[Step], count: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each of `count` lanes its steps, in order."""
-    rows: list[list[int]] = [[] for _ in range(count)]
-    for step in steps:
-        rows[step.lane].append(step.index)
-    return tuple(map(tuple, rows))
-
-
 class Cut(NamedTuple):
     """A plan whose steps are segments of another, which graphs can hold, and what the host does between them.
 
-    Attributes
-    ----------
-    plan : Plan
-        A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
-    members : tuple of tuple of int
-        For each of its steps the steps of the plan that was cut, in the order of `child`.
+    A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
     """
 
     plan: Plan
-    members: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]  # for each of its steps the steps of the plan that was cut, in the order of `child`
 
     @property
     def segment_of(self) -> dict[int, int]:
@@ -136,8 +120,6 @@ class Plan:
     workflow : Workflow
         What it was made from.
     steps : tuple of Step
-    lanes : tuple of tuple of int
-        For each lane its steps, in order; each step stands in exactly one lane.
     declared_edges : int
         Edges before the reduction.
     notes : tuple of str
@@ -158,7 +140,6 @@ class Plan:
 
     workflow: Workflow
     steps: tuple[Step, ...]
-    lanes: tuple[tuple[int, ...], ...]
     declared_edges: int
     notes: tuple[str, ...] = field(default=())
     packing: Packing | None = None
@@ -176,24 +157,26 @@ class Plan:
         for i, step in steps.items():
             made[i] = step
         plan = object.__new__(type(self))
-        plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the properties that are known: no node changes them
+        # With the properties that are known, which no node changes; the same `lanes` tell that the plan was not made again.
+        plan.__dict__.update(self.__dict__, lanes=self.lanes, steps=tuple(made))
         plan.__dict__.pop("cut", None)
         plan.__dict__.pop("runs", None)
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
-        """Return the plan with other steps in the same lanes.
+        """Return the plan with other steps in the same lanes, which have their new numbers (`Step.renumbered`).
 
-        Parameters
-        ----------
-        steps : iterable of Step
-            With their new numbers (`Step.renumbered`).
-        place : mapping of int to int
-            For each step as it was numbered the number of the one that does now what it did.
+        `place` has the number of the step that does now what a step did, by its old number.
         """
-        made = tuple(steps)
-        early = tuple(sorted({place[i] for i in self.programmatic}))
-        return replace(self, steps=made, lanes=lanes_of(made, len(self.lanes)), programmatic=early)
+        return replace(self, steps=tuple(steps), programmatic=tuple(sorted({place[i] for i in self.programmatic})))
+
+    @cached_property
+    def lanes(self) -> tuple[tuple[int, ...], ...]:
+        """For each lane its steps, in order; each step stands in exactly one lane."""
+        rows: list[list[int]] = [[] for _ in self.lane_devices]
+        for step in self.steps:
+            rows[step.lane].append(step.index)
+        return tuple(map(tuple, rows))
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -279,8 +262,7 @@ def _cut(plan: Plan) -> Cut:
     hosts = [steps[group[0]] if steps[group[0]].by_host else None for group in groups]
     placed = [None if host is None else host.device for host in hosts]
     owners = [plan.device if device is None else device for device in placed] if len(plan.devices) > 1 else None
-    order = range(len(groups))
-    cover = covered(order, order, deps, None, owners, plan.device)
+    cover = covered(range(len(groups)), deps, None, owners, plan.device)
     made = []
     graphs = count(1)
     for number, (group, host, sources, lane) in enumerate(zip(groups, hosts, cover.reduced, cover.lane_of)):
@@ -290,8 +272,7 @@ def _cut(plan: Plan) -> Cut:
             name = f"segment {next(graphs)}"
             names = tuple(origin for i in group for origin in steps[i].origin)
             made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
-    lanes = tuple(map(tuple, cover.lanes))
-    outer = replace(plan, steps=tuple(made), lanes=lanes, notes=(), packing=None, lane_devices=tuple(cover.devices))
+    outer = replace(plan, steps=tuple(made), notes=(), packing=None, lane_devices=tuple(cover.devices))
     return Cut(outer, tuple(groups))
 
 
@@ -303,7 +284,6 @@ def _part(plan: Plan, members: Sequence[int]) -> Plan:
     steps = tuple(step.renumbered(k, place)._replace(lane=lane_of[step.lane]) for k, step in enumerate(own))
     owners = tuple(plan.lane_devices[lane] for lane in lane_of)
     devices = tuple(sorted({plan.device, *owners}))
-    lanes = lanes_of(steps, len(lane_of))
     edges = sum(len(step.deps) for step in steps)
     early = tuple(place[i] for i in plan.programmatic if i in place and place.keys() >= set(plan.steps[i].deps))
-    return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners, plan.batches, early)
+    return Plan(plan.workflow, steps, edges, (), None, plan.device, devices, owners, plan.batches, early)

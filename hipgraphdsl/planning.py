@@ -22,7 +22,7 @@ from .lanes import Cover, covered, gathers
 from .nodes import EagerNode, EmptyNode, KernelNode
 from .order import between, follower_counts, positions
 from .placement import device_of, devices_of
-from .plan import Plan, Step, lanes_of
+from .plan import Plan, Step
 from .printed import counted
 from .programmatic import with_programmatic_edges
 from .segments import segments
@@ -114,10 +114,10 @@ class _Nodes(NamedTuple):
     by_host: Set[int]  # those that the host does
 
     @property
-    def places(self) -> Sequence[tuple[int | None, int]] | None:
-        """The device and the segment of each node; None where there is one of each."""
+    def places(self) -> Sequence[tuple[int | None, int]]:
+        """The device and the segment of each node."""
         if not self.by_host and self.placed is None:
-            return None
+            return [(None, 0)] * len(self.nodes)
         position = positions(self.order)
         deps = [tuple([position[source] for source in self.deps[i]]) for i in self.order]
         groups = segments(deps, [i in self.by_host for i in self.order])
@@ -127,29 +127,19 @@ class _Nodes(NamedTuple):
 
 @dataclass(frozen=True)
 class _Planner:
-    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used.
-
-    Attributes
-    ----------
-    bound : int or None
-        Most lanes on each device.
-    automatic : bool
-        Whether lanes are bound only where that pays.
-    children : dict of (int, bool) to Plan
-        By the workflow's `id`, and whether it is inlined.
-    """
+    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used."""
 
     target: Target
     device: int
     devices: tuple[int, ...]
     inline: bool
-    bound: int | None
-    automatic: bool
+    bound: int | None  # most lanes on each device
+    automatic: bool  # whether lanes are bound only where that pays
     join: bool
     pack: bool
     batch: Batch
     any_order: bool
-    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)
+    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # by the workflow's `id`, and whether it is inlined
 
     def plan(self, workflow: Workflow) -> Plan:
         notes: list[str] = []
@@ -176,10 +166,8 @@ class _Planner:
         if self.any_order:
             steps = in_any_order(steps, [[position[d] for d in found.deps[i]] for i in order], notes)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
-        lanes, lane_devices = lanes_of(steps, len(cover.lanes)), tuple(cover.devices)
-        return Plan(
-            workflow, tuple(steps), lanes, found.declared, tuple(notes), packing, self.device, self.devices, lane_devices, batches
-        )
+        owners = tuple(cover.devices)
+        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
@@ -239,12 +227,12 @@ class _Planner:
         order, deps = found.order, found.deps
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
-        cover = covered(order, positions(order), deps, None if self.automatic else self.bound, found.placed, self.device)
+        cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
         if self.batch:
             cover, grouping = self._in_batches(found, cover, limit, notes)
-        lanes = len(cover.lanes)
+        lanes = len(cover.devices)
         if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
-            cover = covered(order, positions(order), deps, self.bound, found.placed, self.device)
+            cover = covered(order, deps, self.bound, found.placed, self.device)
         return cover, grouping, lanes
 
     def _with_plans(self, step: Step) -> Step:
@@ -280,9 +268,9 @@ class _Planner:
             count = len(outer)
             one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
             devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
-            cover = covered(range(count), range(count), outer, None, devices, self.device)
-            before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
-            losing = batcher.unpaid(grouping, before - len(cover.lanes)) if automatic else {}
+            cover = covered(range(count), outer, None, devices, self.device)
+            before = len(declared.devices) if limit is None else min(limit, len(declared.devices))
+            losing = batcher.unpaid(grouping, before - len(cover.devices)) if automatic else {}
             left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
             notes += [_not_batched(what, why) for what, why in left.items()]
             if not losing:
@@ -290,27 +278,21 @@ class _Planner:
             among = [what for what in among if what not in left]
         if not grouping.batches:
             return declared, None
-        if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
+        if limit is not None and gathers(len(cover.devices), limit, range(count), outer):
             return declared, None
         if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
             notes.append(
                 f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more."
             )
             return declared, None
-        rows: list[list[int]] = [[] for _ in cover.lanes]
         lane_of = [cover.lane_of[group] for group in grouping.group_of]
-        for i in grouping.order:
-            rows[lane_of[i]].append(i)
-        return Cover(declared.reduced, lane_of, rows, {}, cover.devices, declared.depths), grouping
+        return Cover(declared.reduced, lane_of, {}, cover.devices, declared.depths), grouping
 
 
 def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
     """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
 
-    Parameters
-    ----------
-    leaves_out : callable
-        Takes the place of an entry and those that are kept and finish what it waits for.
+    `leaves_out` takes the place of an entry, and those that are kept and finish what it waits for.
     """
     kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
@@ -335,7 +317,7 @@ def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, befor
         edges = counted(ordered, "ordering edge")
         notes.append(f"{edges} (marked *) for conditional nodes to run one by one: else a launch on {target.name} may never end.")
     if gathered:
-        lanes = len(cover.lanes)
+        lanes = len(cover.devices)
         notes.append(
             f"{gathered} ordering edges (marked *) gather independent nodes into {lanes} lanes"
             + (_expected(target, before, lanes) if before else ".")

@@ -16,18 +16,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from .kernels import Kernel, waits
+from .kernels import waits
 from .nodes import KernelNode
 from .order import follower_counts
 from .plan import Plan, Step
 from .printed import counted
-from .workflow import AnyNode
 
 
 def with_programmatic_edges(plan: Plan) -> Plan:
     """Return the plan with what says which of its edges are programmatic, in its children and bodies too."""
-    known: dict[Kernel, bool] = {}
-    made = _with_edges(plan, known)
+    made = _with_edges(plan)
     count = _count(made)
     if not count:
         return plan
@@ -36,17 +34,17 @@ def with_programmatic_edges(plan: Plan) -> Plan:
     return replace(made, notes=(*made.notes, f"{said} launched while what is before ends, {waiting} (programmatic edges)."))
 
 
-def _with_edges(plan: Plan, known: dict[Kernel, bool]) -> Plan:
+def _with_edges(plan: Plan) -> Plan:
     steps = plan.steps
     nested = {
         step.index: step._replace(
-            child=None if step.child is None else _with_edges(step.child, known),
-            bodies=tuple(_with_edges(body, known) for body in step.bodies),
+            child=None if step.child is None else _with_edges(step.child),
+            bodies=tuple(map(_with_edges, step.bodies)),
         )
         for step in steps
         if step.child is not None or step.bodies
     }
-    found = () if plan.has_allocs else tuple(_early(steps, _launched_behind(plan), known))
+    found = () if plan.has_allocs else tuple(_early(steps, _launched_behind(plan)))
     return replace(plan.with_steps(nested), programmatic=found) if nested or found else plan
 
 
@@ -63,7 +61,7 @@ def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
     return dict(sorted(found.items()))
 
 
-def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]], known: dict[Kernel, bool]) -> Iterator[int]:
+def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]]) -> Iterator[int]:
     """Yield the kernel launches that wait by themselves and to which edges may be programmatic."""
     followers = follower_counts(before.values())
     plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
@@ -76,16 +74,9 @@ def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]], known: 
             if not plain[d] or source.device != step.device or (source.lane != step.lane and followers[d] > 1):
                 break
         else:
-            if step.batch >= 0 or _waits(step.node, known):
+            assert isinstance(step.node, KernelNode)
+            if step.batch >= 0 or waits(step.node.kernel):  # each entry point of a batch waits
                 yield own
-
-
-def _waits(node: AnyNode, known: dict[Kernel, bool]) -> bool:
-    """Return whether a kernel node waits by itself, as each entry point of a batch does."""
-    assert isinstance(node, KernelNode)
-    if node.kernel not in known:
-        known[node.kernel] = waits(node.kernel)
-    return known[node.kernel]
 
 
 def _count(plan: Plan) -> int:

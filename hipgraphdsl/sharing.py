@@ -159,7 +159,8 @@ class Sharing:
         self._find_owners(workflow)
         self._find_owners(self._with_declared_edges(self._level))
         self._open_up()
-        copied = self._done_by_copies()
+        copied = {i for i, node in enumerate(self.workflow.nodes) if _by_copies(node, layout, between)}
+        self.fixed.update(self.workflow.nodes[i].name for i in copied)
         self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         """Who does each node."""
@@ -267,12 +268,6 @@ class Sharing:
                 "after" if t and r.startswith(DATA) and r[4:] not in of_one else r for t, r in zip(told, workflow.reasons[i])
             )
         return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
-
-    def _done_by_copies(self) -> set[int]:
-        """Return the collectives that several ranks take part in by copies, and note them."""
-        which = {i for i, node in enumerate(self.workflow.nodes) if _by_copies(node, self.layout, self.between)}
-        self.fixed.update(self.workflow.nodes[i].name for i in which)
-        return which
 
     def _open_up(self) -> None:
         """Replace children that several ranks do by their nodes, and let all ranks take part in such conditional nodes."""

@@ -74,10 +74,7 @@ def _with_one_root(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
 def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple[list[Step], dict[int, int]]:
     """Put empty nodes behind steps that more than `FAN_OUT` others wait for, as a tree; return where each step has moved, too.
 
-    Parameters
-    ----------
-    wide : iterable of Step, optional
-        Those of the steps that get such a tree if they need one; by default all.
+    `wide` are those of the steps that get such a tree if they need one, by default all.
     """
     followers = successors([step.deps for step in steps])
     crowded = {step.index for step in (steps if wide is None else wide) if len(followers[step.index]) > FAN_OUT}

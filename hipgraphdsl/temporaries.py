@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .arrays import Access, AllocArray, ArrayView
 from .inlining import FlatNode
+from .order import ancestors
 from .workflow import AnyNode, ChildGraphNode, Level
 
 _Place = tuple[Level, Any]  # where an array belongs, and the array
@@ -24,47 +25,23 @@ _MOST: Final = 4096  # arrays that are compared pair by pair
 
 @dataclass(frozen=True, slots=True)
 class PackedArray:
-    """One array in the block.
+    """One array in the block."""
 
-    Attributes
-    ----------
-    name : str
-        ``"t"``, or ``"child/t"`` inside an inlined child.
-    array : AllocArray
-    path : tuple of ChildGraphNode
-        The children that it stands in, outermost first.
-    device : int
-        Whose block it lies in.
-    offset : int
-        Where it begins there, in bytes.
-    """
-
-    name: str
+    name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[ChildGraphNode, ...]
-    device: int
-    offset: int
+    path: tuple[ChildGraphNode, ...]  # the children that it stands in, outermost first
+    device: int  # whose block it lies in
+    offset: int  # bytes, from the begin of that block
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where arrays of alloc nodes lie in one block of memory on each device, held for as long as the Executable.
-
-    Attributes
-    ----------
-    arrays : tuple of PackedArray
-    nodes : tuple of str
-        Names of their alloc and free nodes, which have nothing left to do.
-    blocks : tuple of (int, int)
-        Device and bytes of each block.
-    apart_nbytes : int
-        Bytes that the same arrays take if none shares.
-    """
+    """Where arrays of alloc nodes lie in one block of memory on each device, held for as long as the Executable."""
 
     arrays: tuple[PackedArray, ...]
-    nodes: tuple[str, ...]
-    blocks: tuple[tuple[int, int], ...]
-    apart_nbytes: int
+    nodes: tuple[str, ...]  # names of their alloc and free nodes, which have nothing left to do
+    blocks: tuple[tuple[int, int], ...]  # device and bytes of each
+    apart_nbytes: int  # bytes that the same arrays take if none shares
 
     def __str__(self) -> str:
         return (
@@ -101,14 +78,8 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
     if every use of one precedes every use of the other, so that no order is added. What the alloc and free steps
-    themselves are ordered by does not matter: they do nothing when the block is there throughout.
-
-    Parameters
-    ----------
-    steps : sequence of FlatNode
-        In topological order; `deps` are all the order that there is.
-    device : int
-        The device of arrays that name none.
+    themselves are ordered by does not matter: they do nothing when the block is there throughout. The steps are in topological
+    order, and `deps` are all the order that there is; `device` is that of arrays that name none.
     """
     lives: dict[_Place, _Life] = {}
     for index, step in enumerate(steps):
@@ -157,34 +128,19 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
 
 def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
     """Find the uses of each array and what precedes all of them; mark arrays whose uses are not between alloc and free."""
-    left = Counter(source for step in steps for source in step.deps)
-    before: dict[int, int] = {}  # of each step that is still waited for: its ancestors among steps of interest, and itself
-    bits: dict[int, int] = {}
-    uses: list[tuple[_Life, int, int]] = []
-    for index, step in enumerate(steps):
-        ancestors = 0
-        for source in step.deps:
-            ancestors |= before[source]
-            left[source] -= 1
-            if not left[source]:
-                del before[source]
-        mine = [life for key in dict.fromkeys(_roots(step)) if (life := lives.get(key)) is not None]
-        own = 0
-        if mine:
-            own = bits[index] = 1 << len(bits)
-        for life in mine:
-            if index in (*life.allocs, *life.frees):
-                if index in life.frees and (life.uses & ~ancestors or not ancestors & bits.get(life.allocs[0], 0)):
-                    life.fixed = True
+    order = range(len(steps))
+    for index, before in ancestors(order, [step.deps for step in steps], order):
+        for key in dict.fromkeys(_roots(steps[index])):
+            life = lives.get(key)
+            if life is None or index in life.allocs:
                 continue
-            uses.append((life, index, ancestors))
-            life.uses |= own
-            life.before &= ancestors
-        if left[index]:
-            before[index] = ancestors | own
-    for life, index, ancestors in uses:
-        if not ancestors & bits.get(life.allocs[0], 0) or (life.frees and index > life.frees[0]):
-            life.fixed = True
+            follows_alloc = before >> life.allocs[0] & 1
+            if index in life.frees:
+                life.fixed |= not follows_alloc or bool(life.uses & ~before)
+            else:
+                life.fixed |= not follows_alloc or (bool(life.frees) and index > life.frees[0])
+                life.uses |= 1 << index
+                life.before &= before
 
 
 def _roots(step: FlatNode) -> list[_Place]:

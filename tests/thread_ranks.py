@@ -94,7 +94,7 @@ class ThreadTransport(Transport):
                 self.fail(f"rank {self.rank} waits in {what}")
                 raise hg.RankError(self.meeting.why)
 
-    def listen(self) -> None:
+    def listen(self, why: str = "") -> None:
         if self.meeting.why:
             raise hg.RankError(self.meeting.why)
         for rank, told in self.meeting.told.items():

@@ -135,9 +135,6 @@ def placed(plan: Plan, scope: Scope) -> Plan:
     keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]
     number = {key: lane for lane, key in enumerate(dict.fromkeys(keys))}
     steps = tuple(step._replace(lane=number[key], device=key[1]) for step, key in zip(plan.steps, keys))
-    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in number.values())
     owners = tuple(device for _, device in number)
     shared = scope.shared
-    return replace(
-        plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
-    )
+    return replace(plan, steps=steps, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners)

@@ -36,12 +36,8 @@ def racing_pairs(
     """Return all racing pairs of nodes in topological order, and the hits that were left out of the list.
 
     Beyond 5000 pairs in one address space, hits are only counted, by address space. Alloc and free nodes take no part:
-    their order is a matter of lifetimes.
-
-    Parameters
-    ----------
-    touched : mapping, optional
-        What some nodes touch, by their index, to be looked at in place of the accesses of all.
+    their order is a matter of lifetimes. `touched` is what some nodes touch, by their index, to be looked at in place of the
+    accesses of all.
     """
     nodes = scope.workflow.nodes
     within = None if touched is None else Counter(reach.segment_start[reach.position[i]] for i in touched)

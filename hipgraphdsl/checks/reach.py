@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ class Reach:
         self.position = positions(self.order)
 
     @cached_property
-    def starts(self) -> list[int]:
-        """Positions at which segments begin, in order; the first is 0.
+    def segments(self) -> list[tuple[int, int]]:
+        """The segments in order, as (first position, position past the last).
 
         A cut before position b is valid where each source of the rest follows each sink of the part before b directly:
         then the number of edges between them is the product of their numbers. All three numbers are sums of intervals.
@@ -54,12 +54,7 @@ class Reach:
         heads = _cover(n, last_predecessor + 1, at)
         joined = _cover(n, last_predecessor[targets] + 1, first_successor[sources])
         cuts = np.flatnonzero(joined[1:n] == sinks[1:n] * heads[1:n]) + 1
-        return [0, *cuts.tolist()]
-
-    @cached_property
-    def segments(self) -> list[tuple[int, int]]:
-        """The segments as (first position, position past the last)."""
-        return list(zip(self.starts, [*self.starts[1:], len(self.order)]))
+        return list(pairwise([0, *cuts.tolist(), n]))
 
     @cached_property
     def segment_start(self) -> list[int]:

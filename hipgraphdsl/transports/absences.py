@@ -12,38 +12,25 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 ASK_S: Final = 1.0
 """How long a rank that gives up a wait lets the others say whom they wait for."""
 
 
+@dataclass
 class Calls:
-    """The launches of one Executable by this rank.
+    """The launches of one Executable by this rank."""
 
-    Attributes
-    ----------
-    key : str
-        The same on all ranks, and no other Executable's.
-    what : str
-        For errors.
-    partners : frozenset of int
-        The ranks that the devices of this one wait for.
-    launcher : object or None
-        What counts those that compiled code has made, if there is some.
-    """
-
-    def __init__(self, key: str, what: str, partners: frozenset[int], launcher: Any) -> None:
-        self.key = key
-        self.what = what
-        self.partners = partners
-        self.made = 0
-        """How many it has made by Python."""
-        self.launcher = launcher
-        self.closed = False
-        """Whether the Executable waits for nobody any more."""
-        self._refused: dict[int, str] = {}
+    key: str  # the same on all ranks, and no other Executable's
+    what: str  # for errors
+    partners: frozenset[int]  # the ranks that the devices of this one wait for
+    launcher: Any  # what counts those that compiled code has made; None if there is none
+    made: int = 0  # by Python
+    closed: bool = False  # whether the Executable waits for nobody any more
+    _refused: dict[int, str] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -69,8 +56,8 @@ class Absences:
     def __init__(self) -> None:
         self._own: dict[str, Calls] = {}
         self._told: dict[int, dict[str, Any]] = {}
-        self._waits: dict[int, Callable[[], Mapping[int, str]]] = {}
-        """By thread: what returns the ranks that it waits for, each with what that one does not do."""
+        self._waits: dict[int, Mapping[int, str]] = {}
+        """By thread the ranks that it waits for, each with what that one does not do."""
         self._number = 0
         self.asks = False
         """Whether this rank asks the others whom they wait for."""
@@ -85,18 +72,15 @@ class Absences:
         """The ranks that the devices of this one wait for in any launch."""
         return frozenset().union(*(calls.partners for calls in self._own.values()))
 
-    def wait_for(self, late: Callable[[], Mapping[int, str]] | None) -> None:
-        """Note which ranks this thread waits for now, each with what it does not do; None for nobody."""
-        if late is None:
-            self._waits.pop(threading.get_ident(), None)
-        else:
-            self._waits[threading.get_ident()] = late
+    def wait_for(self, late: Mapping[int, str]) -> None:
+        """Note which ranks this thread waits for now, each with what it does not do."""
+        self._waits[threading.get_ident()] = late
 
     def told(self, *, ended: bool = False) -> bytes:
         """Return what the other ranks are to be told."""
         self._number += 1
         calls = {key: calls.told() for key, calls in self._own.items() if calls.count}
-        waits = {rank: doing for late in tuple(self._waits.values()) for rank, doing in late().items()}
+        waits = {rank: doing for late in tuple(self._waits.values()) for rank, doing in late.items()}
         return json.dumps({"number": self._number, "ended": ended, "calls": calls, "waits": waits, "asks": self.asks}).encode()
 
     def hear(self, rank: int, said: bytes) -> bool:

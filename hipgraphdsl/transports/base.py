@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import struct
 import sys
 import threading
 import time
@@ -14,11 +16,19 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError
 from .absences import ASK_S, Absences, Calls
+from .neighbours import Neighbours, own_place
 
 WORLDS: Final = 64
 """So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
 ITSELF: Final = -1
 """Stands for the rank that fails."""
+LOOK_S: Final = 0.05
+"""How often a wait looks at the other ranks."""
+_PAUSE_S: Final = 0.0002
+LOST: Final = threading.Event()
+"""Set when the launcher of the ranks tells that one has died."""
+_NOTE: Final = struct.Struct("<ii")
+"""What stands before why a rank gives up: its number, and that of the rank at fault, below 0 where nobody knows."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -59,6 +69,9 @@ class Transport(ABC):
     _why: str = ""
     _culprit: int | None = None
     """The rank at fault."""
+    _neighbours: Neighbours | None = None
+    _looked = 0.0
+    """When it has looked last at the other ranks; infinite while it cannot."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -90,37 +103,92 @@ class Transport(ABC):
         if self._why:
             raise RankError(self._why, rank=self._culprit)
 
-    def _hear(self) -> None:
-        """Raise what another rank has said of itself."""
-        self.listen()
-
     def _require_whole(self, what: str) -> None:
         """Raise where nothing can be sent any more."""
         if self._why:
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
-        self._hear()
+        self.listen(f", and is needed for {what}")
 
-    def _take_down(self, note: bytes, writer: int, culprit: int) -> None:
+    def _meet(self, timeout_s: float) -> None:
+        """Meet the other ranks for the first time, and find those on this machine; whoever ends waits for all."""
+        self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
+        self.before_here = self._neighbours.before
+        atexit.register(self.close)
+
+    def listen(self, why: str = "") -> None:
+        """Raise if another rank has failed or died; asked again and again by who waits. `why` stands behind who has died."""
+        with self._lock:
+            now = time.monotonic()
+            if not self._why and now - self._looked > LOOK_S:
+                self._looked = now
+                if note := self._failure():
+                    self._take_down(note)
+                    self._raise_broken()
+                dead = None if self._neighbours is None else self._neighbours.dead()
+                if dead is not None or LOST.is_set():
+                    self._raise(f"{'a rank' if dead is None else f'rank {dead}'} has died{why}", dead)
+                self._hear_absences()
+                self._require_present()
+        self._raise_broken()
+
+    def _require_present(self) -> None:
+        """Raise if this rank has made a launch that another one does not make."""
+        missed = self.absences.missed()
+        if missed is not None:
+            self._raise(*missed)
+
+    def _failure(self) -> bytes:
+        """Return the note of a rank that has failed, or nothing."""
+        return b""
+
+    def _take_down(self, note: bytes) -> None:
         """Be broken for what another rank has said."""
+        writer, culprit = _NOTE.unpack_from(note)
+        said = note[_NOTE.size :].decode(errors="replace")
         self._culprit = None if culprit < 0 else culprit
-        said = note.decode(errors="replace")
-        self._why = self._why or (
-            f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)"
-        )
+        self._why = f"rank {writer} has stopped: {said}" if culprit == writer else f"{said} (as rank {writer} says)"
 
-    @abstractmethod
-    def listen(self) -> None:
-        """Raise if another rank has failed or died; asked again and again by who waits for another rank by other means."""
+    def wait_until(
+        self, is_done: Callable[[], bool], late: Callable[[], dict[int, str]], what: str, timeout_s: float, most_s: float
+    ) -> None:
+        """Wait for other ranks; `late` returns those that it waits for, each with what it does not do.
+
+        `most_s` is the longest pause before `is_done` is called again.
+        """
+        began = looked = time.monotonic()
+        pause_s = _PAUSE_S
+        ended: set[int] = set()
+        try:
+            while not is_done():
+                self.listen(f", and is needed for {what}")
+                now = time.monotonic()
+                if now - began > timeout_s and (missing := late()):
+                    self._raise_late(missing, timeout_s)
+                if now - looked > LOOK_S:
+                    looked, missing = now, late()
+                    self.absences.wait_for(missing)
+                    for rank in filter(self._has_ended, missing):
+                        if rank in ended:  # what it has sent before its end may come late, but not by so much
+                            self._raise(f"rank {rank} has come to the end of its program, and {missing[rank]}", rank)
+                        ended.add(rank)
+                time.sleep(pause_s)
+                pause_s = min(most_s, 1.5 * pause_s)
+        finally:
+            self.absences.wait_for({})
+
+    def _has_ended(self, rank: int) -> bool:
+        """Return whether a rank says that it sends and receives no more."""
+        return False
 
     def fail(self, why: str, rank: int | None = ITSELF) -> None:
         """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault; None if nobody knows."""
         with self._lock:
             if not self._why:
                 self._why, self._culprit = why, self.rank if rank == ITSELF else rank
-                self._tell(why.encode(), -1 if self._culprit is None else self._culprit)
+                self._tell(_NOTE.pack(self.rank, -1 if self._culprit is None else self._culprit) + why.encode())
 
-    def _tell(self, why: bytes, culprit: int) -> None:  # noqa: B027 - one rank alone has nobody to tell
-        """Tell all others; a culprit below 0 is not known."""
+    def _tell(self, note: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
+        """Tell all others that this rank has failed."""
 
     def refuse(self, calls: Calls, why: str) -> None:
         """Tell all others that this rank has refused a launch and goes on: an error for those that have made the same one."""
@@ -166,11 +234,8 @@ class Transport(ABC):
     def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
         """Tell all others of launches that this rank does not make."""
 
-    def _require_present(self) -> None:
-        """Raise if this rank has made a launch that another one does not make."""
-        missed = self.absences.missed()
-        if missed is not None:
-            self._raise(*missed)
+    def _hear_absences(self) -> None:  # noqa: B027 - likewise
+        """Note what others have told of launches that they do not make."""
 
     _closers: tuple[Callable[[], None], ...] = ()
 
@@ -194,9 +259,6 @@ class Transport(ABC):
     def _meet_at_end(self) -> None:
         """Tell all others that this rank sends and receives no more, and wait until all say so, or one has failed."""
         self.all_gather(b"", "the end", math.inf)
-
-    def _raise_ended(self, rank: int, doing: str) -> NoReturn:
-        self._raise(f"rank {rank} has come to the end of its program, and {doing}", rank)
 
     @abstractmethod
     def close(self) -> None:

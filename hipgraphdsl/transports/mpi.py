@@ -10,17 +10,15 @@ import atexit
 import ctypes
 import math
 import signal
-import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError, RuntimeUnavailable
-from .base import WORLDS, Transfer, Transport, listed
-from .neighbours import Neighbours, own_place
+from .base import LOST, WORLDS, Transfer, Transport, listed
 
 _CONTROL: Final = 0
 """The tag of notes; those of a graph's messages follow, then those of the end, of launches and of `all_gather`."""
@@ -29,13 +27,8 @@ _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
 _TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
-_LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
-_CULPRIT: Final = struct.Struct("<i")
-"""What stands before a note: the rank at fault, or a number below 0."""
 _UNKNOWN: Final = -1
 """The rank that a request waits for, where all take part."""
-_died = threading.Event()
-"""Set when the launcher tells that a rank has died."""
 
 
 class _Pending(NamedTuple):
@@ -68,18 +61,16 @@ class MpiTransport(Transport):
         self.rank, self.size = world.rank, world.size
         self._kept: list[Any] = []
         """Requests that were given up."""
-        self._looked = 0.0
-        self._neighbours: Neighbours | None = None
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
+        self._looked = math.inf
         self._comm, made = world.Idup()
         self._poll([_Pending(made, _UNKNOWN, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
         self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2 - WORLDS) // WORLDS * WORLDS  # so that worlds' tags never meet
         self._ends, self._absent, self._gathers = self._most + 1, self._most + 2, self._most + 3
-        self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
-        self.before_here = self._neighbours.before
-        atexit.register(self.close)
+        self._looked = 0.0
+        self._meet(timeout_s)  # connects each with each
 
     def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         return self._gather(data, what, timeout_s, self._gathers + world)
@@ -117,24 +108,14 @@ class MpiTransport(Transport):
 
     def _poll(self, requests: list[_Pending], what: str, timeout_s: float) -> None:
         """Wait for requests."""
-        began = time.monotonic()
-        ended: set[int] = set()
         test = self._mpi.Request.Testall
         waiting = [pending.request for pending in requests]
+        spins = time.monotonic() + _SPIN_S
         try:
-            while not test(waiting):
-                now = time.monotonic()
-                if now - began > _SPIN_S:
-                    self._hear()
-                    if now - began > timeout_s and (late := self._late(requests, what)):
-                        if _UNKNOWN in late:
-                            self._raise(f"a rank {late[_UNKNOWN]}, after {timeout_s:.3g} s", None)
-                        self._raise_late(late, timeout_s)
-                    if self._look(f", and is needed for {what}"):
-                        self._require_not_ended(requests, what, ended)
-                    time.sleep(_SLEEP_S)
-                else:
-                    time.sleep(0)  # the other rank may need this core
+            while not (done := test(waiting)) and time.monotonic() < spins:
+                time.sleep(0)  # the other rank may need this core
+            if not done:
+                self.wait_until(lambda: test(waiting), lambda: self._late(requests, what), what, timeout_s, _SLEEP_S)
         except BaseException as error:
             self._abandon(requests)
             if isinstance(error, RankError):
@@ -143,48 +124,24 @@ class MpiTransport(Transport):
             if isinstance(error, self._mpi.Exception):
                 raise RankError(f"{what}: {error}") from error
             raise
-        finally:
-            self.absences.wait_for(None)
 
-    def listen(self) -> None:
-        self._hear()
-        self._look("")
+    def _failure(self) -> bytes:
+        if self._noted is None or not self._noted.Test(status := self._mpi.Status()):
+            return b""
+        self._noted = None
+        return bytes(self._note[: status.Get_count(self._mpi.BYTE)])
 
-    def _hear(self) -> None:
-        with self._lock:
-            if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
-                self._noted = None
-                said = bytes(self._note[_CULPRIT.size : status.Get_count(self._mpi.BYTE)])
-                self._take_down(said, status.source, *_CULPRIT.unpack_from(self._note))
-        self._raise_broken()
+    def _has_ended(self, rank: int) -> bool:
+        return rank != _UNKNOWN and bool(self._comm.Iprobe(rank, self._ends))
 
-    def _require_not_ended(self, requests: list[_Pending], what: str, ended: set[int]) -> None:
-        """Raise if a rank that is waited for has come to its end; when that is seen again, as what it sent before may be late."""
-        late = self._late(requests, what)
-        self.absences.wait_for(lambda: late)
-        for rank, doing in late.items():
-            if self._comm.Iprobe(rank, self._ends):
-                if rank in ended:
-                    self._raise_ended(rank, doing)
-                ended.add(rank)
+    def _raise_late(self, late: Mapping[int, str], timeout_s: float) -> NoReturn:
+        if _UNKNOWN in late:
+            self._raise(f"a rank {late[_UNKNOWN]}, after {timeout_s:.3g} s", None)
+        super()._raise_late(late, timeout_s)
 
     def _late(self, requests: list[_Pending], what: str) -> dict[int, str]:
         """Return the ranks that requests wait for, each with what it does not do."""
         return {rank: f"{doing} {what}" for request, rank, doing, _ in reversed(requests) if not request.Test()}
-
-    def _look(self, why: str) -> bool:
-        """Raise if the process of another rank has ended; return whether it was time to look."""
-        now = time.monotonic()
-        if self._neighbours is None or now - self._looked < _LOOK_S:
-            return False
-        self._looked = now
-        dead = self._neighbours.dead()
-        if dead is not None or _died.is_set():
-            self._raise(f"{'a rank' if dead is None else f'rank {dead}'} has died{why}", dead)
-        with self._lock:
-            self._hear_absences()
-            self._require_present()
-        return True
 
     def _abandon(self, requests: list[_Pending]) -> None:
         """Cancel what will not be waited for; keep what could not be cancelled, with its memory, where MPI may still write."""
@@ -198,8 +155,8 @@ class MpiTransport(Transport):
                 self._kept.append(pending)
                 self.still_writes = True
 
-    def _tell(self, why: bytes, culprit: int) -> None:
-        note = _CULPRIT.pack(culprit) + why[: _NOTE_BYTES - _CULPRIT.size]
+    def _tell(self, note: bytes) -> None:
+        note = note[:_NOTE_BYTES]
         sent = [self._comm.Isend([note, self._mpi.BYTE], other, _CONTROL) for other in range(self.size) if other != self.rank]
         end = time.monotonic() + _TELL_S
         while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
@@ -242,7 +199,7 @@ def _library(timeout_s: float) -> Any:
     global _finalizes_by_itself  # of the process, as MPI is
     _finalizes_by_itself = "mpi4py.MPI" in sys.modules
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, lambda *_: _died.set())  # MPICH's launcher sends it when a rank has died
+        signal.signal(signal.SIGUSR1, lambda *_: LOST.set())  # MPICH's launcher sends it when a rank has died
     try:
         import mpi4py
 

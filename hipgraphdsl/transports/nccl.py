@@ -22,13 +22,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import DeclarationError, HipError, RankError, RuntimeUnavailable
 from ..runtimes.base import Runtime
 from ..runtimes.data import ForeignCall, LaunchCall
 from .base import Transport
 from .neighbours import own_place
+
+if TYPE_CHECKING:
+    from ..executable.compiled import CompiledPath
 
 LIBRARY: Final = "HIPGRAPHDSL_NCCL"
 """The variable of the environment that names the library's file."""
@@ -75,21 +78,6 @@ class Call(NamedTuple):
 
     name: str
     args: tuple[int, ...]  # addresses, counts and codes, in the function's order
-
-
-class Holder(Protocol):
-    """What may launch by compiled code: `CompiledPath`."""
-
-    launcher: Any
-
-    def let(self) -> None:
-        """Let launches go by compiled code."""
-
-    def hold_back(self) -> None:
-        """Let no launch go by compiled code, without waiting for calls in progress."""
-
-    def settle(self) -> None:
-        """Wait for calls in progress."""
 
 
 Prepared = tuple[Callable[..., int], tuple[Any, ...]]
@@ -186,15 +174,6 @@ def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: 
 class Nccl:
     """A communicator of all ranks, each with one device; the ranks have met by the transport.
 
-    Attributes
-    ----------
-    name : str
-        The library's, NCCL or RCCL.
-    version : int
-        22803 for 2.28.3; RCCL says which NCCL it equals.
-    broken : str
-        Why it can be used no more; empty while it can.
-
     Raises
     ------
     RankError
@@ -211,8 +190,12 @@ class Nccl:
         self._timeout_s = timeout_s
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
-        self.name, self.version = runtime.between_devices()[0], number.value
+        self.name = runtime.between_devices()[0]
+        """The library's, NCCL or RCCL."""
+        self.version = number.value
+        """22803 for 2.28.3; RCCL says which NCCL it equals."""
         self.broken = ""
+        """Why it can be used no more; empty while it can."""
         self._culprit: int | None = None
         self._handle = ctypes.c_void_p()
         self._start, self._finish = library.ncclGroupStart, library.ncclGroupEnd
@@ -234,7 +217,7 @@ class Nccl:
         """Event behind a launch, recorded where another stream or the watch waits for it."""
         self._last = 0
         """The stream of the last launch, where it can still be asked."""
-        self._holder: Holder | None = None
+        self._holder: CompiledPath | None = None
         """What may launch by compiled code, the last that has launched."""
         self._stop = ctypes.c_int32()
         """Not 0 when compiled code must call the library no more."""
@@ -280,25 +263,18 @@ class Nccl:
                 found.append(error)
 
         thread = threading.Thread(target=work, name=f"hipgraphdsl {api}", daemon=True)
-        end = time.monotonic() + self._timeout_s
-        self._transport.absences.wait_for(partial(self._waits, what))
         thread.start()
         thread.join(0.001)
         try:
-            while thread.is_alive():
-                self._transport.listen()
-                self.raise_broken()
-                if time.monotonic() > end:
-                    raise self._late(what)
-                thread.join(_LOOK_S)
+            self._transport.wait_until(
+                lambda: not thread.is_alive(), lambda: self._waits(what), what, self._timeout_s, most_s=_LOOK_S
+            )
             if isinstance(found[0], BaseException):
                 raise found[0]
             self._require(found[0], api)
         except RankError as error:
             self._give_up(error)
             raise
-        finally:
-            self._transport.absences.wait_for(None)
 
     def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
         """Return calls as they are made, without the stream."""
@@ -402,7 +378,7 @@ class Nccl:
             self._busy.pop()
         self._work.set()
 
-    def hold(self, compiled: Holder, stream: int) -> None:
+    def hold(self, compiled: CompiledPath, stream: int) -> None:
         """Let what has launched last launch by compiled code from now on, on the same stream, until another one begins."""
         with self._lock:
             if self.broken or self._busy or self._last != stream:
@@ -411,7 +387,7 @@ class Nccl:
             compiled.let()
         self._work.set()
 
-    def _seize(self) -> Holder | None:
+    def _seize(self) -> CompiledPath | None:
         """Take back what `hold` has given, and return who had it; calls in progress are not waited for."""
         holder, self._holder = self._holder, None
         if holder is not None:
@@ -419,7 +395,7 @@ class Nccl:
             self._launches += 1
         return holder
 
-    def release(self, compiled: Holder) -> None:
+    def release(self, compiled: CompiledPath) -> None:
         """Let no launch go by compiled code any more that `hold` has let."""
         with self._lock:
             holder = self._seize() if self._holder is compiled else None
@@ -477,12 +453,12 @@ class Nccl:
                         in_flight = False
                         continue
                 if not in_flight and not self._busy and made == seen:
-                    self._transport.absences.wait_for(None)
+                    self._transport.absences.wait_for({})
                     self._work.clear()
                     if not self._busy and self._made() == seen and not self._closed:
                         self._work.wait(None if self._holder is None else _LOOK_S)
                     continue
-                self._transport.absences.wait_for(partial(self._waits, self._in_flight))
+                self._transport.absences.wait_for(self._waits(self._in_flight))
                 self._look()
             except RankError as error:
                 self._give_up(error)
@@ -501,7 +477,8 @@ class Nccl:
                 time.sleep(_LOOK_S)
             self._require(error.value, f"work of {self._what}")
         if time.monotonic() - self._progress > self._timeout_s:
-            raise self._late(self._in_flight)
+            rank, said = self._transport.blame(self._waits(self._in_flight), self._timeout_s)
+            raise RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)
 
     @property
     def _in_flight(self) -> str:
@@ -509,10 +486,6 @@ class Nccl:
 
     def _waits(self, what: str) -> dict[int, str]:
         return dict.fromkeys(sorted(self._partners), f"does not come to {what}")
-
-    def _late(self, what: str) -> RankError:
-        rank, said = self._transport.blame(self._waits(what), self._timeout_s)
-        return RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)
 
     def _give_up(self, error: RankError) -> None:
         """Tell the others and abort what is in flight, so that streams go on."""

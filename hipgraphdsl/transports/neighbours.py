@@ -25,18 +25,13 @@ def own_place() -> bytes:
 
 
 class Neighbours:
-    """The processes of other ranks on this machine, of what each rank tells of itself.
-
-    Attributes
-    ----------
-    before : tuple of int
-        The ranks before this one on the machine.
-    """
+    """The processes of other ranks on this machine, of what each rank tells of itself."""
 
     def __init__(self, rank: int, places: Sequence[bytes]) -> None:
         found = [_PLACE.unpack(place) for place in places]
         self._processes = {r: process for r, (where, process) in enumerate(found) if where == found[rank][0] and r != rank}
         self.before = tuple(r for r in self._processes if r < rank)
+        """The ranks before this one on the machine."""
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._processes

@@ -20,8 +20,5 @@ class SingleTransport(Transport):
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         assert not transfers
 
-    def listen(self) -> None:
-        pass
-
     def close(self) -> None:
         pass

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import struct
 import threading
 import time
 from collections import Counter
@@ -18,16 +17,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import DeclarationError, RankError, RuntimeUnavailable
-from .base import Transfer, Transport, listed
-from .neighbours import Neighbours, own_place
+from .base import LOOK_S, Transfer, Transport, listed
 
 _PREFIX: Final = "hipgraphdsl/"
 _METHODS: Final = ("set", "get", "check", "delete_key")
-_NOTE: Final = struct.Struct("<ii")
-"""What stands before a note: the rank that wrote it, and the one at fault, or a number below 0."""
 _PART: Final = 4 << 20  # bytes of one value; torch's store takes 8 MiB
-_SLEEP_S: Final = (0.0002, 0.01)  # between two looks: at first, at most
-_LOOK_S: Final = 0.05  # how often a wait looks at the other processes
+_SLEEP_S: Final = 0.01  # between two questions of a long wait
 _BEAT_S: Final = 1.0
 _SILENT_S: Final = 30.0  # a rank that has said nothing for so long has died
 
@@ -60,16 +55,12 @@ class StoreTransport(Transport):
         self._met: Counter[int] = Counter()
         self._sent: Counter[str] = Counter()
         self._taken: Counter[str] = Counter()
-        self._looked = 0.0
         self._notes = 0
         self._heard = b""
         """What the store has said last of launches that ranks do not make."""
-        self._neighbours: Neighbours | None = None
         self._ended = threading.Event()
-        self._neighbours = Neighbours(rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
-        self.before_here = self._neighbours.before
+        self._meet(timeout_s)
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
-        atexit.register(self.close)
 
     def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         with self._meetings[world]:
@@ -112,30 +103,15 @@ class StoreTransport(Transport):
 
     def _until(self, keys: dict[str, int], doing: str, what: str, timeout_s: float, *, there: bool = True) -> None:
         """Wait until keys are there, or are not; each is for a rank to set, or to delete."""
-        began = looked = time.monotonic()
-        pause_s, most_s = _SLEEP_S
         wanted = list(keys)
 
         def late() -> dict[int, str]:
             return {rank: f"{doing} {what}" for key, rank in keys.items() if self._ask("check", [key]) != there}
 
-        self.absences.wait_for(late)
-        try:
-            while self._ask("check", wanted) != there:
-                self.listen()
-                now = time.monotonic()
-                if now - looked > _LOOK_S:
-                    looked = now
-                    for key, rank in keys.items():
-                        ended = key != f"ended/{rank}" and self._ask("check", [f"ended/{rank}"])  # before what it has set last
-                        if ended and self._ask("check", [key]) != there:
-                            self._raise_ended(rank, f"{doing} {what}")
-                if now - began > timeout_s and (missing := late()):
-                    self._raise_late(missing, timeout_s)
-                time.sleep(pause_s)
-                pause_s = min(most_s, 1.5 * pause_s)
-        finally:
-            self.absences.wait_for(None)
+        self.wait_until(lambda: self._ask("check", wanted) == there, late, what, timeout_s, _SLEEP_S)
+
+    def _has_ended(self, rank: int) -> bool:
+        return bool(self._ask("check", [f"ended/{rank}"]))
 
     def _ask(self, action: str, key: Any, *value: bytes) -> Any:
         named = [_PREFIX + entry for entry in key] if isinstance(key, list) else _PREFIX + key
@@ -144,23 +120,13 @@ class StoreTransport(Transport):
         except Exception as error:
             if not self._why:
                 who, dead = "the store does not answer, whose process may have ended", None
-                if self._neighbours is not None and (dead := self._neighbours.dead(_LOOK_S)) is not None:
+                if self._neighbours is not None and (dead := self._neighbours.dead(LOOK_S)) is not None:
                     who = f"rank {dead} has died, and the store does not answer"
                 self._why, self._culprit = f"{who}: {type(error).__name__}: {error}", dead
             raise RankError(self._why, rank=self._culprit) from error
 
-    def listen(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            if not self._why and now - self._looked > _LOOK_S:
-                self._looked = now
-                if self._ask("check", ["failed"]):
-                    note = bytes(self._ask("get", "failed"))
-                    self._take_down(note[_NOTE.size :], *_NOTE.unpack_from(note))
-                elif self._neighbours is not None and (dead := self._neighbours.dead()) is not None:
-                    self._raise(f"rank {dead} has died", dead)
-                self._hear_absences()
-        self._raise_broken()
+    def _failure(self) -> bytes:
+        return bytes(self._ask("get", "failed")) if self._ask("check", ["failed"]) else b""
 
     def _beat(self) -> None:
         """Say that this rank is there, and look whether the next one says so."""
@@ -178,10 +144,10 @@ class StoreTransport(Transport):
                 elif time.monotonic() - since > _SILENT_S:
                     self.fail(f"rank {other} has died: it has said nothing for {_SILENT_S:.0f} s", other)
 
-    def _tell(self, why: bytes, culprit: int) -> None:
+    def _tell(self, note: bytes) -> None:
         with suppress(RankError):
             if not self._ask("check", ["failed"]):
-                self._ask("set", "failed", _NOTE.pack(self.rank, culprit) + why)
+                self._ask("set", "failed", note)
 
     def _tell_absences(self, told: bytes) -> None:
         self._ask("set", f"absent/{self.rank}", told)
@@ -195,7 +161,6 @@ class StoreTransport(Transport):
             for rank in range(self.size):
                 if rank != self.rank and self._ask("check", [f"absent/{rank}"]):
                     self._hear_absences_of(rank, bytes(self._ask("get", f"absent/{rank}")))
-        self._require_present()
 
     def close(self) -> None:
         atexit.unregister(self.close)

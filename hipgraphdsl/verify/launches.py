@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -158,12 +159,10 @@ def _beginning(workflow: Workflow, kept: Sequence[int]) -> Workflow:
     """Return the workflow with some of its nodes only; they hold all of their predecessors."""
     chosen = sorted(kept)
     at = {i: k for k, i in enumerate(chosen)}
-    return Workflow(
-        workflow.name,
-        workflow.arrays,
-        workflow.parameters,
-        tuple(workflow.nodes[i] for i in chosen),
-        tuple(tuple(at[p] for p in workflow.predecessors[i]) for i in chosen),
-        tuple(workflow.reasons[i] for i in chosen),
-        workflow.infer,
+    return replace(
+        workflow,
+        nodes=tuple(workflow.nodes[i] for i in chosen),
+        predecessors=tuple(tuple(at[p] for p in workflow.predecessors[i]) for i in chosen),
+        reasons=tuple(workflow.reasons[i] for i in chosen),
+        ordered=(),
     )
