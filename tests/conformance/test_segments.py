@@ -562,7 +562,7 @@ def test_device_decides_only_where_it_can() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"decide": "gpu"}, "decide: input should be 'auto', 'device' or 'host'"),
+        ({"decide": "gpu"}, r"decide is 'auto', 'device' or 'host' \(got 'gpu'\)"),
         ({"check_every": 0}, r"check_every is an integer from 1 to 4096 \(got 0\)"),
         ({"check_every": "x"}, r"check_every is an integer from 1 to 4096 \(got 'x'\)"),
         ({"mode": "if", "check_every": 2}, "check_every is for mode 'while'"),
