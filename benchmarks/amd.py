@@ -25,7 +25,7 @@ from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.planning import make_plan
+from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime

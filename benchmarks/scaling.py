@@ -18,11 +18,11 @@ import hipgraphdsl as hg
 from benchmarks.ranks import example
 from hipgraphdsl.bench.arguments import positive
 from hipgraphdsl.checks import require_sound
-from hipgraphdsl.partition import partition
-from hipgraphdsl.planning import make_plan
-from hipgraphdsl.sharing import Between, Layout, Sharing
+from hipgraphdsl.distributed.partition import partition
+from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
+from hipgraphdsl.distributed.world import digest
+from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.target import Target
-from hipgraphdsl.world import digest
 
 SIDE = 8192  # cells along each side of the box of one device, weak scaling
 LARGE = 32768  # of the whole box, strong scaling

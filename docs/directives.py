@@ -28,7 +28,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,9 @@ from hipgraphdsl import Graph, Workflow
 from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import load_graph
 from hipgraphdsl.cli.entry import parser as command_parser
+from hipgraphdsl.drawing.dot import dot_text, svg_text
+from hipgraphdsl.drawing.picture import draw
 from hipgraphdsl.export import FORMATS, formats, render, timelines
-from hipgraphdsl.export.dot import dot_text, svg_text
-from hipgraphdsl.export.picture import draw
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -239,7 +238,7 @@ class FileFormats(ProjectDirective):
         rows = []
         entries = timelines.FORMATS if self.arguments else {extension: FORMATS[extension] for extension in formats()}
         for extension, entry in entries.items():
-            function = getattr(import_module(f"hipgraphdsl.export.{entry.module}"), entry.function)
+            function = getattr(entry.opened(), entry.function)
             parameters = list(inspect.signature(function).parameters.values())[1:]
             names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
             if len(names) < len(parameters):

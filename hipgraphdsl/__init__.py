@@ -47,27 +47,27 @@ from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from .checks import Diagnostic, Report
+    from .distributed.links import Link
+    from .distributed.ranked import RankExecutable
+    from .distributed.world import Ranks, ranks
     from .executable import Executable
     from .graph_pool import GraphMemory
-    from .links import Link
-    from .plan import Plan, Step
-    from .ranked import RankExecutable
+    from .plan.steps import Plan, Step
     from .runtimes import graph_memory, open_runtime
-    from .timeline import Timeline
+    from .timeline.timeline import Timeline
     from .update import explain_update
-    from .world import Ranks, ranks
 
 _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     "Executable": "executable",
     "GraphMemory": "graph_pool",
-    "Link": "links",
-    **dict.fromkeys(("Plan", "Step"), "plan"),
-    "RankExecutable": "ranked",
+    "Link": "distributed.links",
+    **dict.fromkeys(("Plan", "Step"), "plan.steps"),
+    "RankExecutable": "distributed.ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
-    "Timeline": "timeline",
+    "Timeline": "timeline.timeline",
     "explain_update": "update",
-    **dict.fromkeys(("Ranks", "ranks"), "world"),
+    **dict.fromkeys(("Ranks", "ranks"), "distributed.world"),
 }
 """What a program that only declares does not need, and the module of each name; it is imported when it is first asked for."""
 

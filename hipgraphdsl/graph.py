@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from .checks import Report
+    from .distributed.links import Link
+    from .distributed.world import Ranks
     from .executable import Executable
     from .importing import Arrays
-    from .links import Link
-    from .plan import Plan
-    from .planning import Batch, Lanes
+    from .plan.planning import Batch, Lanes
+    from .plan.steps import Plan
     from .runtimes.base import Runtime
-    from .timeline import Timeline
-    from .world import Ranks
+    from .timeline.timeline import Timeline
 
 _DRAWN_NODES = 80  # more are a table in a notebook
 
@@ -164,7 +164,7 @@ class Graph(Declaring):
         RuntimeUnavailable
             If no target is given and no runtime is there.
         """
-        from .planning import make_plan
+        from .plan.planning import make_plan
 
         return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack, batch=batch)
 
@@ -289,9 +289,9 @@ class Graph(Declaring):
         Timeline
             `Timeline.ranks` says how each rank spends the launch, `Timeline.links` has the messages between each two.
         """
-        from .links import Link
-        from .sharing import Between, Sharing, as_layout
-        from .simulation import simulate
+        from .distributed.links import Link
+        from .distributed.sharing import Between, Sharing, as_layout
+        from .timeline.simulation import simulate
         from .transports.nccl import does
 
         workflow = self.workflow()
@@ -485,8 +485,8 @@ def _builder(
         from .executable import Executable
 
         return Executable.build, 0, nullcontext
-    from .ranked import RankExecutable
-    from .world import require_ranks, told_before_agreeing
+    from .distributed.ranked import RankExecutable
+    from .distributed.world import require_ranks, told_before_agreeing
 
     found = require_ranks(ranks, device, lanes)
     return partial(RankExecutable.compile, found, bool(capture_collectives)), found.rank, partial(told_before_agreeing, found)

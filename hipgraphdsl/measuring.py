@@ -17,8 +17,8 @@ from .arrays import ExternalArray
 from .executable import Executable
 from .executable.memory import Block
 from .executable.state import plan_for
-from .plan import Plan
-from .planning import Lanes
+from .plan.planning import Lanes
+from .plan.steps import Plan
 from .runtimes.base import Runtime
 from .workflow import Workflow
 

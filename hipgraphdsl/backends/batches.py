@@ -11,7 +11,7 @@ import numpy as np
 
 from ..kernels import BATCH_HEAD_BYTES, Batching, Chaining, Switching
 from ..nodes import KernelNode
-from ..plan import Plan
+from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..runtimes.data import Dim3
 from .handles import SharedHandles

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from ..errors import HipError
-from ..plan import Step
+from ..plan.steps import Step
 from .batches import entry_of
 from .capturing import captured
 from .explicit import UNJOINED, add_node

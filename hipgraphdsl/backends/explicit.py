@@ -10,7 +10,7 @@ from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
-from ..plan import Step
+from ..plan.steps import Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
 from .capturing import captured

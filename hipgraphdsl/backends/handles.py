@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ..batches import Batched
 from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Switching, Symbol, waiting_source, waits
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore
+from ..plan.batches import Batched
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, CodeObject, LaunchCall

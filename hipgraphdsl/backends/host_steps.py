@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ..errors import HipError, WaitTimeout
-from ..plan import Plan, Step
+from ..plan.steps import Plan, Step
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ..arrays import Array
 from ..kernels import ArgumentPacker
-from ..plan import Plan
+from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, LaunchCall, MemcpyKind, MemOp
 from .scope import Scope

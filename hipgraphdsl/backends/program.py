@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
-from ..plan import Plan, Step
+from ..plan.steps import Plan, Step
 from .batches import Batch, batch_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal

@@ -37,7 +37,7 @@ from ..nodes import (
     element_bytes,
     require_clusters,
 )
-from ..plan import Step
+from ..plan.steps import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op

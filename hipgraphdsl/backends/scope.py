@@ -10,7 +10,7 @@ from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import element_value
 from ..placement import device_of
-from ..plan import Step
+from ..plan.steps import Step
 from ..workflow import AnyNode, Binding, ChildGraphNode, Level, Workflow
 from .handles import SharedHandles
 

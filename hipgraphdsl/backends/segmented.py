@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from ..arrays import AllocArray
-from ..plan import Plan, Step
+from ..plan.steps import Plan, Step
+from ..plan.suited import with_one_root
 from ..runtimes.data import LAUNCH_STREAM, LaunchCall
-from ..suited import with_one_root
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional

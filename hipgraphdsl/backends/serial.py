@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from ..errors import HipError
-from ..plan import Plan, Step
+from ..plan.steps import Plan, Step
 from .scope import Scope
 from .streams import EagerProgram
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from ..arrays import AllocArray
 from ..errors import HipError
 from ..nodes import CapturedNode, EagerNode
-from ..plan import Plan, Step
+from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
 from .host_steps import HostSteps

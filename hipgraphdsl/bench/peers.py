@@ -27,7 +27,7 @@ from ..errors import HipError, RuntimeUnavailable
 from ..executable import Executable
 from ..kernels import ArgumentPacker, Signature
 from ..nodes import KernelNode
-from ..planning import make_plan
+from ..plan.planning import make_plan
 from ..runtimes.base import Runtime
 from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
 from ..runtimes.data import Dim3

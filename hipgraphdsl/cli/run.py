@@ -27,7 +27,7 @@ from .tables import columns, plain_console, print_part, table
 
 if TYPE_CHECKING:
     from ..executable import Executable
-    from ..timeline import Timeline
+    from ..timeline.timeline import Timeline
 
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
@@ -141,7 +141,7 @@ def _launched(
     start = time.perf_counter()
     shared = None
     if options.ranks:
-        from ..world import ranks
+        from ..distributed.world import ranks
 
         shared = ranks()
     with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:

@@ -29,7 +29,7 @@ from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
 
 if TYPE_CHECKING:
-    from ..links import Link
+    from ..distributed.links import Link
 
 DESCRIPTION = (
     "Show when each node runs: measured in one launch, or predicted with --duration. Measuring compiles and runs native code."
@@ -127,6 +127,6 @@ def _link(given: dict[str, float]) -> Link | None:
         return None
     if given.keys() != {"latency_us", "gb_s"}:
         raise Misuse(f"--link has a latency_us and a gb_s: --link latency_us=5 --link gb_s=25 (got {', '.join(given)})")
-    from ..links import Link
+    from ..distributed.links import Link
 
     return Link(**given)

@@ -16,10 +16,10 @@ from ..checks.limits import launch_faults
 from ..errors import DeclarationError, UpdateError, listed, node_error
 from ..kernels import Symbol
 from ..nodes import KernelNode, Node
-from ..plan import Step
-from ..suited import suits_copy_kernel
+from ..plan.steps import Step
+from ..plan.suited import suits_copy_kernel
+from ..plan.temporaries import alloc_roots
 from ..target import Target
-from ..temporaries import alloc_roots
 from ..update import explain_update
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 from .state import Change, Name, State, within

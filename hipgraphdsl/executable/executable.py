@@ -22,11 +22,11 @@ from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
-from ..plan import Plan
-from ..planning import require_batch
+from ..plan.planning import require_batch
+from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..timeline import Timeline
+from ..timeline.timeline import Timeline
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow

@@ -19,9 +19,9 @@ from ..backends.program import GraphProgram
 from ..checks import require_sound
 from ..errors import HipError
 from ..nodes import same
-from ..plan import Plan
+from ..plan.steps import Plan
+from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
-from ..watch import MODULE, WatchedPlan
 from ..workflow import Workflow
 from .changes import Changes
 from .compiled import CompiledPath, LongWay

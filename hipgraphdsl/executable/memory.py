@@ -17,10 +17,10 @@ import numpy as np
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
+from ..plan.temporaries import Packing
+from ..plan.watch import WatchedPlan
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
-from ..temporaries import Packing
-from ..watch import WatchedPlan
 from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats

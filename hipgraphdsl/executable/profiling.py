@@ -12,10 +12,10 @@ from ..backends.operations import Nothing, Operation
 from ..backends.program import Naming, Program
 from ..backends.streams import StreamsProgram
 from ..errors import DeclarationError, HipError, HipGraphError
-from ..launches import kind_of, launches, names_of, together
-from ..plan import Plan, Step
+from ..plan.launches import kind_of, launches, names_of, together
+from ..plan.steps import Plan, Step
 from ..runtimes.data import ERROR_INVALID_HANDLE
-from ..timeline import Span, Timeline, engine_on
+from ..timeline.timeline import Span, Timeline, engine_on
 from .devices import Home
 
 

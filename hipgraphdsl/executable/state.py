@@ -8,14 +8,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ..any_order import in_order, no_effect, require_any_order
 from ..kernels import Kernel
-from ..launches import names_of, together
 from ..nodes import CapturedNode, KernelNode
 from ..placement import devices_of
-from ..plan import Plan, Step
+from ..plan.any_order import in_order, no_effect, require_any_order
+from ..plan.launches import names_of, together
+from ..plan.steps import Plan, Step
+from ..plan.watch import planned
 from ..target import Target
-from ..watch import planned
 from ..workflow import Workflow
 from .uses import Uses
 

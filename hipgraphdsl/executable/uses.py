@@ -19,7 +19,7 @@ from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
 from ..placement import reaching
-from ..plan import Step
+from ..plan.steps import Step
 from ..workflow import AnyNode, Workflow
 
 Root = tuple[Scope, Any]

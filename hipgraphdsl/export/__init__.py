@@ -1,4 +1,4 @@
-"""A workflow as a file. The extension names the format, and each format is one module of this package.
+"""A workflow as a file. The extension names the format, and each format is one module.
 
 A format's module has one function that returns what the file holds, and touches no file itself::
 
@@ -11,7 +11,6 @@ package of an extra asks for it with `need("yaml", "pyyaml")`, which says what t
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,16 @@ __all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "
 
 
 FORMATS: dict[str, Format] = {
-    ".json": Format("json", "render", "the workflow itself, versioned; loads again"),
-    ".yaml": Format("yaml", "render", "the same document as YAML; loads again"),
-    ".graphml": Format("graphml", "render", "GraphML for graph tools; loads again"),
-    ".hip": Format("hip_cpp", "render", "a HIP C++ program that builds and launches the graph"),
-    ".py": Format("python", "render", "a Python program that declares the workflow"),
-    ".dot": Format("dot", "render", "Graphviz"),
-    ".mmd": Format("mermaid", "render", "Mermaid"),
-    ".svg": Format("dot", "svg", "a drawing"),
-    ".png": Format("dot", "png", "a drawing"),
-    ".html": Format("html", "render", "one page to look around in"),
+    ".json": Format("export.json", "render", "the workflow itself, versioned; loads again"),
+    ".yaml": Format("export.yaml", "render", "the same document as YAML; loads again"),
+    ".graphml": Format("export.graphml", "render", "GraphML for graph tools; loads again"),
+    ".hip": Format("hip_program.program", "render", "a HIP C++ program that builds and launches the graph"),
+    ".py": Format("export.python", "render", "a Python program that declares the workflow"),
+    ".dot": Format("drawing.dot", "render", "Graphviz"),
+    ".mmd": Format("drawing.mermaid", "render", "Mermaid"),
+    ".svg": Format("drawing.dot", "svg", "a drawing"),
+    ".png": Format("drawing.dot", "png", "a drawing"),
+    ".html": Format("drawing.html", "render", "one page to look around in"),
 }
 """Extension -> where it is made."""
 
@@ -67,7 +66,7 @@ def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: An
         stem = options.setdefault("stem", stem)
     content = render(workflow, target.suffix, **options)
     if target.suffix.lower() in _PROGRAMS:
-        module = importlib.import_module(f"{__package__}.{FORMATS[target.suffix.lower()].module}")
+        module = FORMATS[target.suffix.lower()].opened()
         for name, values in module.companions(workflow, stem=stem).items():
             write_file(target.with_name(name), values)
     write_file(target, content)

@@ -22,9 +22,13 @@ from ..errors import DeclarationError, listed
 class Format(NamedTuple):
     """Where a format is made."""
 
-    module: str  # of this package
+    module: str  # of `hipgraphdsl`
     function: str  # of the module: (workflow, **options) -> str | bytes
     title: str  # what it is, for lists
+
+    def opened(self) -> Any:
+        """Return the module, imported."""
+        return importlib.import_module(f"{__package__.partition('.')[0]}.{self.module}")
 
 
 def made(
@@ -39,10 +43,10 @@ def made(
     if entry is None:
         wrong = f"{name} cannot be written as {given!r}" if given else "the file needs an extension that names its format"
         raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}")
-    function: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__package__}.{entry.module}"), entry.function)
+    function: Callable[..., str | bytes] = getattr(entry.opened(), entry.function)
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
-        accepted = {**accepted, **inspect.signature(importlib.import_module(f"{__package__}.picture").draw).parameters}
+        accepted = {**accepted, **inspect.signature(Format("drawing.picture", "draw", "").opened().draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
         if option not in names:

@@ -9,12 +9,12 @@ from typing import Any, Final
 from .files import Format, made, write_file
 
 FORMATS: Final[dict[str, Format]] = {
-    ".png": Format("gantt", "png", "a chart of bars"),
-    ".svg": Format("gantt", "svg", "a chart of bars"),
-    ".html": Format("gantt_page", "render", "one page to look around in"),
-    ".trace.json": Format("trace", "render", "a trace for Perfetto and chrome://tracing"),
-    ".json": Format("trace", "spans", "spans and numbers"),
-    ".txt": Format("trace", "table", "what starts at each time"),
+    ".png": Format("drawing.gantt", "png", "a chart of bars"),
+    ".svg": Format("drawing.gantt", "svg", "a chart of bars"),
+    ".html": Format("drawing.gantt_page", "render", "one page to look around in"),
+    ".trace.json": Format("export.trace", "render", "a trace for Perfetto and chrome://tracing"),
+    ".json": Format("export.trace", "spans", "spans and numbers"),
+    ".txt": Format("export.trace", "table", "what starts at each time"),
 }
 """Extension -> where it is made; the longest that fits names the format."""
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..order import topological_order
-from ..timeline import By, Span, Timeline
+from ..timeline.timeline import By, Span, Timeline
 
 _PID: Final = 1
 _ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span

@@ -13,7 +13,7 @@ from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
 from ..nodes import CapturedNode, EagerNode, KernelNode
-from ..plan import Step
+from ..plan.steps import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .report import Kind
 

@@ -16,7 +16,7 @@ from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..plan import Step
+from ..plan.steps import Step
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind

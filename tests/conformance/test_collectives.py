@@ -16,9 +16,9 @@ from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
 from hipgraphdsl.collectives import Does, Fold
-from hipgraphdsl.partition import partition
+from hipgraphdsl.distributed.partition import partition
+from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.sharing import Between, Layout, Sharing
 
 DOES: tuple[Does, ...] = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
 DTYPES = ("int32", "float32", "uint8", "int64", "float64", "float16", "bfloat16")

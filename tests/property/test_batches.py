@@ -21,13 +21,13 @@ import hipgraphdsl as hg
 from benchmarks.shapes import cholesky
 from hipgraphdsl import measuring
 from hipgraphdsl.kernels import Chaining, batching, unchained
-from hipgraphdsl.launches import launches, names_of
-from hipgraphdsl.launches import together as launched_together
-from hipgraphdsl.plan import Plan
-from hipgraphdsl.planning import make_plan
+from hipgraphdsl.plan.launches import launches, names_of
+from hipgraphdsl.plan.launches import together as launched_together
+from hipgraphdsl.plan.planning import make_plan
+from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
-from hipgraphdsl.simulation import simulate
+from hipgraphdsl.timeline.simulation import simulate
 from hipgraphdsl.workflow import Workflow
 
 N, ARRAYS, BLOCK = 24, 12, 8

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from property.strategies import earlier
 
 import hipgraphdsl as hg
-from hipgraphdsl.plan import Plan
+from hipgraphdsl.plan.steps import Plan
 
 
 def graph_of(predecessors: list[list[int]]) -> hg.Graph:

@@ -20,7 +20,7 @@ from rank_programs.left_alone import ring
 
 TESTS = Path(__file__).parent.parent
 #: What the package imports late, and a rank needs beside what `compile` imports.
-LATE = ("ranked", "runtimes.cpu.rtc", "transports.nccl", "transports.store")
+LATE = ("distributed.ranked", "runtimes.cpu.rtc", "transports.nccl", "transports.store")
 
 
 class Forks:

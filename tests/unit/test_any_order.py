@@ -10,8 +10,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.defects import with_quirks
-from hipgraphdsl.plan import Plan
-from hipgraphdsl.planning import make_plan
+from hipgraphdsl.plan.planning import make_plan
+from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 RDNA = "amd:gfx1100@7.15"

@@ -25,8 +25,10 @@ import hipgraphdsl as hg
 from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import hip_parts, hip_text, render
-from hipgraphdsl.export.hip_parts import INCLUDES
+from hipgraphdsl.export import render
+from hipgraphdsl.hip_program import parts as hip_parts
+from hipgraphdsl.hip_program import text as hip_text
+from hipgraphdsl.hip_program.parts import INCLUDES
 from hipgraphdsl.nodes import UnboundCallback
 from hipgraphdsl.runtimes.cpu import program as cpu_program
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler

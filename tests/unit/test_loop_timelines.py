@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hipgraphdsl import ArrayView, DeviceArray, Graph, Module
-from hipgraphdsl.export.picture import draw
-from hipgraphdsl.timeline import Timeline
+from hipgraphdsl.drawing.picture import draw
+from hipgraphdsl.timeline.timeline import Timeline
 
 
 def nothing(*_: object) -> None:

@@ -13,11 +13,11 @@ import hipgraphdsl as hg
 from hipgraphdsl.bench.launch import with_parameters
 from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
 from hipgraphdsl.kernels import Batching, batching
-from hipgraphdsl.plan import Plan
-from hipgraphdsl.planning import make_plan
-from hipgraphdsl.suited import FAN_OUT, with_one_root
+from hipgraphdsl.plan.planning import make_plan
+from hipgraphdsl.plan.steps import Plan
+from hipgraphdsl.plan.suited import FAN_OUT, with_one_root
+from hipgraphdsl.plan.watch import planned
 from hipgraphdsl.target import Target
-from hipgraphdsl.watch import planned
 
 
 def dag(predecessors: list[list[int]]) -> hg.Graph:
@@ -109,7 +109,7 @@ def test_a_child_is_one_step_unless_it_allocates() -> None:
 
 
 def test_an_empty_child_passes_its_order_on() -> None:
-    from hipgraphdsl.planning import make_plan
+    from hipgraphdsl.plan.planning import make_plan
 
     g = hg.Graph("outer")
     g.empty(name="first")

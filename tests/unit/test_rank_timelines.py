@@ -19,10 +19,10 @@ from property.test_ranks import declared, held_steps, possible
 
 import hipgraphdsl as hg
 from hipgraphdsl import collectives, export
+from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
+from hipgraphdsl.drawing.picture import draw
 from hipgraphdsl.export import timelines
-from hipgraphdsl.export.picture import draw
-from hipgraphdsl.sharing import Between, Layout, Sharing
-from hipgraphdsl.timeline import RankTimes, Timeline
+from hipgraphdsl.timeline.timeline import RankTimes, Timeline
 from hipgraphdsl.transports.nccl import does
 from hipgraphdsl.workflow import ConditionalNode
 

@@ -15,9 +15,9 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl import ranked
-from hipgraphdsl.partition import Part, partition
-from hipgraphdsl.sharing import Between, Layout, Sharing, crossing
+from hipgraphdsl.distributed import ranked
+from hipgraphdsl.distributed.partition import Part, partition
+from hipgraphdsl.distributed.sharing import Between, Layout, Sharing, crossing
 from hipgraphdsl.transports.nccl import does
 from hipgraphdsl.workflow import ConditionalNode
 

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specimens import batched, everything, pipeline
 
+from hipgraphdsl.drawing.picture import critical_path
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import timelines
-from hipgraphdsl.export.picture import critical_path
 from hipgraphdsl.export.trace import events
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.timeline import By, Span, Timeline
+from hipgraphdsl.timeline.timeline import By, Span, Timeline
 
 UNIT = {"H2D": 1, "D2H": 1, "kernel": 1}
 HOSTILE = ("</script><script>alert(1)", "$x_{", "<b>&amp;", "@DATA@", "日本", 'a"b\\')

@@ -1,0 +1,345 @@
+"""The processes that share the devices of a graph: how they were started, what they agree on, and what they send each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import Any, Final
+
+from ..arrays import as_int
+from ..errors import DeclarationError, HipGraphError, RankError, RuntimeUnavailable
+from ..runtimes.base import Runtime
+from ..transports import WORLDS, SingleTransport, Transport
+from ..transports.mpi import MpiTransport
+from ..transports.nccl import LIBRARY, Nccl, found_by_all
+from ..transports.store import StoreTransport, torch_store
+from ..workflow import Workflow
+from .sharing import Layout, device_counts
+
+_log = logging.getLogger("hipgraphdsl")
+
+_SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
+"""What launchers of MPI call the number of processes."""
+_DIGEST: Final = 16  # bytes
+_REFUSED: Final = bytes(_DIGEST)
+"""Stands for the digest of a graph that a rank refuses."""
+_REASON: Final = 1000  # bytes that ranks tell each other of why one refuses
+_LABEL: Final = 200  # characters that an error says of what differs
+
+_TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+
+_transports: dict[str | int, Transport] = {}
+"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store
+are used but once."""
+
+
+class _NamesRank(logging.Filter):
+    """Puts the rank of this process before each message of the package."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ranks = {transport.rank for transport in _transports.values() if transport.size > 1}
+        if len(ranks) == 1:  # threads with ranks of their own, as tests have them, share the process
+            rank = record.__dict__["rank"] = ranks.pop()
+            record.msg = f"rank {rank}: {record.msg}"
+        return True
+
+
+_NAMES_RANK: Final = _NamesRank()
+
+
+class Ranks:
+    """The processes that a program was started as. Made by `ranks`.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this one, from 0.
+    size : int
+        How many there are.
+    counts : tuple of int
+        Devices of each.
+    timeout_s : float
+        How long a rank waits for another before it gives up.
+    transport : Transport
+    """
+
+    def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float, *, nccl: bool | None = None) -> None:
+        self.transport = transport
+        self.rank, self.size = transport.rank, transport.size
+        self.counts = counts
+        self.timeout_s = timeout_s
+        self._tags = 0
+        self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
+        self._nccl = nccl
+        self._links: dict[str, tuple[Nccl | None, str]] = {}
+
+    def layout(self, runtime: Runtime) -> Layout:
+        """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
+        mine, there = self.counts[self.rank], runtime.get_device_count()
+        first = sum(self.counts[rank] for rank in self.transport.before_here)
+        return Layout(self.counts, first if first + mine <= there else 0)
+
+    def link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
+        """Return what carries messages between the devices of ranks, or why they go through the host; all ranks ask together.
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If it was demanded and not every rank has it.
+        RankError
+        """
+        if self.size == 1 or self._nccl is False:
+            return None, "hg.ranks(nccl=False) leaves it out" if self.size > 1 else "there is one rank"
+        if runtime.name not in self._links:
+            self._links[runtime.name] = self._make_link(runtime)
+        found = self._links[runtime.name]
+        if found[0] is None and self._nccl:
+            raise RuntimeUnavailable(f"hg.ranks(nccl=True): {found[1]}", runtime="nccl", missing="library")
+        return found
+
+    def _make_link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
+        if runtime.target.dlpack_device == 1 and LIBRARY not in os.environ:
+            return None, "the memory of the CPU's devices is the host's"
+        several = (
+            "" if set(self.counts) == {1} else "a rank has several devices, and a launch on several by one process may block"
+        )
+        device = self.layout(runtime).first_local
+        library, why_not = found_by_all(self.all_gather, runtime, device, several)
+        if library is None:
+            _log.info("messages between devices go through the host: %s", why_not)
+            return None, why_not
+        return Nccl(library, self.transport, self.all_gather, runtime, device, self.timeout_s), ""
+
+    def all_gather(self, data: bytes, what: str) -> list[bytes]:
+        """Return what each rank gives; all give as many bytes, and other `Ranks` of this process do not meet these."""
+        return self.transport.all_gather(data, what, self.timeout_s, self._world)
+
+    def refusals(self, refused: Exception | None, what: str) -> dict[int, str]:
+        """Return which ranks cannot do what all do together, with their reasons; each rank tells by this whether it can.
+
+        Raises `refused` itself where the ranks can tell each other nothing any more.
+        """
+        if refused is not None and self.transport.broken:
+            raise refused
+        said = "" if refused is None else f"{type(refused).__name__}: {refused}"
+        told = self.all_gather(said.encode()[:_REASON].ljust(_REASON, b"\0"), what)
+        reasons = (reason.rstrip(b"\0").decode(errors="ignore") for reason in told)
+        return {rank: reason for rank, reason in enumerate(reasons) if reason}
+
+    def take_tags(self, count: int) -> int:
+        """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
+        first, self._tags = self._tags, self._tags + count
+        return first
+
+    def tag(self, number: int) -> int:
+        """Return the tag of a message by its number; no other `Ranks` of this process has it."""
+        return number * WORLDS + self._world
+
+    def __repr__(self) -> str:
+        return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
+
+
+def require_ranks(ranks: Any, device: int, lanes: Any) -> Ranks:
+    """Return ranks; refuse what are none, and options of `Graph.compile` that make no sense for one rank of several."""
+    if not isinstance(ranks, Ranks):
+        raise DeclarationError(f"compile: ranks is what hipgraphdsl.ranks() returns (got {ranks!r})")
+    if device or (isinstance(lanes, str) and lanes == "measure"):
+        said = f"device={device!r}, because a rank's devices follow from its number" if device else "lanes='measure'"
+        raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
+    return ranks
+
+
+def ranks(
+    *,
+    rank: int | None = None,
+    size: int | None = None,
+    store: Any = None,
+    devices_per_rank: int | Sequence[int] = 1,
+    timeout_s: float = 300.0,
+    nccl: bool | None = None,
+) -> Ranks:
+    """Find how this program was started, and meet the other processes.
+
+    Under ``mpiexec`` or ``srun`` they meet by MPI (extra ``mpi``), with torchrun's environment (``RANK``, ``WORLD_SIZE``,
+    ``MASTER_ADDR``, ``MASTER_PORT``) by torch's store. A program that was started by itself is one rank alone.
+
+    Parameters
+    ----------
+    rank, size : int, optional
+        Number of this process, from 0, and how many there are; only together with `store`.
+    store : object, optional
+        What the processes meet by, however they were started: ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and
+        ``delete_key(key)``, as those of torch's Store. No earlier run has used it.
+    devices_per_rank : int or sequence of int
+        How many devices of a graph belong to each process; a sequence says it for each.
+    timeout_s : float
+        How long a rank waits for another before it gives up, in seconds.
+    nccl : bool, optional
+        Whether messages and collectives between devices go by NCCL or RCCL, where each rank has one device: True demands it,
+        False sends everything through the host, None takes it where every rank has it.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If there are several processes and what they need to meet is not installed.
+    RankError
+        If they do not all come.
+    DeclarationError
+        If arguments do not fit.
+    """
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
+    if nccl not in (None, True, False):
+        raise DeclarationError(f"ranks: nccl is True, False or None (got {nccl!r})")
+    if any(given is not None for given in (rank, size, store)):
+        number, count = as_int(rank), as_int(size)
+        if store is None or number is None or count is None or not 0 <= number < count:
+            raise DeclarationError(
+                f"ranks: rank, size and store go together, rank from 0 to size - 1 (got rank={rank!r}, size={size!r},"
+                f" store={store!r})"
+            )
+        transport = _opened(id(store), lambda: StoreTransport(store, number, count, timeout_s))
+        if (number, count) != (transport.rank, transport.size):
+            raise DeclarationError(
+                f"ranks: this process is rank {transport.rank} of {transport.size} of this store already (got rank={number},"
+                f" size={count}); start a process for each rank"
+            )
+    else:
+        transport = _opened(*_found(timeout_s))
+    return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s), nccl=nccl)
+
+
+def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
+    """Return by what this program's processes meet, and what makes it."""
+    by_mpi = max((_number(os.environ.get(name)) or 0 for name in _SIZES), default=0)
+    if "SLURM_PROCID" in os.environ:
+        by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
+    by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
+    if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
+        return "torch", lambda: StoreTransport(*torch_store(timeout_s), timeout_s)
+    return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
+
+
+def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
+    """Return a transport of this process, made once."""
+    if key not in _transports:
+        _transports[key] = make()
+        _log.addFilter(_NAMES_RANK)
+    return _transports[key]
+
+
+def _number(text: str | None) -> int | None:
+    """Return the number that a variable of the environment holds, if it is one."""
+    return int(text) if text is not None and re.fullmatch(r"\d{1,9}", text) else None
+
+
+def _counts(given: Any, size: int) -> tuple[int, ...]:
+    counts = device_counts(given if isinstance(given, (list, tuple)) else [given] * size)
+    if len(counts) != size:
+        raise DeclarationError(
+            f"ranks: devices_per_rank is how many devices each rank has, from 1, or a list of {size} such numbers (got {given!r})"
+        )
+    return counts
+
+
+# -- what ranks agree on
+
+
+@contextmanager
+def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
+    """Let the other ranks, which come to `agree`, hear of it where this one refuses what comes before."""
+    try:
+        yield
+    except HipGraphError as error:
+        if ranks.size > 1 and not ranks.transport.broken:
+            with suppress(RankError):
+                ranks.all_gather(_REFUSED, what)
+                ranks.refusals(error, what)
+        raise
+
+
+def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
+    """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
+
+    Values of arrays are not compared: those of a host array are taken by the rank that has it.
+
+    Raises
+    ------
+    DeclarationError
+        On every rank, if they differ.
+    RankError
+        If another rank does not come, or has refused what comes before.
+    """
+    if ranks.size == 1:
+        return
+    what = f"{action} of {workflow.name!r}"
+    told = set(ranks.all_gather(digest(workflow, options), what))
+    if _REFUSED in told:
+        rank, why = next(iter(ranks.refusals(None, what).items()))
+        raise RankError(f"rank {rank} has refused {what}: {why}", rank=rank)
+    if len(told) == 1:
+        return
+    mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
+    most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(mine).to_bytes(8, "little"), what))
+    lists = [json.loads(given) for given in ranks.all_gather(mine.ljust(most), what)]
+    nothing = ["nothing more", None, ""]
+    there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
+    other = next(rank for rank, entry in enumerate(there) if entry != there[0])
+    of_first, of_other = there[0][0][:_LABEL], there[other][0][:_LABEL]
+    said = f"{of_first} of rank 0 is not that of rank {other}"
+    if of_first != of_other:
+        said = f"rank 0 has {of_first} where rank {other} has {of_other}"
+    raise DeclarationError(
+        f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
+        node=there[ranks.rank][1],
+    )
+
+
+def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
+    """Return one digest of all that must be the same on all ranks."""
+    return _digest(_text([_said(options), workflow.document(strict=False, values=False)]))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
+
+
+def _said(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in options.items()}
+
+
+_Entry = tuple[str, str | None, str]
+"""What it is called, the name of the node if it is one, and what it says."""
+
+
+def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]:
+    """Yield what must be the same, one by one."""
+    yield from ((f"option {name}={value}", None, value) for name, value in _said(options).items())
+    document = workflow.document(strict=False, values=False)
+    modules, children = document.pop("modules", {}), document.pop("workflows", {})
+    yield from ((f"module {name!r}", None, _text(data)) for name, data in modules.items())
+    for name, child in children.items():
+        yield from _inside(child, f"child graph {name!r}", f" in child graph {name!r}")
+    yield from _inside(document, f"graph {workflow.name!r}")
+
+
+def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:
+    """Yield a graph itself and its parts."""
+    parts = {kind: document.pop(f"{kind}s") for kind in ("array", "parameter", "node")}
+    order = document.pop("order")
+    yield (whole, None, _text(document))
+    for kind, entries in parts.items():
+        for data in entries:
+            yield (f"{kind} {data['name']!r}{where}", data["name"] if kind == "node" else None, _text(data))
+    yield from ((f"edge {edge[0]!r} -> {edge[1]!r}{where}", None, _text(edge)) for edge in order)
+
+
+def _text(data: Any) -> str:
+    """Return data as text that is the same in every process: without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", json.dumps(data, sort_keys=True, default=str, check_circular=False))

@@ -1,0 +1,393 @@
+"""Planning: edges reduced to those that are needed, a stable order, and lanes (= streams).
+
+Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes (`lanes`) -> steps -> steps as the
+target's quirks need them (`suited`) -> `Plan`, which backends lower and which can be simulated, drawn and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from ..arrays import as_int, int_from, require_flags
+from ..deciding import host_decides, one_by_one
+from ..errors import DeclarationError
+from ..kernels import Kernel, Module
+from ..nodes import EagerNode, EmptyNode, KernelNode
+from ..order import between, follower_counts, positions
+from ..placement import device_of, devices_of
+from ..printed import counted
+from ..target import Target
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
+from .any_order import in_any_order
+from .batches import Batched, Batcher, Grouping
+from .chains import with_chains
+from .inlining import FlatNode, cycle_error, flattened
+from .lanes import Cover, covered, gathers
+from .programmatic import with_programmatic_edges
+from .segments import segments
+from .steps import Plan, Step
+from .suited import FAN_OUT, suited
+from .temporaries import Packing, pack_temporaries
+
+Lanes = int | None | Literal["auto", "measure"]
+Batch = bool | Literal["auto"]
+
+_FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
+
+
+def make_plan(
+    workflow: Workflow,
+    target: Target,
+    *,
+    lanes: Lanes = "auto",
+    join: bool = True,
+    inline: bool = False,
+    pack: bool = False,
+    batch: Batch = "auto",
+    programmatic: bool = True,
+    any_order: bool = False,
+    device: int = 0,
+) -> Plan:
+    """Plan a workflow for a target.
+
+    Parameters
+    ----------
+    lanes : "auto", int or None
+        At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the
+        target's costs say that it pays.
+    join : bool
+        Whether neighbouring copies may become one step, and few edges take the place of an empty node.
+    inline : bool
+        Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
+        children that allocate or hold conditional nodes.
+    pack : bool
+        Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
+    batch : bool or "auto"
+        Let launches of one kernel that wait for the same, and those of one block that follow each other, become one, where
+        `lanes` is ``"auto"``: all that can, or with ``"auto"`` those that the target's costs say it pays for, where `join`
+        allows it.
+    programmatic : bool
+        Let kernels be launched while those before them end, where the target can.
+    any_order : bool
+        Let kernels begin before those before them in their lane have ended, where no edge asks for that; nothing is batched then.
+    device : int
+        The device of all that names none.
+
+    Raises
+    ------
+    DeclarationError
+        If `lanes`, `batch`, `join` or `pack` is none of its values, or the workflow has a cycle; the message names its nodes.
+    """
+    require_batch(batch)
+    require_flags(join=join, pack=pack)
+    bound = _lane_bound(workflow, target, lanes)
+    if target.bypass_edges and (lanes is None or not join):
+        target = replace(target, bypass_edges=0)
+    if lanes != "auto" or any_order or (batch == "auto" and not join):
+        batch = False
+    devices = devices_of(workflow, device)
+    automatic = lanes is None or isinstance(lanes, str)
+    plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
+    if batch is True or (batch == "auto" and target.costs.batched_us):
+        plan = with_chains(plan, target, automatic=batch == "auto")
+    return with_programmatic_edges(plan) if programmatic and target.programmatic_launch else plan
+
+
+def require_batch(batch: Any) -> None:
+    """Refuse what is none of the values of `batch`."""
+    if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
+        raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
+
+
+class _Nodes(NamedTuple):
+    """The nodes that become steps."""
+
+    nodes: Sequence[AnyNode]
+    deps: Sequence[tuple[int, ...]]  # with those that `chained` adds
+    order: Sequence[int]  # a topological one
+    entries: Sequence[FlatNode] | None  # what they were flattened to; None where they are the workflow's own
+    declared: int  # edges
+    placed: Sequence[int | None] | None  # the device of each, where there are several
+    chained: Mapping[int, int]  # for conditional nodes that must run one by one the one before
+    by_host: Set[int]  # those that the host does
+
+    @property
+    def places(self) -> Sequence[tuple[int | None, int]]:
+        """The device and the segment of each node."""
+        if not self.by_host and self.placed is None:
+            return [(None, 0)] * len(self.nodes)
+        position = positions(self.order)
+        deps = [tuple([position[source] for source in self.deps[i]]) for i in self.order]
+        groups = segments(deps, [i in self.by_host for i in self.order])
+        segment_of = {self.order[k]: number for number, group in enumerate(groups) for k in group}
+        return [(None if self.placed is None else self.placed[i], segment_of[i]) for i in range(len(self.nodes))]
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used."""
+
+    target: Target
+    device: int
+    devices: tuple[int, ...]
+    inline: bool
+    bound: int | None  # most lanes on each device
+    automatic: bool  # whether lanes are bound only where that pays
+    join: bool
+    pack: bool
+    batch: Batch
+    any_order: bool
+    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # by the workflow's `id`, and whether it is inlined
+
+    def plan(self, workflow: Workflow) -> Plan:
+        notes: list[str] = []
+        entries, packing = self._entries(workflow, notes)
+        found = self._nodes(workflow, entries)
+        cover, grouping, before = self._in_lanes(found, notes)
+        order = found.order if grouping is None else tuple(grouping.order)
+        position = positions(order)
+        behind = {i: (source,) for i, source in found.chained.items() if source in cover.reduced[i]}
+        gathered = cover.added
+        notes += _edge_notes(found, cover, len(behind), self.target, before if self.automatic else 0)
+        cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *sources) for i, sources in behind.items()})
+        steps = _steps(found, order, position, cover)
+        batches: tuple[Batched, ...] = ()
+        if grouping is not None:
+            batches = grouping.batches
+            steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
+            launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
+            made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
+            notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
+        if len(workflow.documents) > 1:
+            for step in [step for step in steps if step.node.held]:
+                steps[step.index] = self._with_plans(step)
+        if self.any_order:
+            steps = in_any_order(steps, [[position[d] for d in found.deps[i]] for i in order], notes)
+        steps = suited(steps, self.target, self.join, notes, narrow=not batches)
+        owners = tuple(cover.devices)
+        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
+
+    def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
+        """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
+        most = self.target.bypass_edges
+        packs = self.pack and _any_kind(workflow, lambda node: node.made is not None or node.freed is not None)
+        bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
+        opens = len(workflow.documents) > 1 and any(
+            isinstance(node, ChildGraphNode) and (self.inline or _is_no_child(node.workflow)) for node in workflow.nodes
+        )
+        if not (packs or bypasses or opens):
+            return None, None
+        entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.workflow))
+        packing = pack_temporaries(entries, self.device) if packs else None
+        if packing is not None:
+            notes.append(str(packing))
+            gone = set(packing.nodes)
+            entries = _without(entries, lambda i, sources: entries[i].name in gone)
+        if bypasses:
+            count = len(entries)
+            followers = follower_counts(entry.deps for entry in entries)
+            entries = (
+                _without(entries, lambda i, sources: type(entries[i].node) is EmptyNode and len(sources) * followers[i] <= most)
+                or entries
+            )
+            if left := count - len(entries):
+                past = "it" if left == 1 else "them"
+                notes.append(f"{counted(left, 'empty node')} left out: the few edges past {past} cost less.")
+        return entries, packing
+
+    def _nodes(self, workflow: Workflow, entries: Sequence[FlatNode] | None) -> _Nodes:
+        """Return the nodes that become steps: the workflow's own, or those of `entries`."""
+        target, device = self.target, self.device
+        nodes: Sequence[AnyNode]
+        deps: Sequence[tuple[int, ...]]
+        if entries is None:
+            nodes, deps, order, levels = workflow.nodes, workflow.predecessors, workflow.order, [Level(workflow)]
+            levels *= len(nodes)
+            if nodes and not order:
+                raise cycle_error(workflow)
+        else:
+            nodes, deps, levels = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))
+            order = tuple(range(len(entries)))
+        placed = [device_of(node, device, level) for node, level in zip(nodes, levels)] if len(self.devices) > 1 else None
+        declared = sum(map(len, deps))
+        chained = one_by_one(nodes, order, deps, levels, target)
+        if chained:
+            deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
+        by_host = {
+            i
+            for i, node in enumerate(nodes)
+            if type(node) is EagerNode or (type(node) is ConditionalNode and host_decides(node, levels[i], target))
+        }
+        return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
+
+    def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
+        """Return the edges that are needed, in lanes, the batches if there are any, and how many lanes there are as declared."""
+        order, deps = found.order, found.deps
+        limit = None if self.bound is None else self.bound * len(self.devices)
+        grouping = None
+        cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
+        if self.batch:
+            cover, grouping = self._in_batches(found, cover, limit, notes)
+        lanes = len(cover.devices)
+        if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
+            cover = covered(order, deps, self.bound, found.placed, self.device)
+        return cover, grouping, lanes
+
+    def _with_plans(self, step: Step) -> Step:
+        """Return a step with the plans of the workflows that its node holds."""
+        node = step.node
+        if isinstance(node, ChildGraphNode):
+            return step._replace(child=self._child_plan(node.workflow, inline=False))
+        assert isinstance(node, ConditionalNode)
+        return step._replace(bodies=tuple(self._child_plan(body, inline=self.inline) for body in node.bodies))
+
+    def _child_plan(self, workflow: Workflow, *, inline: bool) -> Plan:
+        """Return the plan of a child or body; which devices it uses, its binding says."""
+        plan = self.children.get((id(workflow), inline))
+        if plan is None:
+            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, False, self.children)
+            plan = self.children[id(workflow), inline] = inner.plan(workflow)
+        return plan
+
+    def _in_batches(self, found: _Nodes, declared: Cover, limit: int | None, notes: list[str]) -> tuple[Cover, Grouping | None]:
+        """Return an order in which batches are neighbours in one lane each; none where none is, or lanes must be gathered."""
+        automatic, target = self.batch == "auto", self.target
+        batcher = Batcher(found.nodes, found.order, declared, found.places, target, automatic)
+        among = batcher.candidates()
+        if automatic and not target.costs.batched_us:
+            if among:
+                notes.append(f"Nothing is batched: that is not known to save time on {target.name} (batch=True does it).")
+            return declared, None
+        while True:
+            if not among:
+                return declared, None
+            grouping = batcher.grouped(among)
+            outer = between(declared.reduced, grouping.group_of, len(grouping.batch_of))
+            count = len(outer)
+            one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
+            devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
+            cover = covered(range(count), outer, None, devices, self.device)
+            before = len(declared.devices) if limit is None else min(limit, len(declared.devices))
+            losing = batcher.unpaid(grouping, before - len(cover.devices)) if automatic else {}
+            left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
+            notes += [_not_batched(what, why) for what, why in left.items()]
+            if not losing:
+                break
+            among = [what for what in among if what not in left]
+        if not grouping.batches:
+            return declared, None
+        if limit is not None and gathers(len(cover.devices), limit, range(count), outer):
+            return declared, None
+        if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
+            notes.append(
+                f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more."
+            )
+            return declared, None
+        lane_of = [cover.lane_of[group] for group in grouping.group_of]
+        return Cover(declared.reduced, lane_of, {}, cover.devices, declared.depths), grouping
+
+
+def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
+    """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
+
+    `leaves_out` takes the place of an entry, and those that are kept and finish what it waits for.
+    """
+    kept: list[FlatNode] = []
+    ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
+    for i, entry in enumerate(entries):
+        deps = tuple(dict.fromkeys(end for source in entry.deps for end in ends[source]))
+        if leaves_out(i, deps):
+            ends.append(deps)
+        else:
+            ends.append((len(kept),))
+            kept.append(replace(entry, deps=deps))
+    return kept
+
+
+def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, before: int) -> list[str]:
+    """Say which edges were left out, and which were added; `before` is the number of lanes before, 0 where it was given."""
+    notes = []
+    declared, gathered = found.declared, sum(map(len, cover.added.values()))
+    removed = declared + ordered + gathered - sum(map(len, cover.reduced))
+    if removed:
+        notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
+    if ordered:
+        edges = counted(ordered, "ordering edge")
+        notes.append(f"{edges} (marked *) for conditional nodes to run one by one: else a launch on {target.name} may never end.")
+    if gathered:
+        lanes = len(cover.devices)
+        notes.append(
+            f"{gathered} ordering edges (marked *) gather independent nodes into {lanes} lanes"
+            + (_expected(target, before, lanes) if before else ".")
+        )
+    return notes
+
+
+def _not_batched(what: Kernel | Module, why: str) -> str:
+    said = f"of kernel {what.name!r}" if isinstance(what, Kernel) else f"of different kernels of module {what.name!r}"
+    return f"Launches {said} are not batched: {why}."
+
+
+def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
+    """Return the most direct followers of a node, and of one before all that wait for nothing."""
+    return max(sum(not sources for sources in deps), *follower_counts(deps).values(), 0)
+
+
+def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: Cover) -> list[Step]:
+    """Return the nodes as steps in an order; positions take the place of indices."""
+    nodes, entries, placed = found.nodes, found.entries, found.placed
+    reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
+    straight = isinstance(position, range)
+    steps = []
+    path: tuple[ChildGraphNode, ...] = ()
+    for index, i in enumerate(order):
+        node, sources = nodes[i], reduced[i]
+        if not straight:
+            sources = tuple(sorted([position[source] for source in sources]))
+        extra = tuple([position[source] for source in added[i]]) if i in added else ()
+        if entries is None:
+            name = node.name
+        else:
+            name, path = entries[i].name, entries[i].path
+        steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra, path))
+    for i in found.by_host:
+        steps[position[i]] = steps[position[i]]._replace(by_host=True)
+    return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
+
+
+def _any_kind(workflow: Workflow, holds: Callable[[AnyNode], bool]) -> bool:
+    """Return whether something holds for a node in a workflow; all nodes of a kind answer alike."""
+    return any(holds(node) for document in workflow.documents for node in {type(n): n for n in document.nodes}.values())
+
+
+def _is_no_child(workflow: Workflow) -> bool:
+    """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
+    return _any_kind(workflow, lambda node: not node.in_child)
+
+
+def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
+    if lanes is None:
+        return None
+    if (number := as_int(lanes)) is not None:
+        return int_from(1, number, "lanes is at least 1")
+    if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
+        raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
+    if target.on_host:
+        return None  # a branch costs nothing there that gathering would save
+    # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
+    # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.
+    threads = min((n for n in (node.threads for node in workflow.nodes) if n), default=1)
+    at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
+    return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
+
+
+def _expected(target: Target, before: int, after: int) -> str:
+    """Say what fewer lanes should save."""
+    costs = target.costs
+    then, now = (costs.launch_us + costs.branch_us * (lanes - 1) for lanes in (before, after))
+    return (
+        f": a launch should cost the host about {now:.0f} us instead of {then:.0f} us, at {costs.branch_us:g} us for each"
+        f" parallel branch on {target.name}."
+    )

@@ -1,0 +1,120 @@
+"""Watched plans: behind each node a kernel of one thread leaves a word in page-locked memory, which says that it has finished.
+
+The first step of a plan, and of each body of a conditional node, sets the words of its own nodes to 0 and those of bodies inside
+to 1; each node's own word is set to 1 behind it. A word that is 0 thus stands for a node that the running launch, or iteration of
+a loop, has not finished. Words of bodies that are not running are 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from ..arrays import HostArray
+from ..kernels import Module
+from ..nodes import KernelNode
+from ..nodes.values import unused
+from ..target import Target
+from ..workflow import Workflow
+from .planning import make_plan
+from .steps import Plan, Step
+from .suited import narrowed
+
+MODULE: Final = Module(
+    r"""
+extern "C" __global__ void hipgraphdsl_mark(unsigned int* words, unsigned int count, unsigned int begun) {
+  for (unsigned int i = threadIdx.x; i < count; i += blockDim.x) words[i] = i < begun ? 0 : 1;
+  __threadfence_system();
+}
+""",
+    name="watch",
+)
+_CLEAR_THREADS: Final = 256
+_NO_WORDS: Final = HostArray("watch", (1,), np.dtype("u4"))
+
+
+@dataclass(frozen=True)
+class WatchedPlan(Plan):
+    """A plan with marks."""
+
+    words: HostArray = _NO_WORDS  # one unsigned 32-bit word for each watched step
+    names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step carries
+    outer: int = 0  # how many words, from the first, stand for steps that are in no body
+    marks: tuple[int, int] = (0, 0)  # how many of its steps and edges are there for the marks
+
+    def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
+        """Return the nodes whose words say that they have been begun and not finished."""
+        return tuple(name for names, word in zip(self.names, words) if not word for name in names)
+
+    def all(self) -> tuple[str, ...]:
+        """Return the nodes that every launch runs."""
+        return tuple(name for names in self.names[: self.outer] for name in names)
+
+
+def planned(workflow: Workflow, target: Target, *, watch: bool, **options: Any) -> Plan:
+    """Return what `make_plan` does; with `watch` there is a mark behind each step that carries a node, in bodies too."""
+    plan = make_plan(workflow, target, **options)
+    return _watched(plan, target) if watch else plan
+
+
+def _watched(plan: Plan, target: Target) -> Plan:
+    if not plan.steps:
+        return plan
+    words = HostArray("watch", (_count(plan),), np.dtype("u4"))
+    names: list[tuple[str, ...]] = []
+    made = _marked(plan, target, words, names, "")
+    note = "A kernel of one thread behind each node says that it has finished (watch=True)."
+    parts = {part.name: getattr(made, part.name) for part in fields(made)} | {"notes": (*made.notes, note)}
+    outer, marks = sum(bool(step.origin) for step in plan.steps), (len(made.steps) - len(plan.steps), made.edges - plan.edges)
+    return WatchedPlan(**parts, words=words, names=tuple(names), outer=outer, marks=marks)
+
+
+def _count(plan: Plan) -> int:
+    """Return how many words a plan has, with those of its bodies."""
+    return sum(bool(step.origin) + sum(map(_count, step.bodies)) for step in plan.steps)
+
+
+def _marked(
+    plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str, device: int | None = None
+) -> Plan:
+    """Mark one plan; its words are neighbours, and those of its bodies follow. A body's marks run on its node's device."""
+    if not plan.steps:
+        return plan
+    word = len(names)
+    taken = {step.name for step in plan.steps}
+    own = sum(bool(step.origin) for step in plan.steps)
+    names += [tuple(prefix + name for name in step.origin) for step in plan.steps if step.origin]
+    lane = plan.steps[0].lane
+    places = plan.lane_devices if len(plan.devices) > 1 else (device,) * len(plan.lanes)
+    begin = Step(0, unused("~watch", taken), _mark(words, word, _count(plan), own), (), (), lane, device=places[lane])
+    taken.add(begin.name)
+    steps = [begin]
+    place: dict[int, int] = {}  # of what stands for each step: its mark, if it has one
+    for step in plan.steps:
+        index = len(steps)
+        bodies = tuple(
+            _marked(body, target, words, names, f"{prefix}{step.name}/{n}/", step.device) for n, body in enumerate(step.bodies)
+        )
+        moved = step.renumbered(index, place)
+        steps.append(moved._replace(deps=moved.deps or (0,), bodies=bodies))
+        if step.origin:
+            mark = _mark(words, word, 1, 0)
+            name = unused(f"{step.name}~", taken)
+            taken.add(name)
+            steps.append(Step(index + 1, name, mark, (), (index,), step.lane, device=places[step.lane]))
+            word += 1
+        place[step.index] = len(steps) - 1
+    if "fan_out_4" in target.quirks:
+        steps, moved_to = narrowed(steps)
+        place = {old: moved_to[i] for old, i in place.items()}
+    return plan.renumbered(steps, place)
+
+
+def _mark(words: HostArray, first: int, count: int, begun: int) -> KernelNode:
+    """Return the kernel that sets neighbouring words: so many to 0, and the others to 1."""
+    block = _CLEAR_THREADS if count > 1 else 1
+    kernel = MODULE["hipgraphdsl_mark"]
+    return KernelNode(name="watch", kernel=kernel, grid=1, block=block, args=(words[first : first + count], count, begun))

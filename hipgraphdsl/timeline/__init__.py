@@ -1,0 +1,1 @@
+"""When nodes ran, or would run."""

@@ -1,0 +1,185 @@
+"""Assumptions: what a simulation is told: engines, how long nodes take, and what conditions say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..arrays import as_dict, as_int, int_from
+from ..errors import DeclarationError, listed
+from ..workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
+
+Durations = Mapping[str, float] | Callable[[AnyNode], float]
+
+DIRECTIONS: Final = ("H2D", "D2H", "D2D", "H2H")
+"""Directions of copies, which durations may be given by."""
+
+ENGINES = (*DIRECTIONS, "copy", "kernel", "memset", "host")
+"""Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
+
+LOOK: Final = "condition"
+"""The key of durations that says how long it takes to read a condition."""
+
+_DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
+_TAKEN_BY = {"H2D": "copy", "D2H": "copy", "D2D": "kernel", "memset": "kernel"}  # where these have no limit; others by the host
+
+
+def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
+    """Return how many of each engine there are, those that have a limit; refuse unknown engines, and what is no number."""
+    limits = dict(_DEFAULT_ENGINES)
+    given = as_dict(engines, "simulate: engines")
+    if "copy" in given:
+        for direction in ("H2D", "D2H"):
+            del limits[direction]
+    for name, count in given.items():
+        if name not in ENGINES:
+            raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
+        limits[name] = int_from(1, count, f"simulate: engines[{name!r}] is how many there are, an int from 1")
+    return limits
+
+
+def placed_on(engine: str, limits: Mapping[str, int]) -> str:
+    """Return the engine that really takes a node's work."""
+    return engine if engine in limits or not engine else _TAKEN_BY.get(engine, "host")
+
+
+class Times:
+    """How long each node takes, by full name."""
+
+    def __init__(self, durations: Durations) -> None:
+        self._durations = durations
+        self._found: dict[str, float | None] = {}
+
+    def of(self, name: str, node: AnyNode) -> float | None:
+        """Return the duration of a node; None where there is none."""
+        if name not in self._found:
+            self._found[name] = _duration(name, node, self._durations)
+        return self._found[name]
+
+    def named(self, name: str, node: AnyNode) -> float | None:
+        """Return the duration that is given by a node's own name; None where there is none."""
+        return self.of(name, node) if isinstance(self._durations, Mapping) and name in self._durations else None
+
+    def of_look(self) -> float:
+        """Return how long it takes to read a condition."""
+        given = self._durations.get(LOOK, 0.0) if isinstance(self._durations, Mapping) else 0.0
+        return as_time(given, f"simulate: durations[{LOOK!r}]")
+
+    def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
+        """Refuse keys that stand for nothing in what was simulated; nodes in bodies which do not run may have durations too."""
+        known = {*DIRECTIONS, *KINDS, LOOK, *self._found}
+        left = [key for key in self._durations if key not in known] if isinstance(self._durations, Mapping) else []
+        idle = {name for workflow in workflows for name, _ in _named(Level(workflow)) if conditions.hold(name)} if left else set()
+        for key in left:
+            if key not in idle:
+                raise DeclarationError(
+                    f"simulate: durations has {key!r}, which is neither a node of graph {graph!r} nor a kind or direction;"
+                    f" directions are {', '.join(map(repr, DIRECTIONS))}, kinds {', '.join(map(repr, KINDS))}",
+                    node=str(key),
+                )
+
+
+class Runs(NamedTuple):
+    """What an expanded conditional node runs: the number of the body, and how often it runs; 0 where none does."""
+
+    body: int
+    passes: int
+
+
+class Conditions:
+    """What conditional nodes run, by full name; those that have an entry are expanded.
+
+    What is given says for ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first
+    one runs; the same in each pass of a loop around it. A DeclarationError is raised where a name is of no conditional node, also
+    inside children and bodies, or a value says nothing about one of its mode.
+    """
+
+    def __init__(self, given: Mapping[str, int | bool] | None, graph: str, workflows: Sequence[Workflow]) -> None:
+        values = as_dict(given, "simulate: conditions")
+        found = (entry for workflow in workflows for entry in _named(Level(workflow))) if values else ()
+        nodes = {name: node for name, node in found if isinstance(node, ConditionalNode)}
+        for name in values:
+            if name not in nodes:
+                raise DeclarationError(
+                    f"simulate: conditions has {name!r}, which is no conditional node of graph {graph!r}; its conditional nodes"
+                    f" are {listed(nodes)}",
+                    node=str(name),
+                )
+        self._runs = {name: _runs(name, nodes[name], value) for name, value in values.items()}
+
+    def of(self, name: str) -> Runs | None:
+        """Return what a conditional node runs; None where it is not expanded."""
+        return self._runs.get(name)
+
+    def hold(self, name: str) -> bool:
+        """Return whether a node stands inside an expanded one, whether its body runs or not."""
+        return any(name.startswith(f"{outer}/") for outer in self._runs)
+
+    def require_none_inside(self, name: str) -> None:
+        """Refuse conditions of nodes inside one that is not expanded."""
+        inside = next((key for key in self._runs if key.startswith(f"{name}/")), None)
+        if inside is not None:
+            raise DeclarationError(
+                f"simulate: conditions has {inside!r}, which is inside {name!r}, and that is one span; leave its duration out,"
+                f" and if it is a conditional node give conditions[{name!r}] too",
+                node=inside,
+            )
+
+
+def _runs(name: str, node: ConditionalNode, value: Any) -> Runs:
+    """Return what the value of a condition says."""
+    number = int(value) if isinstance(value, (bool, np.bool_)) and node.mode == "if" else as_int(value)
+    if node.mode == "while" and number is not None and number >= 0 and number % node.check_every == 0:
+        return Runs(0, number)
+    if node.mode == "switch" and number is not None and number >= 0:
+        return Runs(number, int(number < len(node.bodies)))
+    if node.mode == "if" and number in (0, 1):
+        return Runs(1 - number, int(1 - number < len(node.bodies)))
+    every = f"; its body runs {node.check_every} times between two looks at the condition, so give a multiple of that"
+    wanted = {
+        "while": f"how often the loop's body runs, an int from 0{every if node.check_every > 1 else ''}",
+        "switch": "the number of the body that runs, an int from 0; one beyond the last body stands for none",
+        "if": "whether the first body runs, True or False",
+    }
+    raise DeclarationError(f"simulate: conditions[{name!r}] is {wanted[node.mode]} (got {value!r})", node=name)
+
+
+def _named(level: Level) -> Iterator[tuple[str, AnyNode]]:
+    """Yield all nodes of a level and of those that it holds, by full name, without those that collectives make."""
+    for node in level.workflow.nodes:
+        yield level.name(node), node
+        for inner in () if node.derives else level.inner(node):
+            yield from _named(inner)
+
+
+def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
+    if isinstance(durations, Mapping):
+        key = next((key for key in (name, *node.duration_keys) if key in durations), None)
+        if key is not None:
+            return as_time(durations[key], f"simulate: durations[{key!r}]", name)
+    elif not callable(durations):
+        raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
+    elif (value := durations(node)) is not None:
+        return as_time(value, f"simulate: the duration of node {name!r}", name)
+    return None if node.work else 0.0
+
+
+def as_time(value: Any, where: str, node: str = "") -> float:
+    """Return a duration as a number; refuse what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, (bool, np.bool_, str, bytes)) or not 0 <= number < math.inf:
+        raise DeclarationError(f"{where} is a time, a finite number from 0 (got {value!r})", node=node)
+    return number
+
+
+def missing(name: str, node: AnyNode) -> DeclarationError:
+    """Return the error for a node whose duration nobody gave."""
+    keys = " or ".join(f"durations[{key!r}]" for key in dict.fromkeys((name, *node.duration_keys)))
+    keys += f", or conditions[{name!r}]" if isinstance(node, ConditionalNode) else ""
+    return DeclarationError(f"simulate: node {name!r} ({node.kind}) has no duration; give {keys}", node=name)
