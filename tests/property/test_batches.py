@@ -627,8 +627,7 @@ def test_verify_compares_edges_with_the_empty_nodes_in_whose_place_they_are(
 def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 
-    def times(*given: Any) -> float:
-        lanes, batch = given[3], given[5]
+    def times(*_: Any, lanes: Any, batch: Any, **__: Any) -> float:
         tried.append((lanes, batch))
         return 1.0 if lanes == "auto" else 2.0
 
