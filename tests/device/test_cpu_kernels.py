@@ -1693,6 +1693,32 @@ def test_options_reach_the_compiler_and_those_of_a_gpu_do_not(compiler: Compiler
     assert x[0] == 7
 
 
+def test_options_define_macros_of_any_name(compiler: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "given.h").write_text("#define GIVEN (N + 100)\n")
+    source = """
+    #if defined(S) || !defined(R) || !defined(NDEBUG)
+    #error "these are not the options"
+    #endif
+    __global__ void k(int* x) { x[0] = N; x[1] = T(5); x[2] = GIVEN; x[3] = R; assert(false); }"""
+    options = [
+        "-DN=4",
+        "-D",
+        "T(k)=k * 2",
+        "-include",
+        str(tmp_path / "given.h"),
+        "-D",
+        "S",
+        "-US",
+        "-DR",
+        "-DNDEBUG",
+        "-Dp=q\n#error",
+    ]
+    built = library(compiler, source, "k", "", tuple(options))
+    x = np.zeros(4, i32)
+    built.run("k", 1, 1, x)
+    assert x.tolist() == [4, 10, 104, 1]
+
+
 def test_two_modules_with_the_same_names_do_not_meet(compiler: Compiler) -> None:
     template = (
         "__device__ int value = {0}; __device__ int get() {{ return value + {0}; }}\n"

@@ -64,6 +64,8 @@ _GPU_OPTIONS: Final = re.compile(
     r"no-wavefrontsize64|unsafe-fp-atomics|code-object-version.*)|-x.*|--?(hip|rocm|cuda)-.*|-fgpu-.*|-fhip-.*|-nogpu.*|"
     r"-std=(c\+\+|gnu\+\+)(98|03|0x|11|14|1y|1z)|--use_fast_math|-use_fast_math"
 )
+#: Macros that device.h and the headers of the library look at.
+_READ_BY_HEADER: Final = re.compile(r"_|NDEBUG\b|HGCPU_")
 #: Headers whose contents device.h has: HIP's own, and C's.
 _KNOWN_HEADERS: Final = (
     "hip/hip_runtime.h", "hip/hip_runtime_api.h", "hip/hip_fp16.h", "hip/hip_bf16.h", "hip/hip_bfloat16.h",
@@ -142,7 +144,8 @@ def compile_kernels(
     if found is None:
         compilation = _Compilation(source, tuple(sorted(asked)), tuple(sorted(variables)), tuple(options), name, compiler, mode)
         found = _Library(asked, variables, compilation.library())
-        if not reads_files(_split_options(options)[1], source):  # which may change
+        _, read, directives = _split_options(options)
+        if not reads_files(read, directives + source):  # which may change
             known.append(found)
     return CodeObject(
         image=IMAGE_PREFIX + str(found.path).encode() + b"\0",
@@ -207,7 +210,7 @@ class _Compilation:
         flags = [*_OPTIONS, *(_CLANG_OPTIONS if self.compiler.is_clang else _GCC_OPTIONS)]
         if self.compiler.is_clang and self.compiler.major >= 20:
             flags += _WITHOUT_WRAP_CHECKS
-        kept, read = _split_options(self.options)
+        kept, read, directives = _split_options(self.options)
         read = ["-Ilight", *read]
         if self.mode == "sanitize":
             kept += _SANITIZED_CLANG if self.compiler.is_clang else _SANITIZED_GCC
@@ -224,7 +227,7 @@ class _Compilation:
         else:
             flags.append("-nostdinc++")
         sources = {
-            "kernels.cpp": f'#include "device.h"\n#line 1 "{self.name}"\n{self.source}\n',
+            "kernels.cpp": f'#include "device.h"\n{directives}#line 1 "{self.name}"\n{self.source}\n',
             **{header: _header(header) for header in ("device.h", "fibers.h", "lanes.h", "launch.h", "instrumented.h")},
             **{f"light/{header}": "" for header in headers},
         }
@@ -349,22 +352,33 @@ def _writers() -> tuple[str, ...]:
     return tuple(_header(f"{name}.py") for name in names)
 
 
-def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options for compiling and those for preprocessing, with absolute folders; those of a GPU are left out."""
+def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """Return the options for compiling, those for preprocessing, and directives that stand before the source in place of others.
+
+    Folders are absolute; options of a GPU's compiler are left out. Macros are defined by directives, behind device.h, which has
+    parameters of templates with names such as ``N``; but for those that it reads itself.
+    """
     kept: list[str] = []
     read: list[str] = []
+    directives = ""
     after = iter(options)
     for option in after:
-        if option in ("-I", "-isystem", "-iquote", "-D", "-U", "-include"):
-            value = next(after, "")
-            read += [option.replace("-isystem", "-I"), value if option in ("-D", "-U") else str(Path(value).absolute())]
+        if option in ("-I", "-isystem", "-iquote"):
+            read += [option.replace("-isystem", "-I"), str(Path(next(after, "")).absolute())]
         elif option.startswith("-I"):
             read.append(f"-I{Path(option[2:]).absolute()}")
+        elif option == "-include":
+            directives += f'#include "{Path(next(after, "")).absolute()}"\n'
         elif option.startswith(("-D", "-U")):
-            read.append(option)
+            said = (option[2:] or next(after, "")).partition("\n")[0].rstrip("\\")  # compilers end a definition there, too
+            name, equals, value = said.partition("=")
+            if _READ_BY_HEADER.match(name):
+                read.append(f"{option[:2]}{name}{equals}{value}")
+            else:
+                directives += f"#define {name} {value if equals else 1}\n" if option[1] == "D" else f"#undef {name}\n"
         elif not _GPU_OPTIONS.fullmatch(option):
             kept.append(option)
-    return kept, read
+    return kept, read, directives
 
 
 def _clean(said: str) -> str:
