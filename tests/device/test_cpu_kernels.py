@@ -1700,19 +1700,8 @@ def test_options_define_macros_of_any_name(compiler: Compiler, tmp_path: Path) -
     #error "these are not the options"
     #endif
     __global__ void k(int* x) { x[0] = N; x[1] = T(5); x[2] = GIVEN; x[3] = R; assert(false); }"""
-    options = [
-        "-DN=4",
-        "-D",
-        "T(k)=k * 2",
-        "-include",
-        str(tmp_path / "given.h"),
-        "-D",
-        "S",
-        "-US",
-        "-DR",
-        "-DNDEBUG",
-        "-Dp=q\n#error",
-    ]
+    included = ["-include", str(tmp_path / "given.h")]
+    options = ["-DN=4", "-D", "T(k)=k * 2", *included, "-D", "S", "-US", "-DR", "-DNDEBUG", "-Dp=q\n#error"]
     built = library(compiler, source, "k", "", tuple(options))
     x = np.zeros(4, i32)
     built.run("k", 1, 1, x)
