@@ -1,8 +1,8 @@
-"""Executable: a compiled workflow with its own memory, launched again and again by one cheap call.
+"""Executable: a compiled workflow with its own memory, launched repeatedly by one cheap call.
 
-`executable.Executable` is what users hold: it locks, refuses what comes after the end, and hands each call to whoever owns the
-data that the call is about. `state` is what the graph is between two changes, `changes` makes the next one of what is asked, and
-`instance` owns everything and lets the program do what the state says. docs/architecture.md has the whole.
+`executable.Executable` is the public class: it locks, refuses calls after `close`, and delegates each call to the object that
+owns the data. `state` describes the graph between two changes, `changes` computes the next state from a request, and `instance`
+owns all resources and applies a state to the program. docs/architecture.md describes the whole design.
 """
 
 from .executable import Executable

@@ -1,6 +1,6 @@
-"""What may change in a workflow that has been compiled: from a state and what is asked of it to the next state.
+"""Changes to a compiled workflow: compute the next state from the current state and a request.
 
-Nothing here changes anything. What a change refuses it refuses here, before the graph on the device is touched.
+This module modifies nothing. Invalid changes are refused here, before the graph on the device is touched.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .state import Change, Name, State, within
 
 
 class Changes:
-    """The changes that a graph can take."""
+    """Computes the changes that a compiled graph supports."""
 
     def __init__(self, target: Target, scope: Scope) -> None:
         self._target = target
         self._scope = scope
 
     def with_fields(self, state: State, node: str | AnyNode, fields: Mapping[str, Any]) -> Change:
-        """Give a node other fields; see `Executable.set`."""
+        """Return the change that sets fields of a node; see `Executable.set`."""
         name = _name_of(node, "set")
         found, indices = self._find(state, name, "set")
         known = _node_at(found.workflow, name)
@@ -58,7 +58,7 @@ class Changes:
         return self._replaced(found, changes, [])
 
     def with_workflow(self, state: State, new: Workflow) -> Change:
-        """Take over the nodes of another workflow in place; see `Executable.update`."""
+        """Return the change that adopts the nodes of another workflow in place; see `Executable.update`."""
         changes, children = {}, []
         for node in _differing(state.workflow, new):
             if isinstance(node, ChildGraphNode):
@@ -72,7 +72,7 @@ class Changes:
         return self._replaced(state, changes, children)
 
     def enabled(self, state: State, node: str | AnyNode, enabled: bool) -> Change:
-        """Enable or disable a node, or all nodes of a child."""
+        """Return the change that enables or disables a node, or all nodes of a child."""
         action = "enable" if enabled else "disable"
         name = _name_of(node, action)
         found, indices = self._find(state, name, action)
@@ -83,14 +83,14 @@ class Changes:
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
             children |= {name}
-        elif enabled and children:  # what is partly enabled is no longer disabled as a whole
+        elif enabled and children:  # a child with an enabled node is not disabled as a whole
             children = frozenset(c for c in children if not within(c, name) and not within(name, c))
         disabled = off.difference(switched) if enabled else off.union(switched)
         made = found.with_disabled(disabled, children)
         return Change(made, tuple(sorted({*switched, *made.steps_since(found)})))
 
     def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
-        """Return the steps of a name, one or those of an inlined child, and the state that has them."""
+        """Return a state that has steps for a name, and their indices: one step, or those of an inlined child."""
         index = state.plan.index.get(name)
         if index is not None:
             return state, [index]
@@ -149,7 +149,7 @@ class Changes:
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
 
     def _require_within_limits(self, step: Step, before: AnyNode) -> None:
-        """Refuse a launch that exceeds a limit of the device which the one before did not exceed."""
+        """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""
         new = step.node
         if not isinstance(new, KernelNode) or not isinstance(before, KernelNode) or _extents(new) == _extents(before):
             return
@@ -159,14 +159,14 @@ class Changes:
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
-        """Return whether the steps that use arrays of alloc nodes change; which arrays share memory depends on them."""
+        """Return whether the packing may change: it depends on which steps use arrays of alloc nodes."""
         plan = state.plan
         if not state.options["pack"] or not (plan.has_allocs or plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
 
     def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
-        """Refuse nodes that would move to another device, which has its own lanes and functions."""
+        """Refuse changes that would move a node to another device: each device has its own lanes and loaded functions."""
         if len(state.plan.devices) == 1:
             return
         root = self._scope
@@ -189,12 +189,12 @@ class Changes:
 
 
 def _extents(node: KernelNode) -> tuple[Any, ...]:
-    """Return what limits of launches are about."""
+    """Return the fields of a kernel node that launch limits apply to."""
     return node.kernel, node.grid, node.block, node.shared_bytes, node.cooperative
 
 
 def _fixed_extent(axis: Any) -> int | None:
-    """Return an extent of a grid or block; None for a parameter, which launches give."""
+    """Return the extent of a grid or block axis; None for a parameter, whose value a launch gives."""
     return None if isinstance(axis, Parameter) else int(axis)
 
 
@@ -216,7 +216,7 @@ def _node_at(workflow: Workflow, name: str) -> AnyNode | None:
 
 
 def _conditional(level: Level) -> str:
-    """Return the outermost conditional node that a level lies in, or nothing."""
+    """Return the name of the outermost conditional node that contains a level, or an empty string."""
     if level.parent is None or level.node is None:
         return ""
     outer = _conditional(level.parent)
@@ -290,7 +290,7 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
     nodes[workflow.index[name]] = new
     report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
-    faults = [d for d in own if d.code != "HG409"]  # bounds are nothing that edges could order
+    faults = [d for d in own if d.code != "HG409"]  # HG409 is about bounds, not about order
     if faults:
         raise _refused(
             name,
@@ -301,7 +301,7 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
 
 
 def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
-    """Return the nodes of another workflow that differ, with this one's arrays; refuse what cannot change in place."""
+    """Return another workflow's differing nodes, translated to this one's arrays; refuse what cannot change in place."""
     changes = explain_update(workflow, new).changes
     blocking = next((change for change in changes if not change.in_place), None)
     if blocking is not None:

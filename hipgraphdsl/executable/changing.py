@@ -1,7 +1,7 @@
-"""Who may be in the methods of an Executable at a time: one thread that changes it, or several that read, write and wait.
+"""Locking of an Executable's methods: one thread at a time changes it, several may read, write and wait.
 
-Each is a plain `with` on a lock of the standard library, because Ctrl-C may come between any two bytecodes: a section with an
-`__enter__` of its own could be interrupted inside of it and be held for good.
+Each section is a plain `with` on a standard-library lock, because Ctrl-C may come between any two bytecodes: a Python
+`__enter__` could be interrupted after it has taken the lock, which would then never be released.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 Method = Callable[Concatenate[Any, P], T]
 """A method of an Executable."""
 
-_ASK_S: Final = 1e-4  # between two looks at whether other threads have left
+_ASK_S: Final = 1e-4  # seconds between two polls for threads that are still inside
 
 
 def changing(action: str, *, when_closed: bool = False) -> Callable[[Method[P, T]], Method[P, T]]:
-    """Run a method in the critical section of the slow path: one thread changes, launches or closes, with its device current.
+    """Run a method in the slow path's critical section: one thread changes, launches or closes, with the home device current.
 
-    A method that may be called `when_closed` looks after that itself.
+    With `when_closed` the method also runs on a closed or forked Executable, and must handle that case itself.
     """
 
     def section(method: Method[P, T]) -> Method[P, T]:
@@ -53,7 +53,7 @@ def changing(action: str, *, when_closed: bool = False) -> Callable[[Method[P, T
 
 
 def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
-    """Run a method that reads, writes or waits without the lock: the Executable is open, and stays so until it returns."""
+    """Run a method that reads, writes or waits without the lock; the Executable stays open until the method returns."""
 
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
@@ -66,7 +66,7 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
                 with mine:
                     if not (self._closed or self._forked):
                         return method(self, *args, **kwargs)
-                with self._lock:  # an update that rebuilds closes it for a while
+                with self._lock:  # an update that rebuilds closes it temporarily
                     if self._closed or self._forked:
                         self._refuse_closed(action)
 
@@ -76,18 +76,18 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
 
 
 def _require_outside(executable: Any, action: str) -> None:
-    """Refuse calls of functions that a launch calls; before a lock is taken, whose owner may wait for that function."""
+    """Refuse calls from host callbacks and eager functions, before taking a lock whose owner may wait for that function."""
     hosts = executable._own.hosts
     if running or hosts.inside:
         hosts.refuse_inside(action, executable.workflow.name)
 
 
 class Users:
-    """The threads that read, write or wait without the lock: what they use is not returned before they have left."""
+    """Threads that read, write or wait without the lock; nothing that they use is freed before they have left."""
 
     def __init__(self) -> None:
         self._inside: dict[int, threading.Lock] = {}
-        """By thread: held while it is inside. No other thread takes it."""
+        """A lock for each thread identifier, held while that thread is inside; no other thread acquires it."""
 
     def mine(self) -> threading.Lock:
         """Return the lock that the calling thread holds while it is inside."""

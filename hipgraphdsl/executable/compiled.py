@@ -3,7 +3,7 @@
 A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
 other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
 (`take_back`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`offer`).
-A wait runs without a Python frame where it is short and the own stream is all that there is to wait for (`calm`).
+A wait runs without a Python frame if it is short and only the Executable's own stream has to be waited for (`calm`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..runtimes.base import Runtime
 from .devices import Home
 
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
-_MOST_USES: Final = 8192  # nodes whose argument memory is kept for it
+_MOST_USES: Final = 8192  # kernel nodes whose argument memory is kept for the launcher
 _NONE: Final[frozenset[int]] = frozenset()
 
 
@@ -56,7 +56,7 @@ class _Arguments:
 
 
 class LongWay:
-    """The Python methods that take every call that the compiled call path does not; it does not keep its Executable alive."""
+    """The slow path: Python methods for calls that the compiled path does not handle; weakly references its Executable."""
 
     def __init__(self, executable: Any, graph: str) -> None:
         self._executable = weakref.ref(executable)
@@ -81,13 +81,13 @@ class LongWay:
         self._required("launch")._launch_failed(code)
 
     def wait_failed(self, code: int) -> None:
-        """Raise the error for a code that a wait has met."""
+        """Raise the error for a return code of a compiled wait."""
         executable = self._required("synchronize")
         executable._own.in_flight.failed(code)
         type(executable).synchronize(executable)
 
     def _required(self, action: str) -> Any:
-        """Return the Executable; refuse a call of a method that somebody kept without it."""
+        """Return the Executable; raise if it was deleted and only its method was kept."""
         executable = self._executable()
         if executable is None:
             raise HipGraphError(
@@ -97,7 +97,7 @@ class LongWay:
         return executable
 
     def stand_aside(self, launcher: Any) -> None:
-        """Install a launcher's calls in the place of the Executable's methods; None restores the methods."""
+        """Replace the Executable's methods with those of a launcher; None restores them."""
         executable = self._executable()
         for name in ("launch", "synchronize", "run") if executable is not None else ():
             if launcher is not None:
@@ -114,33 +114,33 @@ class CompiledPath:
         self._runtime = home.runtime
         self._long_way = long_way
         self.launcher: Any = home.runtime.launcher(long_way)
-        """The compiled part, which counts what it does, or None."""
+        """The compiled launcher, which counts its launches and updates, or None."""
         self.bound = False
-        """Whether it can launch what is there."""
+        """Whether the launcher can launch the current program."""
         self.wanted = False
-        """Whether launches give values, so that being told how to set parameters is worth its time."""
+        """Whether launches give parameter values, so that an `offer` is worth its time."""
         self.held_back = False
-        """Whether somebody else must see each launch first, so that none may take the short way."""
+        """Whether every launch must take the slow path, because a transport between ranks must act before it."""
         self._entered = False
-        """Whether it is bound to a program that is no graph, until the next change."""
+        """Whether it is bound to a program that is not a graph; the next call of a `changing` method unbinds it."""
         self._counted = (0, 0)
-        """What the launcher had counted when it was last asked."""
+        """The launcher's counts at the last call of `counts`."""
         self._stale = True
-        """Whether what was offered no longer holds."""
+        """Whether the last offer is outdated."""
         self._kinds: dict[str, str] = {}
-        """Struct codes of the parameters that the launcher may set by itself, because only kernel arguments use them."""
+        """Struct codes of the parameters that the launcher can set alone, because only kernel arguments use them."""
         self._steps: dict[str, frozenset[int]] = {}
-        """The steps whose arguments it sets, of each parameter that it knows."""
+        """For each offered parameter the steps whose arguments the launcher sets."""
         self._kept: dict[int, _Arguments] = {}
-        """By step."""
+        """The launch parameters that the launcher writes to, by step."""
 
     def take_over(self, other: CompiledPath) -> None:
-        """Take over the call path of another Executable, which is closed; `bind` follows."""
+        """Take over the call path of a closed Executable; the caller must call `bind` next."""
         self._long_way, self.launcher = other._long_way, other.launcher
         self.held_back, self._counted = other.held_back, other._counted
 
     def bind(self, program: Program | None, stream: int) -> None:
-        """Launch this program from now on instead of the Python method; a program that is not a graph unbinds."""
+        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
         if self.launcher is None:
             return
         self.launcher.ready = False
@@ -154,7 +154,7 @@ class CompiledPath:
         self._long_way.stand_aside(self.launcher if self.bound else None)
 
     def enter(self, program: Program, stream: int) -> bool:
-        """Bind to a program that is no graph, if compiled code can launch it, until anything is changed."""
+        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
         if self.launcher is None or self.bound:
             return self.bound
         entry = program.entry()
@@ -166,17 +166,17 @@ class CompiledPath:
         return self.bound
 
     def hold_back(self) -> None:
-        """Let no launch take the short way, without waiting for calls in progress."""
+        """Send all launches through the slow path, without waiting for calls in progress."""
         self.held_back = True
         self.refuse()
 
     def let(self) -> None:
-        """Let launches take the short way; the caller sees to it that nothing is being changed."""
+        """Allow the fast path again; the caller ensures that no change is in progress."""
         self.held_back = False
         self.launcher.ready = self.bound
 
     def refuse(self) -> None:
-        """Disable the fast path for good, without waiting for calls in progress."""
+        """Disable the fast path, without waiting for calls in progress."""
         if self.launcher is not None:
             self.launcher.ready = False
 
@@ -197,7 +197,7 @@ class CompiledPath:
         return self.bound and not self.launcher.calm
 
     def be_calm(self, calm: bool) -> None:
-        """Say whether to wait for the own stream is all that `synchronize` would do, until the next change."""
+        """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
         if self.bound:
             self.launcher.calm = calm and self._runtime.wait_addresses()[0] != 0
 
@@ -207,7 +207,7 @@ class CompiledPath:
             time.sleep(0)
 
     def counts(self) -> tuple[int, int]:
-        """Return how many launches and node updates it has made since the last call of this method."""
+        """Return how many launches and node updates the launcher has made since the last call of this method."""
         launcher = self.launcher
         if launcher is None:
             return 0, 0
@@ -227,21 +227,21 @@ class CompiledPath:
     def resume(
         self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
-        """Enable the fast path again, which is bound; where it has been used, offer it parameters that these callables return."""
+        """Enable the bound fast path again; if the offer is outdated and launches give values, renew it from these callables."""
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())
-        elif self._stale and self._steps:  # offered at the next launch with values, since more changes may come before it
+        elif self._stale and self._steps:  # the next launch with values offers again: more changes may come before it
             self._clear()
         self.launcher.ready = True
-        if self.held_back:  # asked behind it, because another thread may hold it back meanwhile
+        if self.held_back:  # checked after enabling, because another thread may call `hold_back` meanwhile
             self.launcher.ready = False
 
     def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
         """Tell the launcher which parameters it may set, and where in the bound program.
 
-        `users` has for each parameter by launch keyword the scope that declares it, the parameter, and the enabled steps that
-        depend on it.
+        `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
+        on it.
         """
         assert isinstance(program, GraphProgram)
         slots = []
@@ -268,8 +268,8 @@ class CompiledPath:
         self._stale = False
 
     def _clear(self) -> None:
-        """Let the launcher set no parameters until the next offer."""
-        self.launcher.slots([], [])  # first: nothing may be set where these tables do not say so
+        """Stop the launcher from setting parameters until the next offer."""
+        self.launcher.slots([], [])  # first: the launcher may set only what the tables below list
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def withdraw(self) -> None:
@@ -277,7 +277,7 @@ class CompiledPath:
         self._stale = True
 
     def note_step(self, index: int, operation: Operation) -> None:
-        """Mark the launcher's copy of a step's arguments as outdated."""
+        """Update the launcher's copy of a step's launch parameters; mark the offer as outdated if that is impossible."""
         kept = self._kept.get(index)
         if kept is not None and not self._stale:
             self._stale = not kept.follow(operation)
@@ -285,7 +285,7 @@ class CompiledPath:
     def _places(
         self, program: GraphProgram, scope: Scope, parameter: Parameter, index: int
     ) -> tuple[str, list[tuple[int, int, int]]]:
-        """Return the struct code and the uses of a parameter in a step; none if more than its arguments must be written."""
+        """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
         step, operation = program.plan.steps[index], program.operations[index]
         node = step.node
         if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:

@@ -1,4 +1,4 @@
-"""The devices of one Executable: which is the thread's current one, and which reach each other's memory."""
+"""The devices of one Executable: make one current in a thread, and enable peer access between them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..workflow import AnyNode, Workflow
 
 
 class Home:
-    """The device that an Executable was compiled for, and how a thread gets there and back.
+    """The device that an Executable was compiled for, and context managers that make it current in a thread.
 
-    Every call that reaches the driver is made between: a thread may be new, and other libraries may change or take away its
-    current device or context between two calls.
+    Every driver call is made inside one of them: a thread may be new, and other libraries may change or remove its current device
+    or context between two calls.
     """
 
     def __init__(self, runtime: Runtime, device: int, *, sanitize: bool = False) -> None:
@@ -27,23 +27,23 @@ class Home:
                 f" (got {runtime.name!r})"
             )
         self.sanitize = sanitize
-        """Whether kernels are judged, so that the runtime must know where arrays lie."""
+        """Whether the sanitizer checks kernels, so that the runtime must know where arrays lie."""
         self.several = runtime.get_device_count() > 1
         """Whether the thread's current device may be another one."""
         self.switches = self.several or runtime.needs_context
-        """Whether the thread may have to be brought there: with several devices, and where it may have no current context."""
+        """Whether a thread may have to switch: with several devices, or on a runtime whose threads need a current context."""
 
     def there(self, device: int | None = None) -> AbstractContextManager[None]:
-        """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
+        """Return a context that makes a device (by default the Executable's) current; a no-op if a thread need not switch."""
         return self.runtime.using_device(self.device if device is None else device) if self.switches else nullcontext()
 
     def returning(self, device: int | None = None) -> AbstractContextManager[None]:
-        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        """Return a context like `there` for code that releases handles: it runs even if the device cannot be made current."""
         return self.runtime.returning_on(self.device if device is None else device) if self.switches else nullcontext()
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:
-    """Let devices reach each other's memory where nodes need it; return for each device those that reach its memory."""
+    """Enable peer access where nodes need it; return for each device the devices that were given access to its memory."""
     count = runtime.get_device_count()
     missing = [device for device in devices if device >= count]
     if missing:
@@ -62,7 +62,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
                 granted.setdefault(owner, []).append(other)
                 continue
             for name, node, here, memory in reached:
-                if (here, memory.owner) == (other, owner) and runs_code(node):  # copies do not need it
+                if (here, memory.owner) == (other, owner) and runs_code(node):  # copies need no peer access
                     raise DeclarationError(
                         f"node {name!r} on device {other} reaches {memory.root.name!r} on device {owner}, and between these two"
                         " devices there is no peer access; copy what it needs to its own device by memcpy, which works between"
@@ -76,7 +76,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
 
 
 def let_reach(runtime: Runtime, device: int, owner: int) -> bool:
-    """Let the code of a device reach another's memory; return whether the hardware can."""
+    """Enable a device's peer access to the memory of `owner`; return False if the hardware does not support it."""
     if not runtime.device_can_access_peer(device, owner):
         return False
     with runtime.using_device(device):
@@ -85,7 +85,7 @@ def let_reach(runtime: Runtime, device: int, owner: int) -> bool:
 
 
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, int, Memory]]:
-    """Yield each node with its device and memory of another device that it touches, by parameters' defaults too."""
+    """Yield each node with its name, its device, and memory of another device that it accesses, also by parameter defaults."""
     for level, node in workflow.walk():
         device = device_of(node, default, level)
         if device is not None:
@@ -95,9 +95,9 @@ def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, 
 
 
 def _peers(workflow: Workflow, default: int, reached: Iterable[tuple[str, AnyNode, int, Memory]]) -> dict[int, list[int]]:
-    """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
+    """Return for each device the others that access its memory: by code, if the array's `access` lists them, and by copies.
 
-    Copies need no access between devices, but are direct with it. A parameter may stand for any array.
+    Copies work without peer access, but are direct with it. A parameter may be bound to any array.
     """
     found: dict[int, set[int]] = {}
     for _, node, device, memory in reached:

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _log = logging.getLogger("hipgraphdsl")
-_CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
-_SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's
-_LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches
-_ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
+_CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting close()
+_SANITIZER_GUARD: Final = 4096  # bytes before and after each array that the sanitizer treats as out of bounds
+_LEAVE_S: Final = 10.0  # seconds to wait for launches when an exception leaves the `with` block
+_ABORT_S: Final = 2.0  # seconds that the running node of an aborted launch may take to finish
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
 _left_running: list[Executable] = []
-"""Executables that were left with work that did not end: what the device may still use stays until the process ends."""
+"""Executables with unfinished work, kept alive until the process ends because the device may still use their memory."""
 
 
 def _after_fork() -> None:
@@ -60,7 +60,7 @@ def _after_fork() -> None:
         executable._own.compiled.refuse()
         if executable._lock.acquire(blocking=False):
             executable._lock.release()
-        else:  # its owner is a thread that this process does not have
+        else:  # the owner is a thread that does not exist in this process
             executable._lock, executable._outermost = threading.RLock(), threading.Lock()
         executable._users = Users()
 
@@ -85,7 +85,7 @@ class Executable:
     """
 
     def __init__(self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int = 0, *, sanitize: bool = False) -> None:
-        self._closed = True  # until everything is there
+        self._closed = True  # until `build` opens it
         self._forked = False
         self.runtime = runtime
         self.backend = made[1]
@@ -93,7 +93,7 @@ class Executable:
         self._users = Users()
         self._lock = threading.RLock()
         self._outermost = threading.Lock()
-        """Held by the outermost of the calls that hold `_lock`."""
+        """Held by the outermost of the nested calls that hold `_lock`."""
         self._own = Instance(workflow, runtime, made, guard, LongWay(self, workflow.name), sanitize=sanitize)
 
     @classmethod
@@ -112,13 +112,13 @@ class Executable:
         made: Planned | None = None,
         **options: Any,
     ) -> Self:
-        """Plan with the options of `plan_for`, unless the plan is `made`, allocate, load, lower and instantiate.
+        """Plan with the options of `plan_for` (or use the plan `made`), load, allocate, lower and instantiate.
 
         On failure everything is freed.
 
-        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`,
-        and `report` is told each stage's name. With `sanitize` the runtime judges kernels: arrays have guards, and none share
-        memory. With `check` the Executable's `update` checks what it builds afresh.
+        Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
+        notes, and `report` is called with each stage's name. With `sanitize` the runtime checks kernels: arrays have guards and
+        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds.
         """
         backend_named(backend)
         require_batch(options.get("batch", "auto"))
@@ -155,37 +155,37 @@ class Executable:
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once.
 
-        Steps of the host run in the calling thread: it calls the functions of eager nodes, and for a conditional node that the
-        host decides it waits, reads the condition and launches the body. Then `launch` returns when these steps are done and
-        the rest has been enqueued. Ctrl-C interrupts it.
+        Host steps run in the calling thread: it calls the functions of eager nodes, and for a conditional node that the host
+        evaluates it waits, reads the condition and launches the body. With host steps, `launch` returns when they are done and
+        all other work has been enqueued. Ctrl-C interrupts it.
 
         Parameters
         ----------
         stream : int or stream object, optional
             A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
         timeout_s : float, optional
-            How long it may wait for what the host's part needs; the work that was enqueued goes on then, and no more is.
+            Limit in seconds for waits of host steps. When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
-            value. One with a shape takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...) of
-            its size and dtype. That memory is used in place, and kept alive, by this launch and those after it: change it only
-            when they have finished. Of a parameter with ``copy=True`` the values are copied.
+            value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)
+            of its size and dtype. This launch and later ones use that memory in place and keep it alive: change it only when
+            they have finished. A parameter with ``copy=True`` copies the values.
 
         Raises
         ------
         DeclarationError
             If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
-            memory that other nodes touch without an order, one of them writing; the graph is then as before.
+            memory that unordered nodes access, one of them writing. The graph is unchanged then.
         CallbackError
-            If the function of an eager node raised; also an instance of what it raised (a HipError is raised as it is), with the
-            node's name. What had been enqueued has ended, and nothing more is.
+            If the function of an eager node raised; also an instance of the raised exception's class (a HipError is raised as it
+            is), with the node's name. Enqueued work has finished then, and nothing more is enqueued.
         WaitTimeout
-            When `timeout_s` has passed; names the nodes that had not finished, first the one that waited for others.
+            When `timeout_s` has passed; names the unfinished nodes, first the one that waited for others.
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
         require_seconds(timeout_s)
-        own = self._own  # no other launch may come between: it may give other values, and streams take several calls
+        own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
         self._give(params)
         own.compiled.wanted = bool(params)
         in_flight = own.in_flight
@@ -201,18 +201,18 @@ class Executable:
             raise
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
-            if issued:  # noted without a call, at which Ctrl-C may come
+            if issued:  # noted without a function call, which Ctrl-C could interrupt
                 with in_flight.lock:
                     in_flight.pending[handle] = []
         own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any]) -> None:
-        """Bind the parameters of a launch, and build what it needs."""
+        """Bind the parameters of a launch, and build the program if needed."""
         self._own.give(params)
 
     @using("launch")
     def _launch_failed(self, code: int) -> None:
-        """Raise for a code that the compiled call path has met; another thread may close it meanwhile."""
+        """Raise the error for a return code of the compiled call path; another thread may call `close` meanwhile."""
         own = self._own
         assert own.program is not None
         try:
@@ -222,13 +222,13 @@ class Executable:
                 own.in_flight.settle(own.in_flight.stream)
 
     def run(self, /, **params: Any) -> None:
-        """Launch on the own stream and wait."""
+        """Launch on the Executable's own stream and wait."""
         self.launch(**params)
         self.synchronize()
 
     @changing("prepared")
     def prepared(self, /, **params: Any) -> Program:
-        """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
+        """Bind parameters and build, as `launch` does, and return the program; `verify` runs its steps one by one."""
         self._own.give(params)
         assert self._program is not None
         return self._program.refreshed()
@@ -240,14 +240,14 @@ class Executable:
         Parameters
         ----------
         timeout_s : float, optional
-            Give up after so many seconds; the work goes on.
+            Stop waiting after this many seconds; the work goes on.
 
         Raises
         ------
         WaitTimeout
             When `timeout_s` has passed; names the unfinished nodes.
         CallbackError
-            If a host callback raised; also an instance of what it raised, with the node's name.
+            If a host callback raised; also an instance of the raised exception's class, with the node's name.
         HipError
             If the device failed.
         """
@@ -267,14 +267,14 @@ class Executable:
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`.
 
-        Inside a host callback, which must not ask the device: whether all of them have been waited for.
+        Inside a host callback, where HIP calls are forbidden: return whether all launches have been waited for.
         """
         inside = running.get(threading.get_ident())
         if inside is not None:
             if self._closed or self._forked:
                 self._refuse_closed("done")
             return inside[1] is not self._own.hosts and not self._own.in_flight.any
-        in_eager = threading.get_ident() in self._own.hosts.inside  # of this launch, during which nothing is closed
+        in_eager = threading.get_ident() in self._own.hosts.inside  # of this launch, which nothing can close meanwhile
         return self._own.in_flight.done() if in_eager else self._all_done()
 
     @using("done")
@@ -302,7 +302,7 @@ class Executable:
         return self._own.memory.read(block)
 
     def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
-        """Wait, and return copies of arrays' values; of several ranks (`RankExecutable`) on the rank `root` alone.
+        """Wait, and return copies of arrays' values; with several ranks (`RankExecutable`), only on rank `root`.
 
         Raises
         ------
@@ -338,8 +338,8 @@ class Executable:
     def array(self, name: str | Array) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
-        What this process can reach also has ``__array_interface__``. Nothing waits: synchronize before it is read, and do not use
-        it after `close`.
+        Memory that the host can access also has ``__array_interface__``. This call does not wait: synchronize before you read the
+        memory, and do not use it after `close`.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class Executable:
 
     @using("known")
     def known(self) -> Known:
-        """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
+        """Return the names of this Executable's addresses and handles; `Graph.from_handle` uses them."""
         own = self._own
         found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
         found.note_memory(own.memory.arrays, own.scope, self)
@@ -402,14 +402,14 @@ class Executable:
             Matched by node names; arrays and parameters are matched by name, and keep their memory and the values that they
             were given. A parameter that no launch has given takes the graph's default.
         rebuild : bool
-            Where a change cannot be applied in place, build afresh instead of refusing.
+            If a change cannot be applied in place, rebuild the graph instead of raising UpdateError.
 
         Raises
         ------
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
         CheckError
-            If what it would build afresh has faults, unless it was compiled with ``check=False``; nothing has changed then.
+            If the workflow to rebuild has faults, unless it was compiled with ``check=False``; nothing has changed then.
         """
         if not callable(getattr(graph, "workflow", None)):
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
@@ -424,27 +424,27 @@ class Executable:
         self._replace_by(self._afresh(new))
 
     def _afresh(self, workflow: Workflow) -> Executable:
-        """Return what would replace this one for another workflow, with its values; nothing has changed here."""
+        """Build a replacement of this Executable for another workflow, with the same values; change nothing here."""
         self._own.require_sound(workflow, self.backend)
         self.synchronize()  # raise a callback's error before anything is changed
         return self._twin(workflow)
 
     def _replace_by(self, other: Executable) -> None:
-        """Close, and own what another Executable owns."""
+        """Close, and take ownership of another Executable's resources."""
         try:
             self.close()
         finally:
-            if self._closed:  # even if one of the calls that return things has failed
+            if self._closed:  # even if one of the release calls has failed
                 self._take_over(other)
             else:
                 other.close()
 
     def _take_over(self, other: Executable) -> None:
-        """Own what another Executable owns, which is dropped; what this one has owned is returned."""
+        """Take ownership of another Executable's resources and discard it; this one's resources are already released."""
         before, total = self.stats, other.stats
         _living.discard(other)
         other._closed = True
-        other._own.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
+        other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
         self._own, self._closed = other._own, False
         self._own.bind_compiled()
         total.instantiations += before.instantiations
@@ -457,7 +457,7 @@ class Executable:
         return self._twin(self.workflow)
 
     def _twin(self, workflow: Workflow) -> Executable:
-        """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
+        """Return an Executable of a workflow, with this one's values of arrays and parameters where names match."""
         twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.options)
         try:
             self.synchronize()
@@ -475,8 +475,8 @@ class Executable:
         """Launch an instrumented copy once and return when each node ran.
 
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
-        and each span bears its node's name; the events cost some time themselves. Nodes that one launch does have one span, with
-        their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
+        and each span has its node's name; the events add some time. Nodes that share a launch have one span, with their names as
+        `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         self._give(params)
         self.synchronize()
@@ -487,7 +487,7 @@ class Executable:
             self._own.in_flight.launched(self.stream)  # Ctrl-C may come before `_finish` has noted it
             return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
         finally:
-            hosts.undo()  # the graph calls its own, whatever memory the copy had
+            hosts.undo()  # restore the graph's own host calls, made for its own memory
 
     def _finish(self) -> None:
         self._own.in_flight.launched(self.stream)
@@ -506,7 +506,7 @@ class Executable:
 
     @property
     def plan(self) -> Plan:
-        """The workflow's steps in order, with the edges that they need and their lanes."""
+        """The workflow's steps in order, with their reduced edges and their lanes."""
         return self._own.state.plan
 
     @property
@@ -520,7 +520,7 @@ class Executable:
 
     @property
     def handle(self) -> int:
-        """The raw hipGraphExec_t; 0 for the streams and serial backends. HipGraphError if a launch is several: see `handles`."""
+        """The raw hipGraphExec_t; 0 for the streams and serial backends. HipGraphError if there are several: see `handles`."""
         program = self._program
         if isinstance(program, SegmentedProgram):
             said = f"a launch of graph {self.workflow.name!r} launches {len(program.handles)} graphs; `handles` has them"
@@ -529,14 +529,14 @@ class Executable:
 
     @property
     def handles(self) -> tuple[int, ...]:
-        """The raw hipGraphExec_t of each segment, in the order in which they are launched; without those of bodies."""
+        """The raw hipGraphExec_t of each segment, in launch order; without those of conditional bodies."""
         return self._program.handles if self._program is not None else ()
 
     @property
     def graph_handle(self) -> int:
         """The raw hipGraph_t that `handle` was instantiated from; 0 for the streams and serial backends.
 
-        It belongs to the Executable, and a change that builds the graph again replaces it.
+        The Executable owns it, and a change that rebuilds the graph replaces it.
         """
         return self._program.graph if isinstance(self._program, GraphProgram) else 0
 
@@ -553,8 +553,8 @@ class Executable:
     @property
     @changing("parameters", when_closed=True)
     def parameters(self) -> dict[str, Any]:
-        """Current values of the scalar parameters by launch keyword; None where none has been given."""
-        return self._own.parameters.scalars()  # with those that the compiled call path has set, which is paused
+        """Current values of the scalar parameters by launch keyword; None for a parameter without a value."""
+        return self._own.parameters.scalars()  # `changing` has read back what the fast path set
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
@@ -569,29 +569,29 @@ class Executable:
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for the device and free everything; a second call does nothing.
 
-        What a callback has raised since the last `synchronize` is raised when everything has been returned.
+        An exception that a callback raised since the last `synchronize` is raised after everything has been freed.
 
         Parameters
         ----------
         timeout_s : float, optional
-            Give up waiting after so many seconds. Where the runtime can end a launch (graphs on the CPU), it is ended and
-            everything returned; elsewhere the Executable stays open, because the device may still use its memory.
+            Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted
+            and everything is freed; otherwise the Executable stays open, because the device may still use its memory.
 
         Raises
         ------
         WaitTimeout
-            When `timeout_s` has passed; says what was not finished, and what stays allocated.
+            When `timeout_s` has passed; names the unfinished nodes and says how much memory stays allocated.
         CallbackError
-            If a host callback raised and nobody has waited for it.
+            If a host callback raised and no `synchronize` has reported it.
         """
         require_seconds(timeout_s)
         if self._closed:
             return
-        if self._forked:  # the handles belong to the parent
+        if self._forked:  # the handles belong to the parent process
             self._closed = True
             return
         cut = self._wait_to_close(timeout_s)
-        returned = ExitStack()  # in reverse order; all of it, even if one call fails
+        returned = ExitStack()  # calls all in reverse order, even if one fails
         self._closed = True
         try:
             self._users.wait_for_others()
@@ -602,13 +602,13 @@ class Executable:
         try:
             returned.close()
         finally:
-            returned.close()  # the rest, where Ctrl-C has come between two calls
+            returned.close()  # the rest, if Ctrl-C came between two calls
         if cut is not None:
             raise cut from self._own.hosts.take_failure()
         self._own.hosts.raise_failure()
 
     def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
-        """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""
+        """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on."""
         began = time.monotonic()
         while True:
             slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
@@ -621,7 +621,7 @@ class Executable:
                     _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
                     continue
                 if self._program is not None and self._program.abort():
-                    with suppress(WaitTimeout, HipError):  # the error only says that this call ended the work
+                    with suppress(WaitTimeout, HipError):  # the error only says that the work was aborted
                         self._own.wait(_ABORT_S)
                     if not self._own.in_flight.any:
                         return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
@@ -630,12 +630,12 @@ class Executable:
                     f" {self.stats.host_bytes} of host memory: let the work end and close it again",
                     error.unfinished,
                 ) from None
-            except HipError:  # a failed launch has finished; its error was synchronize's to raise
+            except HipError:  # a failed launch has finished; only synchronize reports its error
                 self._own.in_flight.forget()
                 return None
 
     def _leave(self) -> None:
-        """Close where nobody could interrupt an endless wait: leak work that does not end, with its memory and a warning."""
+        """Close with a time limit, where an endless wait could not be interrupted; leak unfinished work with a warning."""
         try:
             self.close(timeout_s=_LEAVE_S)
         except CallbackError:
@@ -645,7 +645,7 @@ class Executable:
             _log.warning("%s", error)
 
     def _leave_open(self) -> None:
-        """Close for the user alone: whatever it holds is kept until the process ends."""
+        """Refuse further calls, but keep all resources until the process ends."""
         if not self._closed:
             self._closed = True
             self._own.compiled.refuse()
@@ -666,7 +666,7 @@ class Executable:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
-            if threading.get_ident() in running:  # where nothing can be waited for
+            if threading.get_ident() in running:  # inside a host callback, where waiting is forbidden
                 _thread.start_new_thread(self._leave, ())
             else:
                 self._leave()  # Python reports its exceptions through sys.unraisablehook

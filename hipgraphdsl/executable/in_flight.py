@@ -20,40 +20,40 @@ class InFlight:
 
     def __init__(self, name: str, home: Home, compiled: CompiledPath) -> None:
         self.stream = 0
-        """The own one; 0 before `open`."""
+        """The Executable's own stream; 0 before `open`."""
         self._name = name
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
         self.pending: dict[int, list[None]] = {}
-        """Streams with launches that nobody has waited for yet, each with an object of its own for the last one."""
+        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch."""
         self.lock = threading.Lock()
         self._failed: HipError | None = None
-        """What a launch has failed with, until nothing is in flight and it can be raised."""
+        """The error of a failed launch, kept until nothing is in flight and `wait` raises it."""
         self._last: int | None = None
         """The stream of the last launch `in_turn`; the null stream is 0."""
         self.end = 0
-        """Event behind that launch, where it was on another stream than the own; 0 as long as none was."""
+        """Event recorded after that launch if it was on a stream other than the own; 0 before the first such launch."""
 
     def open(self) -> None:
-        """Make the own stream."""
+        """Create the own stream."""
         self.stream = self._runtime.stream_create()
 
     def launched(self, stream: int) -> None:
-        """Remember a launch."""
+        """Note a launch on a stream as in flight."""
         self._compiled.be_calm(False)
         with self.lock:
             self.pending[stream] = []
 
     def in_turn(self, launch: Callable[[int], None], stream: int) -> None:
-        """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
+        """Launch on a stream, after the previous launch on any stream; on a capturing stream the capture defines the order."""
         own, last = self.stream, self._last
         if stream == own and (last is None or last == own):
             self._last = own
             launch(stream)
             return
         runtime = self._runtime
-        if stream and runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:  # the null stream is in none
+        if stream and runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:  # the null stream is never captured
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
@@ -69,16 +69,16 @@ class InFlight:
                 runtime.event_record(self.end, stream)
 
     def note_compiled(self) -> None:
-        """Remember launches of the compiled call path, which uses the own stream."""
+        """Note launches of the compiled call path as in flight on the own stream, which it uses."""
         launcher = self._compiled.launcher
         if launcher is not None and launcher.pending:
             self._compiled.be_calm(False)
-            with self.lock:  # both without a call, at which Ctrl-C may come
+            with self.lock:  # both without a function call, which Ctrl-C could interrupt
                 launcher.pending = False
                 self.pending[self.stream] = []
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
-        """Wait until all launches have finished, and raise what one has failed with; errors name what is `unfinished`."""
+        """Wait until all launches have finished, and raise the error of a failed one; errors name the `unfinished` nodes."""
         deadline = Deadline.after(timeout_s, unfinished)
         wait = self._runtime.stream_wait
         self.note_compiled()
@@ -90,7 +90,7 @@ class InFlight:
                     if self._home.switches:
                         with self._home.there():
                             done = wait(stream, left)
-                    else:  # most waits are short, and an empty context manager costs a tenth of them
+                    else:  # most waits are short, and an empty context manager takes a tenth of their time
                         done = wait(stream, left)
                 except HipError as error:
                     # The query may have failed while the work runs on, and the work must not outlive its modules and memory.
@@ -114,14 +114,14 @@ class InFlight:
             raise failed.hinted(unfinished_text(names)[2:]) if names else failed
 
     def failed(self, code: int) -> None:
-        """Note the code that a wait by compiled code has met, for `wait` to raise."""
+        """Keep the error for a return code of a compiled wait, so that `wait` raises it."""
         try:
             self._runtime.call_failed("hipStreamQuery", code)
         except HipError as error:
             self._failed = self._failed or error
 
     def refused(self, stream: int, error: Exception) -> bool:
-        """Return whether a launch has failed because there is no such stream, on which then nothing can be waited for."""
+        """Return whether a launch failed because its stream does not exist, so that nothing on it can be waited for."""
         if not isinstance(error, HipError) or error.code != ERROR_INVALID_HANDLE:
             return False
         try:
@@ -131,7 +131,7 @@ class InFlight:
         return False
 
     def settle(self, stream: int) -> None:
-        """Wait until a stream's work has ended, whatever has become of it; Ctrl-C interrupts."""
+        """Wait until a stream's work has ended, and ignore its errors; Ctrl-C interrupts."""
         with suppress(HipError):
             while not self._runtime.stream_wait(stream, SLICE_S):
                 pass
@@ -147,7 +147,7 @@ class InFlight:
 
     @property
     def any(self) -> bool:
-        """Whether something has not been waited for."""
+        """Whether there are launches that nothing has waited for yet."""
         self.note_compiled()
         return bool(self.pending)
 

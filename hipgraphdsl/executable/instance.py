@@ -1,4 +1,4 @@
-"""What one Executable owns: made together, changed, launched, and returned together."""
+"""The resources of one Executable: created, changed, launched and released together."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from .uses import Uses
 _log = logging.getLogger("hipgraphdsl")
 
 UPDATES_BEFORE_AFRESH: Final = 4096
-"""Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
+"""Node updates after which the graph is instantiated again if the runtime's updates leak (about 24 MiB at 6 KiB each)."""
 
 
 class Instance:
-    """What one Executable owns, and the program that does what its state says.
+    """The resources of one Executable, and the program that implements its state.
 
-    A change applies what differs to the program, and then the next state is the state. One that fails before it has touched the
-    program leaves both as they were. One that fails later leaves the state, and a program that does neither: it is torn, and the
-    next launch builds another one. Nothing here locks: the caller sees to it that one thread changes or launches at a time.
+    A change applies the differences to the program and then makes the next state current. If it fails before it touches the
+    program, state and program are unchanged. If it fails later, the state is unchanged but the program matches neither state: it
+    is torn, and the next launch rebuilds it. Nothing here locks: the caller lets only one thread at a time change or launch.
 
-    None of the owners of its data knows the Executable, and each only those that are made before it.
+    None of the objects that own the data refers to the Executable, and each refers only to those created before it.
     """
 
     def __init__(
@@ -67,31 +67,31 @@ class Instance:
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
         self.kept: Mapping[str, Any] = {}
-        """What `Executable.build` was given besides the plan's options; see `options`."""
+        """Arguments of `Executable.build` besides the plan's options; see `options`."""
         self.program: Program | None = None
-        """None until the first launch has given what is missing, and after the end."""
+        """None until all required parameters have values, and after the release."""
         self.torn = False
-        """Whether the program may do something else than the state says."""
+        """Whether the program may differ from the state."""
         self.launch: Callable[[int], None] = _not_built
-        """Puts one run on a stream."""
+        """Enqueues one run on a stream."""
         self._build_program = backend_named(backend)
         self._runtime = runtime
         self._since = 0
-        """Updates since it was instantiated."""
+        """Node updates since the last instantiation."""
         self._leaks = "update_leaks" in runtime.target.quirks
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `Executable.build` is given for a clone, and for a graph that is built afresh."""
+        """The options of `Executable.build` for a clone and for a rebuilt graph."""
         return {**self.state.options, **self.kept}
 
     def require_sound(self, workflow: Workflow, backend: str) -> None:
-        """Raise CheckError if a workflow that is to be built afresh has faults, where `compile` checks."""
+        """Raise CheckError if a workflow to rebuild has faults, unless it was compiled with ``check=False``."""
         if self.kept.get("check"):
             require_sound(workflow, self._runtime.target, self.home.device, backend)
 
     def open(self, report: Callable[[str], None]) -> None:
-        """Make streams, load, allocate, lower and instantiate, on the current device; `report` is called with each stage."""
+        """Create streams, load, allocate, lower and instantiate on the current device; `report` is called with each stage."""
         workflow, plan = self.state.workflow, self.state.plan
         self.shared.peers = grant_access(workflow, self._runtime, plan.device, plan.devices)
         self.in_flight.open()
@@ -113,7 +113,7 @@ class Instance:
         )  # fmt: skip
 
     def return_into(self, stack: ExitStack) -> None:
-        """Register the release of everything with an exit stack, and change nothing before it; nothing may be in flight."""
+        """Register the release of everything with an exit stack, and release nothing yet; no launch may be in flight."""
         if self.in_flight.stream:
             stack.callback(self._runtime.stream_destroy, self.in_flight.stream)
         if self.in_flight.end:
@@ -132,7 +132,7 @@ class Instance:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def give(self, params: Mapping[str, Any], *, defaults: bool = False) -> None:
-        """Give parameters a launch's values, or an update's `defaults`, and build what it needs; on failure all is as before."""
+        """Set parameters to a launch's values, or an update's `defaults`, and build if needed; roll back on failure."""
         if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
@@ -140,7 +140,7 @@ class Instance:
         lost = [name for name in params if name in parameters.table and name not in values]
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
-            self.wait()  # launches in flight still read the memory that they were given
+            self.wait()  # launches in flight still read the memory that is overwritten below
         changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
         steps: dict[int, None] = {}
         for name in changed:
@@ -159,7 +159,7 @@ class Instance:
             parameters.chosen.update(params)
 
     def take_defaults(self, workflow: Workflow) -> None:
-        """Give parameters that no launch has given the defaults of a workflow."""
+        """Set parameters that no launch has given to the defaults of a workflow."""
         given = {}
         for name, new in workflow.parameters.items():
             old = self.state.workflow.parameters.get(name)
@@ -169,21 +169,21 @@ class Instance:
         self.give(given, defaults=True)
 
     def take_over(self, other: Instance) -> None:
-        """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
+        """Copy the parameter values and the disabled nodes of another instance where names match."""
         given = other.parameters.as_given_to(self.parameters)
         self.give(given, defaults=True)
         self.parameters.chosen |= other.parameters.chosen & given.keys()
         state, off = self.state, other.state.names_off
         children = [step.name for step in state.plan.steps if step.child is not None]
         if any(name != child and within(name, child) for name in off for child in children):
-            state = state.replanned(self._runtime.target, inline=True)  # a node inside a child is a step of its own
+            state = state.replanned(self._runtime.target, inline=True)  # gives each node inside a child its own step
         state = state.without(off)
         self.become(Change(state, tuple(sorted(state.disabled.union(state.steps_since(self.state))))))
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
-        """Do what the next state says; if that fails, the state is as before.
+        """Apply a change to the program and make its state current; on failure the state is unchanged.
 
-        `arrays` are the array parameters that may have been given other memory.
+        `arrays` are the array parameters that may be bound to other memory.
         """
         state, parameters = change.state, self.parameters
         afresh = state.plan.lanes is not self.state.plan.lanes
@@ -202,13 +202,13 @@ class Instance:
                 lock(state.uses, self.memory, parameters, self.home)
             waits = bool(parameters.required(state.uses))
             if waits:
-                self.torn = self.program is not None  # the launch that gives it builds
+                self.torn = self.program is not None  # the launch that gives the missing values builds
             elif self.program is None or self.torn or afresh or not self._apply(change):
                 self._build(state)
         except BaseException:
             put(before)
             self.hosts.undo()
-            self.compiled.withdraw()  # what it has set stands no longer
+            self.compiled.withdraw()  # the values that it has set are not valid any more
             raise
         self.hosts.keep()
         stale = self.hosts.stale()
@@ -223,11 +223,11 @@ class Instance:
         self.torn = waits and self.program is not None
 
     def _apply(self, change: Change) -> bool:
-        """Change the program in place, which is torn until the state follows; False if it must be built again."""
+        """Update the program in place, torn until the caller updates the state; return False if it must be rebuilt."""
         program, state, before = self.program, change.state, self.state.disabled
         assert program is not None
         steps, off = state.plan.steps, state.disabled
-        made = [(i, None if i in off else program.resolve(steps[i])) for i in change.steps]  # all of them before any is set
+        made = [(i, None if i in off else program.resolve(steps[i])) for i in change.steps]  # resolve all before setting any
         self.torn = True
         if change.values:
             made += [(i, program.resolve(steps[i])) for i in self._left_by_compiled(change.values)]
@@ -242,7 +242,7 @@ class Instance:
         return True
 
     def _set(self, index: int, operation: Operation) -> bool:
-        """Change a step in place; return False if the program must be built again for it."""
+        """Update a step in place; return False if the program must be rebuilt instead."""
         program = self.program
         assert program is not None
         if index not in program.outdated and equal(program.operations[index], operation):
@@ -259,12 +259,12 @@ class Instance:
         return True
 
     def _let_host_calls_finish(self, operation: Operation) -> None:
-        """Wait for launches in flight where the platform would let them call a host node's new function."""
+        """Wait for launches in flight if the platform would make them call a host node's new function."""
         if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
             self.wait()
 
     def counted(self) -> Stats:
-        """Return the counts, with what compiled code has done."""
+        """Return the counts, including those of the compiled call path."""
         launches, updates = self.compiled.counts()
         self.stats.launches += launches
         self.stats.updates += updates
@@ -273,7 +273,7 @@ class Instance:
     # -- building ------------------------------------------------------------------------------------------------------
 
     def _build(self, state: State) -> None:
-        """Build and instantiate; the program before is returned only after that has succeeded."""
+        """Build and instantiate a program; release the previous one only after that has succeeded."""
         started = time.perf_counter()
         plan, scope, before = state.plan, self.scope, self.program
         with self.home.there():
@@ -289,7 +289,7 @@ class Instance:
                 self._place_packed(plan, blocks)
                 program = self._build_program(plan, scope, state.disabled)
             except BaseException:
-                restore()  # the program that stays has its memory there
+                restore()  # the previous program stays, and its memory is at these addresses
                 self.memory.drop_packed(blocks)
                 raise
             self.program, self.torn, self._since = program, True, 0
@@ -300,7 +300,7 @@ class Instance:
             here = program.launch if program.in_turn else partial(self.in_flight.in_turn, program.launch)
             self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
             self.bind_compiled()
-            with ExitStack() as returned:  # all of it, even if one call fails
+            with ExitStack() as returned:  # calls all, even if one fails
                 returned.callback(self.memory.use_packed, blocks)
                 if before is not None:
                     returned.callback(self.parameters.forget_replaced)  # nothing is in flight
@@ -319,7 +319,7 @@ class Instance:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
-        """Launch on the own stream, ordered by events after and before the work of a stream of another device."""
+        """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
         home, own = self.home.device, self.in_flight.stream
         where = home if stream == own else self._runtime.stream_get_device(stream)
         if where == home:
@@ -354,16 +354,16 @@ class Instance:
             raise error.at(name) from error.__cause__
 
     def rest(self, changing: threading.RLock) -> None:
-        """End a wait, unless another thread changes something.
+        """Clean up after a wait, unless another thread is changing something.
 
-        Memory that array parameters were bound to before is released, and compiled code waits from now on where the own stream is
-        all that there is to wait for.
+        Release the memory that array parameters were previously bound to, and let compiled code wait from now on if only the own
+        stream has to be waited for.
         """
         if not (self.compiled.waits_slowly or self.parameters.keeps_replaced):
             return
         held: list[bool] = []
         try:
-            held += map(changing.acquire, (False,))  # at once: Ctrl-C cannot come between taking the lock and noting it
+            held += map(changing.acquire, (False,))  # atomic: Ctrl-C cannot come between taking the lock and noting it
             if False in held or self.in_flight.any:  # another thread changes something, or has launched since the wait
                 return
             if self.parameters.keeps_replaced:
@@ -375,7 +375,7 @@ class Instance:
                 changing.release()
 
     def unfinished(self) -> tuple[str, ...]:
-        """Return the names of nodes that a launch in flight has not finished, where that is known."""
+        """Return the names of nodes that a launch in flight has not finished, if known."""
         program, plan = self.program, self.state.plan
         if program is None or not isinstance(plan, WatchedPlan):
             return () if program is None else program.unfinished()
@@ -386,7 +386,7 @@ class Instance:
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Take over the launches and values of the compiled call path since the last call."""
+        """Read back the launches and parameter values of the compiled call path since the last call."""
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
             if not same(self.parameters.current(name), value):
@@ -397,7 +397,7 @@ class Instance:
 
     def _count_compiled(self) -> None:
         launcher = self.compiled.launcher
-        if launcher.pending:  # asked here, because a call costs each launch a fortieth
+        if launcher.pending:  # checked here, because a call would add a fortieth to each launch's time
             self.in_flight.note_compiled()
         if launcher.torn:
             launcher.torn = False
@@ -406,7 +406,7 @@ class Instance:
             self._since = UPDATES_BEFORE_AFRESH - launcher.left
 
     def _left_by_compiled(self, values: Mapping[str, Any]) -> list[int]:
-        """Set values of kernel arguments through the compiled call path; return the steps that it was to set and could not."""
+        """Set values of kernel arguments through the compiled call path; return the steps that it could not set."""
         compiled, program = self.compiled, self.program
         names = [name for name in values if compiled.steps_of(name)]
         if not names:

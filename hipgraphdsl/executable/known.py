@@ -18,16 +18,16 @@ class Known:
     """Names for addresses and handles."""
 
     arrays: dict[str, ExternalArray] = field(default_factory=dict)
-    """Memory that lasts, by name (``"child/x"`` inside children); each keeps its owner alive."""
+    """Persistent memory by name (``"child/x"`` inside children); each array keeps its owner alive."""
     allocs: dict[int, AllocArray] = field(default_factory=dict)
-    """What alloc nodes have made, by address."""
+    """Arrays of alloc nodes, by address."""
     functions: dict[int, Kernel] = field(default_factory=dict)
     events: dict[int, Event] = field(default_factory=dict)
     calls: dict[int, str] = field(default_factory=dict)
-    """Nodes by the argument of the host function that calls them."""
+    """Names of nodes with callbacks, by the user-data argument of their host function."""
 
     def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
-        """Add the memory of arrays, which their owner keeps alive, and what alloc nodes have made."""
+        """Add arrays, whose memory `owner` keeps alive, and the arrays of alloc nodes."""
         several = len(scope.shared.devices) > 1
         for name, block in arrays.items():
             array = block.array

@@ -1,8 +1,8 @@
-"""Which host memory must be page-locked for one Executable, because of what its nodes do with it.
+"""Page-lock the host memory of one Executable that its nodes can only use correctly when it is page-locked.
 
-A driver may read pageable memory when a graph is launched, and not when the copy node runs (quirk ``pageable_read_at_launch``).
-The copy then misses what other nodes write: those before it in the same launch and, because a launch may be in flight when the
-next one is issued, those after it in the launch before. So all memory that one node copies and any node writes is page-locked.
+A driver may read pageable memory when a graph is launched, not when the copy node runs (quirk ``pageable_read_at_launch``). The
+copy then misses what other nodes write: nodes before it in the same launch and, because a launch may be in flight when the next
+one is issued, nodes after it in the previous launch. So all memory that one node copies and any node writes is page-locked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .uses import Root, Use, Uses
 
 
 def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
-    """Page-lock the memory that a workflow needs so, as its names are bound now; refuse a workflow where that cannot be."""
+    """Page-lock the memory that a workflow needs page-locked under its current bindings; refuse it if that is impossible."""
     pageable = [block for block in (*memory.arrays.values(), *parameters.kept_blocks()) if block.pageable]
     if not pageable:
         return
@@ -68,5 +68,5 @@ def _block_at(address: int, blocks: Sequence[Block]) -> Block | None:
 
 
 def _address(root: Root) -> int:
-    """Return where an array lies, or a parameter's now; -1 if it has not been given yet."""
+    """Return the address of an array, or the current one of a parameter; -1 if it has none yet."""
     return root[0].addresses.get(root[1], -1)

@@ -25,7 +25,7 @@ from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
-_MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
+_MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
 
 @dataclass(slots=True)
@@ -35,21 +35,21 @@ class Block:
     array: Array
     pointer: int
     release: Callable[[int], None] | None = None
-    """Returns the allocation, which begins `guard` bytes before `pointer`."""
+    """Frees or unregisters the allocation; called with its start, `guard` bytes before `pointer`."""
     keep: Any = None
     """The owner of memory that `release` does not free."""
     device: int = 0
     guard: int = 0
-    """Bytes of the allocation before `pointer`, and as many behind the array."""
+    """Guard bytes of the allocation before `pointer`; as many follow the array."""
     pageable: bool = False
     """Host memory that is not page-locked."""
     refused: HipError | None = None
     """Why it could not be page-locked."""
     lent: weakref.ref[Any] | None = None
-    """The buffer of the views that callbacks have got, while there are any."""
+    """Weak reference to the buffer behind the views that callbacks hold."""
 
     def lend(self) -> Any:
-        """Return host memory as a buffer, which keeps it beyond `give_back`."""
+        """Return host memory as a buffer, which keeps the memory alive beyond `give_back`."""
         buffer: Any = None if self.lent is None else self.lent()
         if buffer is None:
             buffer = (ctypes.c_char * self.array.nbytes).from_address(self.pointer)
@@ -71,9 +71,9 @@ class Block:
             self.release(self.pointer - self.guard)
 
     def _returned_later(self, home: Home, process: int) -> None:
-        """Free the allocation in a thread of its own: the last view may die where HIP forbids calls.
+        """Free the allocation in a new thread: the last view may be destroyed where HIP forbids calls.
 
-        That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
+        HIP forbids them in host callbacks and in threads that capture. Locks of `threading` may be held there as well.
         """
 
         def give_back() -> None:
@@ -81,17 +81,17 @@ class Block:
                 self.give_back(home)
 
         if os.getpid() == process:  # in a forked process the allocation belongs to the parent
-            with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
+            with suppress(RuntimeError):  # the interpreter is ending, and process exit frees everything
                 _thread.start_new_thread(give_back, ())
 
     def lock(self, runtime: Runtime) -> None:
-        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be.
+        """Page-lock host memory until `give_back`; on failure `pageable` stays True and `refused` has the error.
 
-        Of an array of NumPy the memory of its base is locked, up to 64 MiB, because parts of it may be shared with other
-        Executables: no copy reaches across the end of a registration.
+        For a view of a NumPy array the whole base array is locked, up to 64 MiB, because other Executables may use other parts
+        of it: no copy may cross the end of a registration.
         """
         start, nbytes = self.pointer - self.guard, self.array.nbytes
-        if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
+        if isinstance(self.array, HostArray):  # its own memory, in pages that hold nothing else
             nbytes = _pages(nbytes + 2 * self.guard)
         else:
             start, nbytes = _base(self.keep, start, nbytes)
@@ -112,7 +112,7 @@ class Block:
 
 
 def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
-    """Return the memory of the array that others are views of, unless it is large; else what is given."""
+    """Return start and size of the contiguous base array around the memory; the arguments if it is too large or none."""
     while isinstance(getattr(owner, "base", None), np.ndarray):
         owner = owner.base
     if not isinstance(owner, np.ndarray) or owner.nbytes > _MOST_LOCKED or not owner.flags.forc:
@@ -122,7 +122,7 @@ def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
 
 
 class Memory:
-    """Allocates, fills, copies and returns; each array has `guard` bytes of zeros before it and behind it."""
+    """Allocates, fills, copies and frees arrays; each has `guard` bytes of zeros before and after it."""
 
     def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats) -> None:
         self.arrays: dict[str, Block] = {}
@@ -133,12 +133,12 @@ class Memory:
         self._guard = guard
         self._stats = stats
         self._packed: dict[int, Block] = {}
-        """Where arrays of alloc nodes lie that share memory, by device."""
+        """Blocks in which packed arrays of alloc nodes share memory, by device."""
         self._words: list[Block] = []
-        """Of watched plans; the last one is the largest."""
+        """Blocks for the progress words of watched plans; the last one is the largest."""
 
     def find(self, asked: str | Array, action: str = "") -> Block:
-        """Return the memory of an array, by its name or as declared; refuse what there is not, or only while the graph runs."""
+        """Return the memory of an array, by name or as declared; refuse unknown arrays and those that exist only in a launch."""
         name = asked if isinstance(asked, str) else self._name_of(asked, action)
         block = self.arrays.get(name)
         if block is None:
@@ -165,7 +165,7 @@ class Memory:
         return array.name
 
     def allocate(self, name: str, array: Array, prefix: str) -> int:
-        """Make the memory of an array on its device and return its address."""
+        """Allocate an array on its device, or bind an external array, and return its address."""
         home = self._home
         device = home.device if array.device is None else array.device
         with nullcontext() if device == home.device else self._runtime.using_device(device):
@@ -203,12 +203,12 @@ class Memory:
         return block
 
     def make_own(self, name: str, parameter: Parameter) -> Block:
-        """Return page-locked memory for the values of a parameter that copies them; whoever holds it returns it."""
+        """Allocate page-locked memory for a parameter that copies its values; the caller must free it."""
         array = HostArray(name, parameter.shape, parameter.dtype, initial=parameter.default)
         return self._allocate_here(name, array, "", self._home.device)
 
     def read(self, block: Block) -> np.ndarray[Any, Any]:
-        """Return a copy of an array's values; nothing may be in flight."""
+        """Return a copy of an array's values; no launch may be in flight."""
         array = block.array
         if array.on_host:
             return bytes_at(block.pointer, array.nbytes).copy().view(array.dtype).reshape(array.shape)
@@ -218,7 +218,7 @@ class Memory:
         return values
 
     def write(self, block: Block, values: np.ndarray[Any, Any]) -> None:
-        """Set an array's values to what `values_for` has returned; nothing may be in flight."""
+        """Set an array's values to the result of `values_for`; no launch may be in flight."""
         array = block.array
         if array.on_host:
             bytes_at(block.pointer, array.nbytes)[...] = _as_bytes(values)
@@ -227,7 +227,7 @@ class Memory:
                 self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
 
     def copy_from(self, other: Memory) -> None:
-        """Copy the values of another Executable's arrays wherever name, shape and dtype are alike; nothing may be in flight."""
+        """Copy the values of another Executable's own arrays of equal name, shape and dtype; no launch may be in flight."""
         for name, block in other.arrays.items():
             mine = self.arrays.get(name)
             if mine is None or isinstance(block.array, ExternalArray) or isinstance(mine.array, ExternalArray):
@@ -237,7 +237,7 @@ class Memory:
 
     @staticmethod
     def values_for(name: str, array: Array, values: Any) -> np.ndarray[Any, Any]:
-        """Return values as an array has them; refuse those of another shape or kind, and all for a read-only array."""
+        """Convert values to an array's shape and dtype; refuse those that do not fit, and any for a read-only array."""
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
         return array_values(f"array {name!r}", values, array.dtype, array.shape, name)
@@ -245,7 +245,7 @@ class Memory:
     # -- packed arrays -------------------------------------------------------------------------------------------------
 
     def make_packed(self, packing: Packing | None) -> dict[int, Block]:
-        """Return blocks, by device, that a plan's packed arrays can lie in: those that are there, if they are large enough."""
+        """Return blocks, by device, for a plan's packed arrays; existing blocks are reused if they are large enough."""
         found: dict[int, Block] = {}
         if packing is None:
             return found
@@ -270,7 +270,7 @@ class Memory:
                 block.give_back(self._home)
 
     def use_packed(self, blocks: dict[int, Block]) -> None:
-        """Keep these blocks and return those that were there before."""
+        """Make these blocks current and free the previous ones."""
         old, self._packed = self._packed, blocks
         for device in {*old, *blocks}:
             before, now = old.get(device), blocks.get(device)
@@ -282,7 +282,7 @@ class Memory:
     # -- marks of watched plans ----------------------------------------------------------------------------------------
 
     def words(self, plan: WatchedPlan) -> int:
-        """Return where the words of a watched plan are, all of them 1; nothing may be in flight."""
+        """Return the address of the words of a watched plan, all set to 1; no launch may be in flight."""
         if not self._words or self._words[-1].array.nbytes < plan.words.nbytes:
             start = self._runtime.host_malloc(plan.words.nbytes)
             self._words.append(Block(plan.words, start, self._runtime.host_free, device=self._home.device))
@@ -301,7 +301,7 @@ class Memory:
 
 
 def bind_external(array: ExternalArray, prefix: str) -> int:
-    """Return the address of an external array; refuse one from a file whose memory nobody has supplied."""
+    """Return the address of an external array; refuse one that was loaded from a file without memory."""
     if not array.pointer:
         raise DeclarationError(
             f"external array {prefix + array.name!r} has no memory; supply it by from_json(text, arrays={{{array.name!r}: ...}})",
@@ -311,7 +311,7 @@ def bind_external(array: ExternalArray, prefix: str) -> int:
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep external memory, page-locked where it is host memory and can be."""
+    """Return a block that keeps external memory alive; host memory is page-locked if possible and `array.lock` is set."""
     block = Block(array, pointer, keep=array.obj, device=home.device, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
@@ -334,7 +334,7 @@ def _initial(name: str, array: DeviceArray | HostArray) -> np.ndarray[Any, Any]:
     if array.initial is not None:
         return array.initial
     try:
-        return np.zeros(array.shape, array.dtype)  # pages that nobody has touched take no memory
+        return np.zeros(array.shape, array.dtype)  # untouched pages take no physical memory
     except MemoryError as error:
         raise MemoryError(f"array {name!r}: {error}") from None
     except ValueError:
@@ -345,7 +345,7 @@ def _initial(name: str, array: DeviceArray | HostArray) -> np.ndarray[Any, Any]:
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
-    """Return the bytes of values, with so many zeros before them and behind them."""
+    """Return the bytes of values, with `guard` zeros before and after them."""
     if not guard:
         return _as_bytes(values)
     zeros = np.zeros(guard, np.uint8)

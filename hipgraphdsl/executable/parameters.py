@@ -16,30 +16,30 @@ from .memory import Block, Memory, bind_external, hold
 from .state import Name
 from .uses import Uses
 
-_MOST_APART = 256  # combinations of addresses that are remembered
+_MOST_APART = 256  # combinations of addresses that `Uses.apart` caches
 
 
 class Parameters:
-    """Values by launch keyword, ``"child/p"`` inside children; they stand in the scopes that declare them."""
+    """Parameters by launch keyword, ``"child/p"`` inside children; the scopes that declare them store their values."""
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
-        """Those that have no value yet; `required` says which of them a launch must give."""
+        """Parameters that have no value yet; `required` returns those that a launch must give."""
         self.chosen: set[str] = set()
-        """Those that a launch has given; the others have their defaults, which an update may change."""
+        """Parameters that a launch has given; the others have their defaults, which an update may change."""
         self.kept: dict[str, dict[int, Block]] = {}
-        """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
+        """External memory that array parameters are or were bound to, by address, kept alive while a launch may use it."""
         self.keeps_replaced = False
-        """Whether some of it is no longer what a parameter is bound to."""
+        """Whether `kept` has memory that its parameter is no longer bound to."""
         self.defaults: dict[str, int] = {}
         """Addresses of array parameters whose default is an array of the graph, or that have memory of their own."""
         self.own: dict[str, Block] = {}
         """The memory of parameters that copy their values."""
         self.whole: Workflow | None = None
-        """The graph of all ranks, if there are several; what other ranks do of it has parameters that a launch may give too."""
+        """The graph of all ranks, if there are several; a launch may also give parameters that only other ranks use."""
         self.foreign: Mapping[str, int] = {}
-        """The arrays of other ranks, each with its rank; a parameter that no node here uses may stand for one."""
+        """The arrays of other ranks, each with its rank; a parameter that no node of this rank uses may be given one."""
         self._name = name
         self._home = home
         self._memory = memory
@@ -48,9 +48,9 @@ class Parameters:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def checked(self, params: Mapping[str, Any], uses: Uses, *, all_given: bool) -> dict[str, Any]:
-        """Return arguments as values of scalars and addresses of arrays; refuse unknown and wrong ones.
+        """Convert launch arguments to scalar values and array addresses; refuse unknown and invalid ones.
 
-        What concerns other ranks alone is left out. A launch must have `all_given` that have no value yet.
+        Arguments for other ranks only are left out. With `all_given`, refuse if a required parameter has no value.
         """
         given = {name: value for name, value in params.items() if not self._is_elsewhere(name)}
         values = {name: self._value(name, value) for name, value in given.items() if not self._is_foreign(name, value, uses)}
@@ -75,7 +75,7 @@ class Parameters:
         return inner in level.workflow.parameters and inner not in level.bind
 
     def _is_foreign(self, name: str, value: Any, uses: Uses) -> bool:
-        """Return whether a value is an array of another rank, for a parameter that no node here uses; refuse it for any other."""
+        """Return whether a value is an array of another rank; refuse that for a parameter that nodes of this rank use."""
         array = value.name if isinstance(value, Array) else value
         rank = self.foreign.get(array) if isinstance(array, str) else None
         if rank is None or name not in self.table:
@@ -103,7 +103,7 @@ class Parameters:
         return element_value(value, parameter.dtype, f"parameter {name!r}")
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
-        """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
+        """Return the address of a value for an array parameter; an external object is kept alive until it is replaced."""
         if isinstance(value, Viewable) and not isinstance(value, Array):
             view = value.as_view()
             raise DeclarationError(
@@ -129,14 +129,14 @@ class Parameters:
         return pointer
 
     def given(self) -> list[str]:
-        """Return the array parameters that have memory, and not that of their default array."""
+        """Return the array parameters that are bound to memory other than their default array."""
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
         return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
 
     def require_safe(self, names: Collection[str], uses: Uses) -> None:
-        """Refuse the memory of array parameters that their nodes cannot use.
+        """Refuse memory of array parameters that their nodes cannot use safely.
 
-        It may be read-only and written, on a device that code does not reach, or touched under another name in no order.
+        A node may write read-only memory, be unable to reach its device, or access it unordered under another name.
         """
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
         read_only = [name for name in names if (name, bound[self.table[name]]) in self._read_only]
@@ -187,17 +187,17 @@ class Parameters:
             )
 
     def current(self, name: str) -> Any:
-        """Return the value, or the address, that a parameter has; None if none has been given."""
+        """Return a parameter's current value or address; None if it has none."""
         scope, parameter = self.table[name]
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
 
     def make_own(self, name: str, scope: Scope, parameter: Parameter) -> None:
-        """Make the memory of a parameter that copies its values."""
+        """Allocate the memory of a parameter that copies its values."""
         block = self.own[name] = self._memory.make_own(name, parameter)
         self.defaults[name] = scope.addresses[parameter] = block.pointer
 
     def lose(self, names: Iterable[str]) -> None:
-        """Let array parameters that no node uses stand for nothing, because a launch has given them what is not here."""
+        """Unbind array parameters that no node uses, because a launch has given them arrays of other ranks."""
         for name in names:
             scope, parameter = self.table[name]
             scope.addresses.pop(parameter, None)
@@ -209,7 +209,7 @@ class Parameters:
             self._memory.write(self.own[name], given)
 
     def name(self, name: str, value: Any) -> Name:
-        """Return what gives a parameter a value or an address."""
+        """Return the scope entry that assigns a value or an address to a parameter."""
         scope, parameter = self.table[name]
         return (scope.addresses if parameter.shape else scope.values), parameter, value
 
@@ -222,7 +222,7 @@ class Parameters:
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
     def as_given_to(self, other: Parameters) -> dict[str, Any]:
-        """Return what gives another Executable's parameters of the same names and kinds the same values."""
+        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these."""
         owners = {block.pointer: name for name, block in self._memory.arrays.items()}
         given: dict[str, Any] = {}
         for name, (_, parameter) in self.table.items():
@@ -240,12 +240,12 @@ class Parameters:
             elif value in owners:
                 if owners[value] in other._memory.arrays:
                     given[name] = owners[value]
-            elif value in self.kept.get(name, {}):  # else its default, which a parent has bound to a part of an array
+            elif value in self.kept.get(name, {}):  # else the default, which a parent has bound to part of an array
                 given[name] = self.kept[name][value].array
         return given
 
     def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
-        """Return the host memory that a view leads to as a buffer that keeps it, and the buffer's address."""
+        """Return a buffer that keeps the host memory behind a view alive, and the buffer's address."""
         owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
@@ -256,10 +256,10 @@ class Parameters:
             block = self._memory.arrays[name]
         return block.lend(), block.pointer
 
-    # -- the memory of others --------------------------------------------------------------------------------------------
+    # -- external memory -------------------------------------------------------------------------------------------------
 
     def forget_replaced(self) -> None:
-        """Release the memory that array parameters were bound to before; no launch may be in flight."""
+        """Release the memory that array parameters were previously bound to; no launch may be in flight."""
         for name, kept in self.kept.items():
             if len(kept) > 1:
                 current = self.current(name)
@@ -280,7 +280,7 @@ class Parameters:
 
 
 def require_alike(name: str, parameter: Parameter, array: Array) -> None:
-    """Refuse an array of another dtype or size than a parameter stands for."""
+    """Refuse an array whose dtype or size differs from the parameter's."""
     if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
         raise DeclarationError(
             f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",

@@ -1,4 +1,4 @@
-"""When nodes run: a plan issued once on streams, with an event before and after each launch; times between events."""
+"""Measure when nodes run: issue a plan once on streams, with an event before and after each launch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .devices import Home
 
 
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
-    """Issue a plan on a stream of the current device, where nothing is in flight, and return when each node ran.
+    """Issue a plan on an idle stream of the current device, and return when each node ran.
 
-    `finish` waits for what is on the stream, and raises what went wrong there.
+    `finish` waits for the stream's work and raises its errors.
     """
     runtime = home.runtime
     with ExitStack() as returned:
-        returned.callback(scope.snapshot())  # what the graph has allocated
+        returned.callback(scope.snapshot())  # restores the addresses of the graph's own allocations
         program = _Launcher(plan, scope, disabled)
         returned.callback(program.close)
         plan, members = program.launches
@@ -36,7 +36,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             returned.callback(runtime.event_destroy, event)
             return event
 
-        # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
+        # Elapsed time needs two events of one device, so each device has its own zero event; all devices are idle now.
         streams = {home.device: stream}
         zeros: dict[int, int] = {}
         for device in plan.devices:
@@ -81,7 +81,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
 
 
 class _Launcher(StreamsProgram):
-    """Streams on which a batch or chain may be one launch, as backends that build graphs make it."""
+    """Streams program that may issue a batch or chain as one launch, as backends that build graphs do."""
 
     def laned(self) -> Plan:
         self.launches = launches(self.plan, [run for run in together(self.plan) if self._shares(run)])
@@ -101,7 +101,7 @@ class _Launcher(StreamsProgram):
             super().issue(self.plan.steps[i], stream)
 
     def _shares(self, run: Sequence[int]) -> bool:
-        """Return whether one launch does these steps; what only the launch can resolve is taken to be as planned."""
+        """Return whether these steps share a launch; those that only the launch can resolve are assumed to, as planned."""
         steps = self.plan.steps
         return any(self._is_late(steps[i]) for i in run) or self._batch(run, [self.operations[i] for i in run]) is not None
 
@@ -123,7 +123,7 @@ def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: 
         with home.there():
             return home.runtime.event_elapsed_time(*handles) * 1e3
     except HipError as error:
-        if error.code != ERROR_INVALID_HANDLE:  # an event that was never recorded
+        if error.code != ERROR_INVALID_HANDLE:  # the code of an event that was never recorded
             raise
         raise HipGraphError(
             f"elapsed_us: graph {graph!r} has not recorded both events yet; launch it first, with the nodes that record them"

@@ -1,4 +1,4 @@
-"""What the names of a workflow stand for in one Executable: scopes, and the code that its nodes call."""
+"""Bind the names of a workflow in one Executable's scopes, and list the kernels and symbols that its nodes need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .parameters import Parameters, require_alike
 
 
 def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
-    """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""
+    """Bind each name of a workflow and of its children to memory, to a value, or to the parent's binding."""
     for scope, level in top.levels(workflow):
         bind = level.bind
         for name, root in (*level.workflow.arrays.items(), *level.workflow.parameters.items()):
@@ -39,7 +39,7 @@ def _add_parameter(name: str, scope: Scope, parameter: Parameter, workflow: Work
         named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
         if named is None:
             scope.addresses[parameter] = parameters.address_for(name, parameter, default)
-        else:  # of this very workflow, which may be a child with the array bound
+        else:  # an array of this same workflow, bound by the parent if the workflow is a child
             require_alike(name, parameter, named)
             parameters.defaults[name] = scope.addresses[parameter] = scope.address(named.as_view())
 

@@ -1,4 +1,4 @@
-"""What the graph of an Executable is between two changes, and a change from one state to the next: plain data."""
+"""The state of an Executable's graph between two changes, and the change from one state to the next: plain data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .uses import Uses
 _log = logging.getLogger("hipgraphdsl")
 
 _FALLS_BACK: Final = 16
-"""Pieces from which on AMD's runtime may run a graph by its older executor; a graph has at most as many as nodes."""
+"""Number of pieces from which AMD's runtime may use its older executor; a graph has at most one piece per node."""
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "lanes": "auto", "join": True, "inline": False, "pack": False, "watch": False, "batch": "auto", "programmatic": True,
@@ -33,13 +33,13 @@ Planned = tuple[Plan, str, dict[str, Any]]
 """A plan, the backend that lowers it, and the plan's options."""
 
 Name = tuple[dict[Any, Any], Any, Any]
-"""A table of a scope, a name in it, and what the name is to stand for from then on; None for nothing."""
+"""A table of a scope, a name in it, and the new value of that name; None removes the name."""
 
 
 def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **given: Any) -> Planned:
-    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options.
+    """Return the plan of a workflow with notes on its choices, the backend that lowers it, and the plan's options.
 
-    Those of `watch.planned` are `given`, or have the defaults of `Graph.compile`.
+    `given` has options of `watch.planned`; the others have the defaults above.
     """
     options = _DEFAULTS | given
     notes = [note] if note else []
@@ -83,15 +83,15 @@ class State(NamedTuple):
     """What the graph of an Executable is."""
 
     workflow: Workflow
-    """With the changes that were made since it was compiled, as the steps of the plan."""
+    """The workflow with all changes made since it was compiled; the plan's steps include them too."""
     plan: Plan
     disabled: frozenset[int]
-    """Steps that only order."""
+    """Indices of disabled steps, which do nothing but keep their predecessors and successors ordered."""
     options: Mapping[str, Any]
-    """Of `watch.planned`."""
+    """Options of `watch.planned`."""
     uses: Uses
     children_off: frozenset[str] = frozenset()
-    """Children that were disabled as a whole and are steps no longer, because their nodes were put in their place."""
+    """Children that were disabled as a whole and are no longer steps, because they were inlined."""
 
     @property
     def names_off(self) -> list[str]:
@@ -99,14 +99,14 @@ class State(NamedTuple):
         return [*self.children_off, *(self.plan.steps[i].name for i in self.disabled)]
 
     def replanned(self, target: Target, **options: Any) -> State:
-        """Return the same workflow with a plan made with other options, the same nodes disabled."""
+        """Return the state with a plan made with other options and the same nodes disabled."""
         options = {**self.options, **options}
         plan = planned(self.workflow, target, **options, device=self.plan.device)
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
         return self._replace(plan=plan, options=options, uses=uses).without(self.names_off)
 
     def on_streams(self, target: Target) -> State:
-        """Return the same workflow with a plan that can be issued on streams, in which no other nodes share a launch than now."""
+        """Return the state with a plan that can be issued on streams, in which only nodes that share a launch now share one."""
         plan = self.plan
         if plan.batches and plan.packing is None and not any(step.child or step.bodies for step in plan.steps):
             return self
@@ -118,18 +118,18 @@ class State(NamedTuple):
         return self.replanned(target, inline=True, pack=False, watch=False, batch=False)
 
     def without(self, names: list[str]) -> State:
-        """Return the same with just these nodes, and all inside them, disabled."""
+        """Return the state with exactly these nodes, and all nodes inside them, disabled."""
         off = (step.index for step in self.plan.steps if any(within(step.name, name) for name in names))
         children = (name for name in names if any(step.name.startswith(f"{name}/") for step in self.plan.steps))
         return self.with_disabled(frozenset(off), frozenset(children))
 
     def with_disabled(self, disabled: frozenset[int], children_off: frozenset[str]) -> State:
-        """Return the same with these steps disabled; no launch relies on the barrier bit of one of them."""
+        """Return the state with exactly these steps disabled; no launch relies on the barrier bit of a disabled step."""
         plan = self.plan.with_steps(in_order(self.plan, disabled))
         return self._replace(plan=plan, disabled=disabled, children_off=children_off)
 
     def steps_since(self, before: State) -> list[int]:
-        """Return the steps that another state of the same plan has otherwise."""
+        """Return the steps that differ from those of another state of the same plan."""
         if self.plan is before.plan:
             return []
         return [new.index for old, new in zip(before.plan.steps, self.plan.steps) if new is not old]
@@ -146,13 +146,13 @@ class Change(NamedTuple):
 
     state: State
     steps: tuple[int, ...] = ()
-    """Those that may do something else, or are enabled or disabled; not asked where the plan is another."""
+    """Steps that may do something else, or that are enabled or disabled; ignored if the plan was made again."""
     names: tuple[Name, ...] = ()
-    """What names stand for from then on: values of parameters, and what children are bound to."""
+    """New values of names: parameter values and bindings of children."""
     values: Mapping[str, Any] = MappingProxyType({})
-    """The parameters among them, by launch keyword."""
+    """The parameter values among `names`, by launch keyword."""
     kernels: tuple[Kernel, ...] = ()
-    """Which nodes are to launch, and may not have been loaded."""
+    """Kernels of changed nodes, which may not have been loaded yet."""
 
 
 def _together(plan: Plan) -> set[tuple[str, ...]]:
@@ -160,12 +160,12 @@ def _together(plan: Plan) -> set[tuple[str, ...]]:
 
 
 def within(name: str, outer: str) -> bool:
-    """Return whether a node is the one of another name, or stands inside of it."""
+    """Return whether a node's name is `outer`, or names a node inside `outer`."""
     return f"{name}/".startswith(f"{outer}/")
 
 
 def put(names: Iterable[Name]) -> None:
-    """Let names stand for what is said."""
+    """Assign the new values to the names."""
     for table, key, value in names:
         if value is None:
             table.pop(key, None)

@@ -16,11 +16,11 @@ class Stats:
     launches : int
         Launches so far.
     instantiations : int
-        How often the graph has been instantiated; more than 1 after changes that no update could make.
+        How often the graph has been instantiated; more than 1 after changes that could not be made in place.
     updates : int
         Nodes whose parameters were set in place.
     plan_us, build_us : float
-        Time of planning, and of building and instantiating, the last time, in microseconds.
+        Times of the last planning and of the last building with instantiation, in microseconds.
     device_bytes, host_bytes : int
         Memory that the Executable owns.
     """

@@ -1,6 +1,6 @@
-"""What the nodes of one Executable use: which steps a parameter reaches, and which memory the nodes touch by which name.
+"""What the nodes of one Executable use: the steps that depend on each parameter, and the memory accessed under each name.
 
-An array parameter may be bound to memory that nodes reach under another name too, which the edges of the graph know nothing of.
+An array parameter may be bound to memory that nodes also access under another name. The graph's edges do not cover such aliases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Level:
 
     @cached_property
     def edges(self) -> tuple[Checked, Reach]:
-        """What its edges order."""
+        """The workflow as its checks see it, and which nodes its edges order."""
         return Checked(self.workflow), Reach(self.workflow)
 
 
@@ -62,9 +62,9 @@ class _Places:
 
 
 class Uses:
-    """What the nodes of a workflow use, by what their names stand for in one Executable; looked up when it is first asked.
+    """What the nodes of a workflow use, with names resolved in one Executable; computed at first access.
 
-    The workflow's edges say what is ordered: backends and lanes may order more, and need not.
+    Only the workflow's edges count as order: backends and lanes may add more order, but need not.
     """
 
     def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Scope) -> None:
@@ -72,10 +72,10 @@ class Uses:
         self._steps = steps
         self._scope = scope
         self.apart: set[tuple[int, ...]] = set()
-        """Addresses of all array parameters that were found to be right together."""
+        """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
 
     def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool) -> Uses:
-        """Return what the nodes of a changed workflow use; `same_parameters` if each step has the parameters that it had."""
+        """Return what the nodes of a changed workflow use; `same_parameters` tells that no step's parameters have changed."""
         made = Uses(workflow, steps, self._scope)
         if same_parameters and "steps_by_parameter" in self.__dict__:
             made.__dict__["steps_by_parameter"] = self.steps_by_parameter
@@ -83,14 +83,14 @@ class Uses:
 
     @cached_property
     def devices(self) -> Mapping[str, Mapping[int, str]]:
-        """The devices of code that reaches each parameter of an array, by full name, each with the first such node."""
+        """For each array parameter, by full name, the devices whose code accesses it, each with the first such node."""
         return reaching(self._workflow, self._scope.shared.device)
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def steps_by_parameter(self) -> Mapping[Root, list[int]]:
-        """The steps that each parameter reaches, in ascending order."""
+        """The steps that depend on each parameter, in ascending order."""
         found: dict[Root, dict[int, None]] = {}
         for step in self._steps:
             for scope, parameter in self._parameters(step):
@@ -100,7 +100,7 @@ class Uses:
         return {root: list(steps) for root, steps in found.items()}
 
     def _parameters(self, step: Step) -> Iterator[tuple[Scope, Parameter]]:
-        """Yield the parameters of a step and of what its node holds, each with the scope that it is named in."""
+        """Yield the parameters of a step and of the workflows that its node holds, each with the scope that names it."""
         inner = self._scope.inside(step.path)
         yield from ((inner, parameter) for parameter in step.node.parameters)
         for name, document, _ in step.node.held:
@@ -116,13 +116,13 @@ class Uses:
                 (inner, root): address
                 for inner in self._scope.all_inside()
                 for root, address in inner.addresses.items()
-                if isinstance(root, Array) and not isinstance(root, AllocArray)  # a launch makes the memory of these
+                if isinstance(root, Array) and not isinstance(root, AllocArray)  # launches allocate these
             }
         )
 
     @cached_property
     def _levels(self) -> list[_Level]:
-        """Every workflow, the outermost first; nodes are looked at only where memory is found to be shared."""
+        """Every workflow with its nodes' accesses, the outermost first; computed only when memory has to be checked."""
         levels: list[_Level] = []
         self._add(self._scope, self._workflow, levels)
         return levels
@@ -141,17 +141,17 @@ class Uses:
         return level
 
     def by_root(self) -> Iterator[tuple[Root, list[Use]]]:
-        """Yield each array and parameter that nodes touch, with how they do."""
+        """Yield each array and parameter that nodes access, with its uses."""
         return ((root, [use for _, use in uses]) for root, uses in self._levels[0].uses.items())
 
     def writer(self, root: Root) -> str | None:
-        """Return the name of a node that writes what a root stands for."""
+        """Return the name of a node that writes a root; None if there is none."""
         return next((use.name for _, use in self._levels[0].uses.get(root, ()) if use.mode != "read"), None)
 
     def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
-        """Refuse memory of given parameters that nodes reach under another name too, one of them writing, in no order.
+        """Refuse memory of given parameters that unordered nodes also access under another name, one of them writing.
 
-        `bound` has the addresses of all parameters that stand for arrays, those included.
+        `bound` has the addresses of all array parameters, including the given ones.
         """
         parameters = _Places(bound)
         for root in given:
@@ -162,7 +162,7 @@ class Uses:
                     self._judge(level, root, met)
 
     def _judge(self, level: _Level, root: Root, met: Mapping[Root, int]) -> None:
-        """Refuse unordered nodes of one workflow that reach bytes of a parameter by it and by another name."""
+        """Refuse unordered nodes of one workflow that access the same bytes through a parameter and through another name."""
         touched: dict[int, list[tuple[Root, Use, Region]]] = {}
         for other, start in met.items():
             for i, use in level.uses.get(other, ()):
