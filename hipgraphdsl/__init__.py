@@ -69,7 +69,7 @@ _LATER = {
     "explain_update": "update",
     **dict.fromkeys(("Ranks", "ranks"), "distributed.world"),
 }
-"""What a program that only declares does not need, and the module of each name; it is imported when it is first asked for."""
+"""Names that a program which only declares does not need, each with its module, which is imported at first access."""
 
 __version__ = "0.1.0"
 
@@ -138,7 +138,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker that sees it takes any name for an attribute
+if not TYPE_CHECKING:  # with it, a type checker would accept any name as an attribute
 
     def __getattr__(name: str) -> Any:
         if name not in _LATER:

@@ -1,6 +1,6 @@
-"""Graph: a workflow while it is declared, and all that can be done with it.
+"""Graph: a workflow under construction, and everything that can be done with it.
 
-A method imports what it needs beyond declaring, so that a program that only declares starts fast.
+Methods import what declaring does not need at their first call, so that a program that only declares starts fast.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .runtimes.base import Runtime
     from .timeline.timeline import Timeline
 
-_DRAWN_NODES = 80  # more are a table in a notebook
+_DRAWN_NODES = 80  # a notebook shows larger graphs as a table
 
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
@@ -57,12 +57,12 @@ class Graph(Declaring):
 
     @classmethod
     def from_workflow(cls, workflow: Workflow) -> Graph:
-        """Return a graph that goes on where a workflow ends, with the same nodes, arrays and parameters.
+        """Return a graph that starts with the nodes, arrays and parameters of a workflow and can be extended.
 
         Raises
         ------
         DeclarationError
-            If it is no workflow.
+            If `workflow` is not a Workflow.
         """
         if not isinstance(workflow, Workflow):
             raise DeclarationError(f"a graph is made from a Workflow (got {type(workflow).__name__})")
@@ -90,46 +90,46 @@ class Graph(Declaring):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All models in order of declaration."""
+        """The models of all nodes in order of declaration."""
         return tuple(self._draft.nodes)
 
     def workflow(self) -> Workflow:
-        """Return the frozen document as it stands now; the same one until something has changed.
+        """Return the current state as a frozen document; the same object until something changes.
 
         Raises
         ------
         DeclarationError
-            If a node was put into `dag`, or taken out of it, by hand.
+            If a node was added to `dag`, or removed from it, directly.
         """
         return Workflow.of(self._draft)
 
     def repeat(self, count: int, *, name: str | None = None) -> Graph:
         """Return a graph whose one launch does the work of `count` launches of this one, one after another.
 
-        All passes share arrays and parameters. Node ``x`` becomes ``x.0``, ``x.1``, ... and waits for what its accesses tell,
-        in the passes before too, so passes may overlap. Host, captured and eager nodes, events, semaphores and memory
-        operations wait for those of the pass before, as do nodes that touch an array that others reach as a parameter's
-        default, and with ``infer=False`` every node does. Array ``t`` of an alloc node becomes ``t.0``, ``t.1``, ..., and array
-        ``x`` that child ``c`` has for itself becomes ``c: x``, of all passes.
+        All passes share arrays and parameters. Node ``x`` becomes ``x.0``, ``x.1``, ... and waits for the nodes that its
+        accesses depend on, in earlier passes too, so passes may overlap. Host, captured and eager nodes, events, semaphores and
+        memory operations wait for those of the previous pass; so do nodes that access an array that others access as a
+        parameter's default, and with ``infer=False`` all nodes. Array ``t`` of an alloc node becomes ``t.0``, ``t.1``, ..., and
+        array ``x`` that child ``c`` does not share with its parent becomes ``c: x``, one for all passes.
 
         Parameters
         ----------
         count : int
-            Launches that one launch does, from 1.
+            Number of launches whose work one launch does, at least 1.
         name : str, optional
             Name of the new graph; by default this one's and the count.
 
         Raises
         ------
         DeclarationError
-            If `count` is no such number, or there would be more than a million nodes.
+            If `count` is not an int from 1, or there would be more than a million nodes.
         """
         from .repeating import repeated
 
         return Graph.from_workflow(repeated(self.workflow(), count, name))
 
     def check(self, target: str | Target | None = None) -> Report:
-        """Look for faults in the description; no device is needed.
+        """Check the workflow for faults; no device is needed.
 
         Parameters
         ----------
@@ -155,14 +155,14 @@ class Graph(Declaring):
         Parameters
         ----------
         target : str or Target, optional
-            A device by name, as for `check`; by default the one that `compile` takes.
+            A device by name, as for `check`; by default the one that `compile` chooses.
         lanes, join, pack, batch
             As for `compile`.
 
         Raises
         ------
         RuntimeUnavailable
-            If no target is given and no runtime is there.
+            If no target is given and no runtime is available.
         """
         from .plan.planning import make_plan
 
@@ -192,14 +192,14 @@ class Graph(Declaring):
         Parameters
         ----------
         runtime : {"auto", "amd", "nvidia", "cpu", "recorder"} or Runtime
-            ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
+            ``"auto"`` chooses amd if such a device is available, else nvidia likewise, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
         lanes : "auto", int, None or "measure"
-            The most lanes; None keeps the declared shape, ``"measure"`` tries several, without host callbacks.
+            Maximum number of lanes; None keeps the declared shape, ``"measure"`` times several, with host callbacks disabled.
         join : bool
             False keeps one runtime node for each declared node.
         device : int
-            The device of all arrays and nodes that name none.
+            The device of all arrays and nodes that do not name one.
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
@@ -207,29 +207,30 @@ class Graph(Declaring):
             backend ``"streams"``, whose launches may overlap, each alloc node allocates and each free node frees.
         watch : bool
             Mark each node as finished in page-locked memory, so that a timeout, Ctrl-C or a device's fault names the unfinished
-            nodes on every runtime. A kernel of one thread after each node does that, and child graphs are inlined;
+            nodes on every runtime. A kernel of one thread after each node writes the mark, and child graphs are inlined;
             `stats.nodes` counts these kernels.
         sanitize : bool
             On runtime ``"cpu"``: stop a kernel before it accesses memory out of bounds, loads shared memory or memory of an alloc
             node that nothing has written, races, waits at a divergent barrier or divides an integer by zero. The HipError names
             node, kernel, line, block, thread and array. Kernels run one at a time, many times slower; arrays share no memory.
         batch : bool or "auto"
-            Let launches of one kernel that wait for the same nodes, and those of one block that follow each other, become one.
-            Each node is still set and disabled by itself. For backends that build graphs, with ``lanes="auto"``. ``"auto"`` does
-            it where 100 000 launches gain more than compiling costs, 100 ms on NVIDIA; never on AMD and the CPU (unmeasured).
+            Merge launches of one kernel that wait for the same nodes, and consecutive launches of one block, into one launch.
+            Each node is still set and disabled separately. For backends that build graphs, with ``lanes="auto"``. ``"auto"``
+            merges if 100 000 launches save more than compiling costs, 100 ms on NVIDIA; never on AMD and the CPU (unmeasured).
         programmatic : bool
-            On NVIDIA from sm_90 on: let kernels be launched while those before them end (programmatic dependent launch). Each is
-            compiled with a wait as its first statement, so that nothing of it runs too early. For backends that build graphs.
+            On NVIDIA from sm_90 on: launch kernels while their predecessors are ending (programmatic dependent launch). Each is
+            compiled with a wait as its first statement, so that none of its work starts early. For backends that build graphs.
         any_order : bool
             On AMD, with backend ``"capture"`` or ``"streams"``: let kernels that no edge orders overlap in a lane
-            (hipExtAnyOrderLaunch), and batch none. Where that has no effect it is left out, and `explain()` says why.
+            (hipExtAnyOrderLaunch), and merge none (`batch`). If it has no effect it is ignored, and `explain()` says why.
         ranks : Ranks, optional
-            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each makes the same graph and calls.
-            Devices are numbered through the ranks; copies between ranks become messages. The result is a `RankExecutable`.
+            The processes that share the graph's devices, as returned by `hipgraphdsl.ranks`; each builds the same graph and makes
+            the same calls. Device numbers continue from rank to rank, and copies between ranks become messages. The result is a
+            `RankExecutable`.
         capture_collectives : bool
-            With `ranks`: make calls of NCCL (from 2.28 on) or RCCL nodes of the graph; else they are made between graphs.
+            With `ranks`: capture NCCL (from 2.28 on) or RCCL calls as nodes of the graph; else they are made between graphs.
         progress : bool, optional
-            Show a bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` tells times too.
+            Show a progress bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` reports times.
 
         Raises
         ------
@@ -240,7 +241,7 @@ class Graph(Declaring):
         build, rank, heard = _builder(ranks, capture_collectives, device, lanes)
         with heard(f"compile of {self.name!r}"):
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
-        if check and ranks is None:  # each rank checks what it does
+        if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)
         with progress_bar(f"compile {self.name}", progress if rank == 0 else False, 3 + len(workflow.modules)) as advance:
             chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
@@ -267,22 +268,22 @@ class Graph(Declaring):
         durations : mapping or callable
             Time of each node, by name, by kind (``"H2D"``, ``"D2H"``, ``"kernel"``, ...) or as a function of the node; any unit.
         engines : mapping, optional
-            How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each, on each device.
+            Number of engines of each kind; by default one each for ``"H2D"``, ``"D2H"`` and ``"kernel"``, on each device.
         target : str or Target, optional
-            A device by name, as for `check`: nodes share a launch where `compile` lets them there; without one, none do.
+            A device by name, as for `check`: nodes share a launch if `compile` would merge them there; without a target, none do.
         batch : bool or "auto"
-            As for `compile`. A batch takes as long as its longest node, a chain as long as all of its nodes; where that is not
-            so, give the time of the launch, by its span's name.
+            As for `compile`. A batch takes as long as its longest node, a chain as long as all of its nodes together; to change
+            that, give the duration of the launch by its span's name.
         ranks : int, sequence of int or Ranks, optional
-            Share the devices among several processes, which need not be there: how many, with a device each, or how many
-            devices each has. Messages between them take the time that `link` gives; durations are microseconds then.
+            Divide the devices among several processes, which need not exist: the number of processes with one device each, or
+            each one's number of devices. Messages between them take the time that `link` gives; durations are microseconds then.
         link : Link, optional
             The link between each two ranks; needed if there are messages.
         conditions : mapping, optional
             What conditional nodes run, by full name: ``{"loop": 3, "choose": 1, "maybe": True}`` runs the body of a loop three
-            times, the body of that number of a switch, one beyond the last standing for none, and the first body of an if. Each
-            of these is expanded: its bodies' nodes are spans, ``"loop/0/x (pass 1)"`` in the second pass, as is each look at the
-            condition, which takes ``durations["condition"]`` or no time. Any other conditional node is one span with a duration.
+            times, the body of a switch with that index (an index beyond the last body runs none), and the first body of an if.
+            Each of these is expanded: its bodies' nodes are spans, ``"loop/0/x (pass 1)"`` in the second pass, as is each test of
+            the condition, which takes ``durations["condition"]`` or no time. Any other such node is one span with a duration.
 
         Returns
         -------
@@ -303,12 +304,12 @@ class Graph(Declaring):
                 raise DeclarationError("simulate: link= joins ranks; say how many there are: ranks=...")
             return simulate(workflow, durations, engines, target=aim, batch=batch, conditions=conditions)
         layout = as_layout(ranks)
-        between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # as `compile` has NCCL or RCCL
+        between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # when `compile` uses NCCL or RCCL
         shared = Sharing(workflow, layout, between)
         return simulate(workflow, durations, engines, sharing=shared, link=link, target=aim, batch=batch, conditions=conditions)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write the workflow as a file, whole or not at all; the extension names the format.
+        """Write the workflow to a file atomically; the extension selects the format.
 
         ======================  ============================================================================================
         ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
@@ -319,7 +320,7 @@ class Graph(Declaring):
                                 elements, which are written too
         ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
         ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid
-        ``.html``               one page to look around in, which needs no network
+        ``.html``               one interactive page, which needs no network
         ======================  ============================================================================================
 
         Parameters
@@ -332,8 +333,8 @@ class Graph(Declaring):
         Raises
         ------
         DeclarationError
-            If there is no such format or option (it names those that are there), a package is missing, or the file cannot be
-            written.
+            If the format or an option is unknown (the message lists the known ones), a package is missing, or the file cannot
+            be written.
         """
         from .export import export_graph
 
@@ -361,7 +362,7 @@ class Graph(Declaring):
         Raises
         ------
         DeclarationError
-            If the text is no workflow, of a newer version, truncated or beyond the limits.
+            If the text is not a workflow, has a newer version, is truncated or exceeds the limits.
         """
         return Graph.from_workflow(Workflow.model_validate_json(text, arrays=arrays, callbacks=callbacks))
 
@@ -386,7 +387,7 @@ class Graph(Declaring):
     def from_capture(
         fn: Callable[..., Any], runtime: RuntimeName | Runtime = "auto", *, name: str = "captured", arrays: Arrays = None
     ) -> Graph:
-        """Capture what ``fn(stream)`` issues, and read it back as models.
+        """Capture the work that ``fn(stream)`` enqueues, and read it back as models.
 
         Parameters
         ----------
@@ -408,10 +409,10 @@ class Graph(Declaring):
     def from_handle(
         handle: Any, runtime: RuntimeName | Runtime = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
-        """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
+        """Read a graph that exists in a runtime back into models; node names are derived from its nodes and reproducible.
 
         Edges are the graph's own (``infer=False``). Kernels are used by their handles, so the result compiles only for the
-        same runtime, and whoever loaded them must keep them. No runtime tells what a kernel reads and writes: its array
+        same runtime, and their owner must keep them loaded. No runtime tells what a kernel reads and writes: its array
         arguments are addresses only, and `check` says so (HG604).
 
         Parameters
@@ -424,9 +425,9 @@ class Graph(Declaring):
         name : str
             Name of the new graph.
         arrays : dict or Executable, optional
-            What memory is known: names with external arrays, with objects that share memory (as `external_array` takes them) or
-            with the Executables that have arrays of these names; or one Executable with all that it has. Other memory of
-            copies, fills and pointer arguments becomes external arrays of bytes, ``memory``, ``memory_2``, ...
+            Known memory: names mapped to external arrays, to objects that share memory (as `external_array` takes them) or to
+            Executables that have arrays of these names; or one Executable with all its arrays. Other memory of copies, fills
+            and pointer arguments becomes external arrays of bytes, ``memory``, ``memory_2``, ...
 
         Raises
         ------
@@ -468,7 +469,7 @@ def _lanes(
     device: int,
     report: Callable[[str], None],
 ) -> tuple[Lanes, str]:
-    """Return the lanes to plan with, measured if that is asked for, and a note on it."""
+    """Return the lanes to plan with, measured if `lanes` is ``"measure"``, and a note on the measurement."""
     if not isinstance(lanes, str) or lanes != "measure":
         return lanes, ""
     from .measuring import fastest_lanes
@@ -480,7 +481,7 @@ def _lanes(
 def _builder(
     ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes
 ) -> tuple[Callable[..., Executable], int, Callable[[str], AbstractContextManager[Any]]]:
-    """Return what builds an Executable of one process or of one of `ranks`, the number of that, and what the others hear by."""
+    """Return the function that builds the Executable, this rank's number, and a context that tells other ranks of errors."""
     if ranks is None and not capture_collectives:
         from .executable import Executable
 

@@ -1,4 +1,4 @@
-"""The memory that a device keeps for the alloc nodes of graphs: how much there is, and how to give it back."""
+"""The memory that a device reserves for the alloc nodes of graphs: query and release it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GraphMemory:
     @property
     def used_high(self) -> int:
         """The highest `used` since the start or the last `reset_high`, in bytes."""
-        # AMD's mark begins again from 0, not from what is used.
+        # On AMD a reset sets the mark to 0, not to the current use.
         return max(self.used, self._ask(GraphMemAttribute.USED_HIGH))
 
     @property

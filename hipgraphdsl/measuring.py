@@ -1,7 +1,7 @@
 """``compile(lanes="measure")``: try a handful of lane counts on the device and keep the fastest.
 
 Each trial is an Executable of its own with its own memory, opened, timed and closed before the next one; host callbacks are
-disabled in it, and memory that belongs to somebody else is put back as it was.
+disabled in it, and external memory is restored afterwards.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _log = logging.getLogger("hipgraphdsl")
 _CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", 1, None, 8, 32)
 _WARM_LAUNCHES: Final = 3
 _LAUNCHES: Final = 50
-_BUDGET_S: Final = 0.2  # time that the launches of one trial may take
-_MARGIN: Final = 0.98  # what is less than 2 % faster than "auto" is noise
+_BUDGET_S: Final = 0.2  # seconds that the launches of one trial may take
+_MARGIN: Final = 0.98  # a gain of less than 2 % over "auto" is noise
 
 
 def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, device: int = 0, **options: Any) -> tuple[Lanes, str]:
-    """Return the lanes that were fastest until done, and a sentence that says what was tried; `options` are those of `plan_for`.
+    """Return the lanes whose launches finish first, and a sentence that says what was tried; `options` are those of `plan_for`.
 
-    Workflows whose launches reach outside of their arrays (captured code, semaphores, waits for memory), branch on data or need
-    a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
+    Workflows whose launches have effects outside their arrays (captured code, semaphores, waits for memory), branch on data or
+    need a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
     """
     why = _untriable(workflow, backend)
     if why:
@@ -64,7 +64,7 @@ def _shown(lanes: Lanes) -> str:
 
 
 def _untriable(workflow: Workflow, backend: str) -> str:
-    """Return why launches of a workflow cannot be tried, or nothing."""
+    """Return why launches of a workflow cannot be tried, or an empty string."""
     if backend == "serial":
         return "backend 'serial' has no lanes"
     for level, node in workflow.walk():
@@ -83,7 +83,7 @@ def _untriable(workflow: Workflow, backend: str) -> str:
 
 
 def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, **options: Any) -> float:
-    """Return the median microseconds of a launch until done; other people's memory is put back."""
+    """Return the median time of a launch and its wait, in microseconds; external memory is restored."""
     build = Executable.build(workflow, runtime, backend, **options)
     with build as executable, runtime.using_device(executable.device):
         saved = _foreign_memory(executable)

@@ -1,4 +1,4 @@
-"""What prints itself: as plain text, in rich's styles, and in notebooks; sizes and counts as people say them, rows aligned."""
+"""Reports that print as plain text, with rich's styles and in notebooks; human-readable sizes and counts, aligned rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Printed(ABC):
-    """Base of reports: a subclass gives its text in pieces, each with a style of rich."""
+    """Base of reports: a subclass yields its text in pieces, each with a style of rich."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ class Printed(ABC):
         return "".join(text for text, _ in self._pieces())
 
     def __rich__(self) -> Any:
-        from rich.text import Text  # rich draws only when something is printed with it
+        from rich.text import Text  # imported only if rich prints the report
 
         return Text.assemble(*self._pieces())
 
@@ -31,7 +31,7 @@ class Printed(ABC):
 
 
 def human_bytes(nbytes: int) -> str:
-    """Return a size as people say it: ``"512 B"``, ``"4 MiB"``, ``"1.5 GiB"``."""
+    """Return a size in binary units: ``"512 B"``, ``"4 MiB"``, ``"1.5 GiB"``."""
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1023.95 or unit == "TiB":
@@ -46,18 +46,18 @@ def counted(n: int, what: str) -> str:
 
 
 def human_count(n: int, what: str) -> str:
-    """Return the same as people read it: ``"2 000 nodes"``."""
+    """Return a number, with groups of three digits, and its noun: ``"2 000 nodes"``."""
     return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Return rows as lines with aligned columns; those of the columns `right` end at the same place."""
+    """Return rows as lines with aligned columns; the columns `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [[cell.rjust(n) if i in right else cell.ljust(n) for i, (cell, n) in enumerate(zip(row, widths))] for row in rows]
     return ["  ".join(line).rstrip() for line in lines]
 
 
 def short(value: Any, most: int = 40) -> str:
-    """Return a value as text of at most so many characters."""
+    """Return a value as text of at most `most` characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,4 +1,4 @@
-"""A progress bar for what may take long: on a terminal and in a notebook, nowhere else."""
+"""A progress bar for long operations, by default on terminals and in notebooks only."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_PATIENCE_S = 1.0  # what takes no longer shows nothing
+_PATIENCE_S = 1.0  # seconds before a bar appears by default
 
 
 def no_progress(stage: str) -> None:
-    """Take the name of a stage, and show nothing."""
+    """Accept the name of a stage, and show nothing."""
 
 
 @contextmanager
 def progress_bar(title: str, wanted: bool | None, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show a bar on standard error, or in the notebook, that is gone at the end; yield what takes the name of each stage.
+    """Show a bar on standard error or in the notebook, erased at the end; yield a function that takes the name of each stage.
 
-    It is shown at once where it is `wanted`, with None after a second where somebody may see it. Without a `total` of stages it
-    only moves.
+    If `wanted` is True it is shown at once; if None, after a second and only on a terminal or in a notebook. Without a `total`
+    of stages the bar is indeterminate.
     """
     notebook = "ipykernel" in sys.modules
     if wanted is False or (wanted is None and not (notebook or (sys.stderr is not None and sys.stderr.isatty()))):
         yield no_progress
         return
-    from rich.console import Console  # not where nothing is drawn: importing it takes longer than most graphs
+    from rich.console import Console  # imported only to draw: importing it takes longer than compiling most graphs
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    # rich warns where it cannot draw in a notebook; the plain console draws nothing there, because nobody could erase it.
+    # rich warns if it cannot draw in a notebook; the plain console draws nothing there, because a bar could not be erased.
     widgets = notebook and importlib.util.find_spec("ipywidgets") is not None
     columns = (SpinnerColumn(), BarColumn(24), TextColumn("{task.description}"), TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True, force_jupyter=widgets), transient=True)

@@ -1,4 +1,4 @@
-"""Waits for the device that Ctrl-C and a time limit end, and what their errors say."""
+"""Waits for the device that Ctrl-C and a time limit can end, and the text of their errors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from .errors import DeclarationError, listed
 
 SLICE_S: Final = 0.05
-"""How long a wait stays inside one C call, which delays Ctrl-C by as much."""
+"""Seconds that a wait stays inside one C call, which delays Ctrl-C by as much."""
 
 
 class Deadline(NamedTuple):
-    """When a wait is given up."""
+    """The time at which a wait gives up."""
 
     at: float  # by `time.monotonic`
     unfinished: Callable[[], tuple[str, ...]]  # returns the names of the nodes that have not finished, for the error
 
     @classmethod
     def after(cls, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> Deadline | None:
-        """Return the deadline so many seconds from now; none for None."""
+        """Return the deadline `timeout_s` seconds from now; None if `timeout_s` is None."""
         return None if timeout_s is None else cls(time.monotonic() + timeout_s, unfinished)
 
 
@@ -32,7 +32,7 @@ def slice_s(deadline: Deadline | None) -> float:
 
 
 def has_passed(deadline: Deadline | None) -> bool:
-    """Return whether a wait is to be given up."""
+    """Return whether there is a deadline and it has passed."""
     return deadline is not None and time.monotonic() >= deadline.at
 
 
@@ -44,6 +44,6 @@ def unfinished_text(names: tuple[str, ...]) -> str:
 
 
 def require_seconds(timeout_s: Any) -> None:
-    """Refuse what is no time to wait."""
+    """Refuse an invalid timeout."""
     if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
         raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
