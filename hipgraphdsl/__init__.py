@@ -148,4 +148,4 @@ if not TYPE_CHECKING:  # with it, a type checker would accept any name as an att
 
 
 def __dir__() -> list[str]:
-    return __all__  # not the modules
+    return __all__  # without the submodules

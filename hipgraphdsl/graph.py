@@ -41,8 +41,8 @@ Backend = Literal["explicit", "capture", "streams", "serial"]
 class Graph(Declaring):
     """A workflow under construction.
 
-    Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are
-    inferred from what each node reads and writes, byte for byte, in order of declaration.
+    Nodes are declared in order; each method checks its own arguments, adds one node and returns its model. Edges are inferred
+    from the bytes that each node reads and writes, in order of declaration.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Graph(Declaring):
         pack: bool = True,
         batch: Batch = "auto",
     ) -> Plan:
-        """Return the plan that `compile` would build: reduced edges, order, lanes, and where temporaries lie.
+        """Return the plan that `compile` would build: reduced edges, order, lanes, and the placement of temporaries.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Graph(Declaring):
             Divide the devices among several processes, which need not exist: the number of processes with one device each, or
             each one's number of devices. Messages between them take the time that `link` gives; durations are microseconds then.
         link : Link, optional
-            The link between each two ranks; needed if there are messages.
+            The link between every two ranks; required if there are messages.
         conditions : mapping, optional
             What conditional nodes run, by full name: ``{"loop": 3, "choose": 1, "maybe": True}`` runs the body of a loop three
             times, the body of a switch with that index (an index beyond the last body runs none), and the first body of an if.
@@ -313,7 +313,7 @@ class Graph(Declaring):
 
         ======================  ============================================================================================
         ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
-        ``.graphml``            for graph tools; loads again
+        ``.graphml``            for graph tools; `from_networkx` loads it again
         ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`,
                                 `any_order`
         ``.py``                 a Python program that declares the workflow; reads ``STEM.NAME.npy`` for arrays of more than 4096
@@ -434,7 +434,7 @@ class Graph(Declaring):
         DeclarationError
             If a node is of a kind that cannot be read back; it is named by its number and type.
         HipError
-            If the runtime refuses to tell a node's parameters.
+            If the runtime does not return a node's parameters.
         """
         from .importing import import_handle
 

@@ -1,6 +1,6 @@
 """``compile(lanes="measure")``: try a handful of lane counts on the device and keep the fastest.
 
-Each trial is an Executable of its own with its own memory, opened, timed and closed before the next one; host callbacks are
+Each trial is a separate Executable with its own memory, opened, timed and closed before the next one; host callbacks are
 disabled in it, and external memory is restored afterwards.
 """
 

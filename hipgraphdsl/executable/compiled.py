@@ -107,7 +107,7 @@ class LongWay:
 
 
 class CompiledPath:
-    """A compiled launcher bound to a program, or the absence of one."""
+    """A compiled launcher that is bound to a program; without a launcher every call takes the slow path."""
 
     def __init__(self, home: Home, long_way: LongWay) -> None:
         self._home = home

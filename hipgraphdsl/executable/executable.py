@@ -1,4 +1,4 @@
-"""The Executable itself: its public methods, serialised by one lock."""
+"""The Executable itself: its public methods; one lock serialises those that launch or change it."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ class Executable:
         UpdateError
             If the node's new accesses are not ordered by the graph's edges, or the field cannot change.
         DeclarationError
-            If a field is unknown or its value is impossible.
+            If a field is unknown or its value is invalid.
         """
         self._change(self._own.changes.with_fields, node, fields)
 

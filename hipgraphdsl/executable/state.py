@@ -80,7 +80,7 @@ def _is_cooperative(step: Step) -> bool:
 
 
 class State(NamedTuple):
-    """What the graph of an Executable is."""
+    """The state of an Executable's graph."""
 
     workflow: Workflow
     """The workflow with all changes made since it was compiled; the plan's steps include them too."""

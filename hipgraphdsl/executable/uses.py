@@ -27,7 +27,7 @@ Root = tuple[Scope, Any]
 
 
 class Use(NamedTuple):
-    """One access of one node, in bytes of the root."""
+    """One access of one node; `region` is in bytes of the root."""
 
     node: AnyNode
     name: str
