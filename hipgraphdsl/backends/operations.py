@@ -49,7 +49,7 @@ class Launch(NamedTuple):
         return self.packer.place(self.packed)
 
     def is_stand_in(self, runtime: Runtime) -> bool:
-        """Whether a graph holds the captured launch as a child graph instead: a node added explicitly may not be cooperative."""
+        """Whether a graph holds the captured launch as a child graph instead: an explicit kernel node is not cooperative."""
         return "cooperative_ignored" in runtime.target.quirks and self.cooperative
 
     def is_recorded(self, quirks: frozenset[str]) -> bool:
