@@ -134,7 +134,7 @@ class CollectiveNode(ChildGraphNode):
         return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
 
     def views_of(self, participant: int) -> tuple[ArrayView | None, ArrayView | None]:
-        """Return what a participant writes and what it reads."""
+        """Return the views that a participant writes and reads; None if it has none."""
         one = participant == self.root
         target = (self.targets[0] if one else None) if self.does == "reduce" else self.targets[participant]
         source = (self.sources[0] if one else None) if self.does == "broadcast" else self.sources[participant]

@@ -88,7 +88,7 @@ class _Call:
 class HostCalls:
     """The functions of the host and eager nodes of one Executable, and the exceptions that its host callbacks raised.
 
-    The launcher is told when a thread runs a callback: there its `launch` forwards every call to the Python method, which raises.
+    The launcher is notified when a thread runs a callback: there `launch` forwards every call to the Python method, which raises.
     """
 
     def __init__(self, runtime: Runtime, lend: Lend, launcher: Any) -> None:
@@ -240,7 +240,7 @@ class HostCalls:
         return CallbackError.of(name, error)
 
     def raise_failure(self) -> None:
-        """Raise what `take_failure` returns, if there is one."""
+        """Raise the error that `take_failure` returns, if any."""
         failure = self.take_failure()
         if failure is not None:
             raise failure from failure.__cause__

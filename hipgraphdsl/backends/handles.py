@@ -62,7 +62,7 @@ class SharedHandles:
         """Per device, the devices that can access its memory."""
         self.calls = calls
         self.sanitize = sanitize
-        """Whether modules are compiled for the sanitizer, which is told the addresses of arrays."""
+        """Whether modules are compiled for the sanitizer, with which the addresses of arrays are registered."""
         self.deadline: Deadline | None = None
         """Time at which a launch stops waiting; None for no limit."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}

@@ -182,7 +182,7 @@ class Fill(Fill2D, Call):
 class Alloc(Call):
     """Allocate memory for an array; `add` and `issue` store its address in `addresses`.
 
-    If `label` is not empty, the sanitizer is told the memory by that name.
+    If `label` is not empty, the memory is registered with the sanitizer under that name.
     """
 
     array: Array

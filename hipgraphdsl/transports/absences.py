@@ -57,7 +57,7 @@ class Absences:
         self._own: dict[str, Calls] = {}
         self._told: dict[int, dict[str, Any]] = {}
         self._waits: dict[int, Mapping[int, str]] = {}
-        """By thread ID, the ranks that the thread waits for, each with what that rank does not do."""
+        """By thread ID, the ranks that the thread waits for, each with its missing action, such as "does not send 'x'"."""
         self._number = 0
         self.asks = False
         """Whether this rank asks the others which ranks they wait for."""
@@ -73,7 +73,7 @@ class Absences:
         return frozenset().union(*(calls.partners for calls in self._own.values()))
 
     def wait_for(self, late: Mapping[int, str]) -> None:
-        """Record which ranks this thread waits for now, each with what it does not do."""
+        """Record which ranks this thread waits for now, each with its missing action."""
         self._waits[threading.get_ident()] = late
 
     def told(self, *, ended: bool = False) -> bytes:
@@ -99,7 +99,7 @@ class Absences:
         return {int(other): doing for other, doing in said["waits"].items()}
 
     def at_fault(self, late: Mapping[int, str], me: int) -> tuple[int, str] | None:
-        """Return a rank that blocks rank `me` and waits for no other, and what it does not do; None if all wait."""
+        """Return a rank that blocks rank `me` and waits for no other, and its missing action; None if all wait."""
         found = {me: "", **late}
         ranks = [*late]
         for rank in ranks:

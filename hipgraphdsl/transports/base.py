@@ -151,7 +151,7 @@ class Transport(ABC):
     def wait_until(
         self, is_done: Callable[[], bool], late: Callable[[], dict[int, str]], what: str, timeout_s: float, most_s: float
     ) -> None:
-        """Wait for other ranks until `is_done()`; `late` returns the ranks still waited for, each with what it does not do.
+        """Wait for other ranks until `is_done()`; `late` returns those still waited for, each as ``{rank: "does not send 'x'"}``.
 
         `most_s` is the longest pause before `is_done` is called again.
         """
@@ -198,9 +198,9 @@ class Transport(ABC):
                 self._tell_absences(self.absences.told())
 
     def blame(self, late: Mapping[int, str], timeout_s: float) -> tuple[int | None, str]:
-        """Return the rank that keeps this one waiting, None if every rank waits for another, and what the error says of it.
+        """Return the rank that keeps this one waiting, None if every rank waits for another, and the text of the error about it.
 
-        `late` maps the ranks that this one waits for to what each does not do; the others are asked which ranks they wait for.
+        `late` maps the ranks that this one waits for to their missing actions; all others are asked which ranks they wait for.
         """
         when = f", after {timeout_s:.3g} s"
         if self.size > 2:
@@ -219,7 +219,7 @@ class Transport(ABC):
         return rank, doing + (f" (nor ranks {', '.join(others)})" if others else "") + when
 
     def _raise_late(self, late: Mapping[int, str], timeout_s: float) -> NoReturn:
-        """Raise the error of a wait that has timed out; `late` maps the ranks waited for to what each does not do."""
+        """Raise the error of a wait that has timed out; `late` maps the ranks waited for to their missing actions."""
         rank, said = self.blame(late, timeout_s)
         rank = next(iter(late)) if rank is None else rank
         self._raise(f"rank {rank} {said}", rank)

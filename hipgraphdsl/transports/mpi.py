@@ -32,7 +32,7 @@ _UNKNOWN: Final = -1
 
 
 class _Pending(NamedTuple):
-    """A request, the rank it waits for, what that rank does not do if it stays incomplete, and what keeps its memory alive."""
+    """A request, the rank it waits for, that rank's missing action while it is incomplete, and what keeps its memory alive."""
 
     request: Any
     rank: int
@@ -140,7 +140,7 @@ class MpiTransport(Transport):
         super()._raise_late(late, timeout_s)
 
     def _late(self, requests: list[_Pending], what: str) -> dict[int, str]:
-        """Return the ranks that incomplete requests wait for, each with what it does not do."""
+        """Return the ranks that incomplete requests wait for, each with its missing action."""
         return {rank: f"{doing} {what}" for request, rank, doing, _ in reversed(requests) if not request.Test()}
 
     def _abandon(self, requests: list[_Pending]) -> None:

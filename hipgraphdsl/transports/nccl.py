@@ -1,6 +1,6 @@
 """NCCL, and RCCL by the same ABI: messages between the devices of ranks, on streams, without waits on the host.
 
-The runtime tells which of the two to use and its file (`Runtime.between_devices`). It is loaded by ctypes: a dozen calls, the
+The runtime names the library and its files (`Runtime.between_devices`). It is loaded by ctypes: a dozen calls, the
 same on both platforms, which release the GIL, because another thread must be able to abort a call that waits. Communicators are
 blocking, because each call on a non-blocking one starts a thread (ncclGroupEnd); the first calls, which wait for other ranks,
 are made in a separate thread and watched.
@@ -367,7 +367,7 @@ class Nccl:
             self._last = stream if own else 0
 
     def end(self, stream: int = 0) -> None:
-        """End what `begin` has begun."""
+        """End the launch that `begin` has begun."""
         self._progress = time.monotonic()
         if stream and stream != self._last:  # it may not exist any more at the next launch
             with self._runtime.using_device(self._device):

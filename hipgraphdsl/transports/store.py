@@ -178,7 +178,7 @@ def torch_store(timeout_s: float) -> tuple[Any, int, int]:
     RuntimeUnavailable
         If torch is not installed.
     RankError
-        If the other ranks do not come.
+        If the store cannot be reached in time.
     """
     from datetime import timedelta
 
