@@ -171,7 +171,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     dst, src = node.dst, node.src
     to, source = scope.address(dst, device), scope.address(src, device)
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
-        kind = MemcpyKind.DEFAULT  # the launch determines where the memory is
+        kind = MemcpyKind.DEFAULT  # host or device memory, as bound at launch
     else:
         kind = _KINDS[scope.is_host(src), scope.is_host(dst)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:

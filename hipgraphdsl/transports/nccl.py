@@ -217,7 +217,7 @@ class Nccl:
         self._last = 0
         """The stream of the last launch; 0 if it may no longer exist."""
         self._holder: CompiledPath | None = None
-        """The call path, that of the last launch, that may launch by compiled code; else None."""
+        """The call path that may launch by compiled code, which is that of the last launch; else None."""
         self._stop = ctypes.c_int32()
         """Nonzero when compiled code must no longer call the library."""
         self._closed = False
