@@ -1,8 +1,8 @@
-"""Collective operations over arrays of several devices: nodes that hold the copies and kernels which do them.
+"""Collective operations over arrays of several devices: nodes that contain the required copies and kernels.
 
-A collective is a child graph node whose workflow follows from what it does, so everything that knows children knows it: checks,
-plans, drawings, backends. Each device folds what the others send it in the order of the arrays, so a sum has the same bits on
-every device, on every runtime and however the devices are shared among processes.
+A collective is a child graph node whose workflow is derived from its fields, so checks, plans, drawings and backends treat it
+as any child graph. Each device folds the parts that it receives in the order of the arrays, so a sum is bitwise the same on
+every device and runtime, and for every distribution of the devices among processes.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ class CollectiveNode(ChildGraphNode):
     ----------
     does : {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"}
     targets : tuple of ArrayView
-        What it writes, one for each participant; of ``"reduce"`` the root's alone.
+        What it writes, one per participant; for ``"reduce"``, that of the root only.
     sources : tuple of ArrayView
-        What it reads, one for each participant; of ``"broadcast"`` the root's alone.
+        What it reads, one per participant; for ``"broadcast"``, that of the root only.
     op : {"sum", "prod", "max", "min"}
         How ``all_reduce``, ``reduce`` and ``reduce_scatter`` fold.
     root : int
-        The participant that ``reduce`` and ``broadcast`` are about.
+        The participant to which ``reduce`` folds, or from which ``broadcast`` copies.
     exact : bool
-        Fold in the order of the arrays, also where a library between ranks folds in an order of its own.
+        Fold in the order of the arrays even between ranks, where a communication library may use another order.
     workflow, bind
-        Follow from the others; they are made when somebody asks, because there may be a copy for each two participants.
+        Derived from the others on first access, because there may be a copy for each pair of participants.
     """
 
     kind: ClassVar[str] = "collective"
@@ -102,7 +102,7 @@ class CollectiveNode(ChildGraphNode):
 
     @lazy  # type: ignore[no-redef]
     def bind(self) -> dict[str, ArrayView]:
-        """The arrays of `workflow` to the views that they stand for."""
+        """The view that each array of `workflow` is bound to, by name."""
         views = {_place(view): view for view in (*self.targets, *self.sources)}  # one array where target and source are one
         return {f"x{n}": view for n, view in enumerate(views.values())}
 
@@ -120,35 +120,35 @@ class CollectiveNode(ChildGraphNode):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """What the nodes of `workflow` touch together; it need not be made for that."""
+        """The accesses of all nodes of `workflow`, without building it."""
         targets = self.targets
-        if self.does == "broadcast":  # the root has the values
+        if self.does == "broadcast":  # the root already has the values
             targets = tuple(view for number, view in enumerate(targets) if number != self.root)
         return tuple(dict.fromkeys((*map(reads, self.sources if targets else ()), *map(writes, targets))))
 
     @property
     def part_bytes(self) -> int:
-        """Bytes that one participant gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
+        """Bytes that one participant sends; for reduce_scatter, that it receives; for all_to_all, that it sends to each."""
         if self.does == "all_to_all":
             return self.sources[0].nbytes // len(self.sources)
         return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
 
     def views_of(self, participant: int) -> tuple[ArrayView | None, ArrayView | None]:
-        """Return what a participant writes and what it reads."""
+        """Return the views that a participant writes and reads; None if it has none."""
         one = participant == self.root
         target = (self.targets[0] if one else None) if self.does == "reduce" else self.targets[participant]
         source = (self.sources[0] if one else None) if self.does == "broadcast" else self.sources[participant]
         return target, source
 
     def unfold(self, draft: Draft) -> None:
-        """Add the nodes inside to a draft, on the arrays themselves."""
+        """Add the copies and kernels to a draft, applied to `targets` and `sources` directly."""
         _Recipe(draft, f"{self.name}: ", self).add(self.targets, self.sources)
 
     def describe(self) -> str:
         return f"{self.details[0]}: {', '.join(view.name for view in self.targets)}"
 
     @property
-    def details(self) -> tuple[str, ...]:  # those of a child would make its nodes, to count them
+    def details(self) -> tuple[str, ...]:  # a child's would build its nodes, to count them
         folds = self.does in ("all_reduce", "reduce", "reduce_scatter")
         return (f"{self.does}{f' {self.op}' * folds} of {len(self.sources)}",)
 
@@ -161,12 +161,12 @@ KINDS[CollectiveNode.kind] = CollectiveNode
 
 
 def _place(view: ArrayView) -> tuple[Any, ...]:
-    """Return what tells views of different memory apart."""
+    """Return a key that is equal for views of the same memory with the same layout."""
     return view.root, view.offset_bytes, view.shape, view.strides
 
 
 def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], op: str) -> None:
-    """Refuse arrays that do not fit together."""
+    """Raise if the arrays do not fit together."""
     views = (*targets, *sources)
     if not views:
         raise node_error(name, f"{does} takes at least one array (got none)")
@@ -211,7 +211,7 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
 
 
 def _require_roles(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], root: int) -> None:
-    """Refuse a root that is no participant, and arrays that are not targets and sources as the collective has them."""
+    """Raise if the root is not a participant, or if targets and sources do not match as the collective requires."""
     if does in ("reduce", "broadcast") and root >= max(len(targets), len(sources)):
         last = max(len(targets), len(sources)) - 1
         raise node_error(name, f"root is the number of a participant, from 0 to {last} (got {root})")
@@ -227,7 +227,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 class _Recipe:
-    """Adds the copies and kernels of a collective to a draft; node and array names begin with a prefix."""
+    """Adds the copies and kernels of a collective to a draft; node and array names begin with `prefix`."""
 
     def __init__(self, draft: Draft, prefix: str, node: CollectiveNode) -> None:
         self._draft = draft
@@ -256,7 +256,7 @@ class _Recipe:
                     self._copy(f"copy_{s}_{d}", _share(target, s, len(sources)), taken)
 
     def _all_reduce(self, arrays: Sequence[ArrayView]) -> None:
-        """Let each fold its own rows of large arrays and hand them to the others, and fold everything of small ones."""
+        """Let each device fold its own rows of large arrays and copy them to the others, and fold small arrays completely."""
         count, first = len(arrays), arrays[0]
         shared = first.nbytes > _SMALL and bool(first.shape) and first.shape[0] >= count
 
@@ -272,7 +272,7 @@ class _Recipe:
                     self._copy(f"hand_{owner}_{d}", part(array, owner), part(folded, owner))
 
     def _gather(self, label: str, near: ArrayView, sources: Sequence[ArrayView]) -> AllocNode:
-        """Bring parts together in memory on the device of `near`."""
+        """Copy the sources to the rows of a new array on the device of `near`."""
         shape = (len(sources), sources[0].size)
         array = AllocArray(f"{self._prefix}parts_{label}", shape, sources[0].dtype, device=near.root.device)
         held = AllocNode(name=f"{self._prefix}alloc_{label}", array=array)
@@ -295,18 +295,18 @@ class _Recipe:
 
 
 def _share(view: ArrayView, number: int, count: int) -> ArrayView:
-    """Return one of so many parts along the first axis, as equal as they can be."""
+    """Return part `number` of `count` parts along the first axis, whose sizes differ by at most one row."""
     rows = view.shape[0]
     return view[rows * number // count : rows * (number + 1) // count]
 
 
 def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:
-    """Return a workflow with several nodes in the place of some; what touches one of these touches all of those.
+    """Return a workflow in which several nodes replace each node of `which`, and each of them gets the edges of that node.
 
     Parameters
     ----------
     put : callable
-        Takes a node that is replaced, and adds what replaces it to a draft that has all arrays.
+        Takes a node to replace, and adds its replacements to a draft that has all arrays.
     """
     arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
     nodes: list[Any] = []

@@ -16,7 +16,7 @@ L = TypeVar("L", bound=Level)
 
 
 def host_decides(node: ConditionalNode, level: Level, target: Target) -> bool:
-    """Return whether the host reads a condition, for one node of a level; backends that build no graph do not ask."""
+    """Return whether the host reads the condition of a conditional node; unused for backends that build no graph."""
     if node.decide != "auto":
         return node.decide == "host"
     return not target.conditional_nodes or any(True for body in level.inner(node) for _ in refused_inside(body))
@@ -29,7 +29,7 @@ def one_by_one(
     level_of: Sequence[Level],
     target: Target,
 ) -> dict[int, int]:
-    """Return for conditional nodes that the device decides the one to put before, where the target's quirks ask for an order."""
+    """Return which node must precede each conditional node that the device decides, if the target's quirks require an order."""
     if "conditionals_in_order" not in target.quirks:
         return {}
     found = [i for i in order if isinstance(node := nodes[i], ConditionalNode) and not host_decides(node, level_of[i], target)]
@@ -37,7 +37,7 @@ def one_by_one(
 
 
 def refused_inside(body: L) -> Iterator[tuple[L, AnyNode, str]]:
-    """Yield the nodes of a body, with their level, that a graph cannot run inside a conditional node, and why (CUDA's rules)."""
+    """Yield level, node and reason for each node of a body that a graph cannot run inside a conditional node (CUDA's rules)."""
     for node in body.workflow.nodes:
         if not node.in_body:
             yield body, node, f"is {a_or_an(node.kind)} node"
@@ -45,7 +45,7 @@ def refused_inside(body: L) -> Iterator[tuple[L, AnyNode, str]]:
             yield body, node, "copies from or to pageable memory"
         elif isinstance(node, ConditionalNode) and node.decide == "host":
             yield body, node, "is decided by the host"
-        elif not (isinstance(node, ConditionalNode) and node.decide == "device"):  # which answers for itself
+        elif not (isinstance(node, ConditionalNode) and node.decide == "device"):  # that one is checked separately
             for inner in body.inner(node):
                 yield from refused_inside(inner)
 

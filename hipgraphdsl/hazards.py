@@ -18,7 +18,7 @@ _start = attrgetter("start")
 
 
 class Held:
-    """What an index holds: something about a region."""
+    """Base class of the entries of a region index."""
 
     __slots__ = ("region", "start")
 
@@ -32,21 +32,21 @@ N = TypeVar("N")  # a node, by name or number
 
 
 class ByRegion(Generic[H]):
-    """Things by their regions of one address space, found by overlap.
+    """Index of entries by their regions of one address space; finds entries by overlap.
 
-    They are kept by size class (the power of two above their extent), each class sorted by start, so that a look-up touches only
-    neighbours.
+    Entries are kept by size class (the smallest power of two that is at least their extent), each class sorted by start, so that
+    a look-up visits only neighbours.
     """
 
     __slots__ = ("classes", "exact", "single")
 
     def __init__(self) -> None:
         self.classes: dict[int, list[H]] = {}
-        self.exact: dict[Region, H] = {}  # the last that was added of each region
-        self.single: H | None = None  # the only one, which is all that most arrays ever have
+        self.exact: dict[Region, H] = {}  # the entry last added for each region
+        self.single: H | None = None  # the only entry; most arrays never have more
 
     def meeting(self, region: Region) -> Sequence[H]:
-        """Return those whose bytes overlap a region."""
+        """Return the entries whose bytes overlap a region."""
         single = self.single
         if single is not None:
             known = single.region
@@ -67,7 +67,7 @@ class ByRegion(Generic[H]):
         return found
 
     def add(self, item: H) -> None:
-        """Add one."""
+        """Add an entry."""
         self.exact[item.region] = item
         if self.single is None and not self.classes:
             self.single = item
@@ -85,7 +85,7 @@ class ByRegion(Generic[H]):
             held.append(item)
 
     def remove(self, item: H) -> None:
-        """Take one out that is there."""
+        """Remove an entry, which must be present."""
         if self.exact.get(item.region) is item:
             del self.exact[item.region]
         if self.single is item:
@@ -163,7 +163,7 @@ class HazardTracker:
         return found
 
     def record(self, node: str, accesses: tuple[Access, ...]) -> None:
-        """Take the node's accesses into account for those that come later."""
+        """Record the node's accesses, for the edges of later nodes."""
         for access in accesses:
             if access.mode == "read":
                 self._read(node, access)

@@ -1,7 +1,7 @@
 """Algorithms on directed graphs: sort, cycle, chains, ancestors, transitive reduction, levels, longest path.
 
-A graph is given as the predecessors of each node, nodes being 0, 1, 2, ...; an order is a topological one. Sets of nodes are
-integers whose bit `k` stands for the node at position `k` of the order. networkx has these algorithms for its own graphs, which
+A graph is given as the predecessors of each node, nodes being 0, 1, 2, ...; an order is a topological order. Sets of nodes are
+integers whose bit `k` represents the node at position `k` of the order. networkx has these algorithms for its own graphs, which
 take longer to build than a plan.
 """
 
@@ -32,15 +32,15 @@ def between(predecessors: Edges, group_of: Sequence[int] | Mapping[int, int], co
 
 
 def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:
-    """Return how many nodes wait for each node, of those that any waits for."""
+    """Return the number of successors of each node that has any."""
     return Counter([source for sources in predecessors for source in sources])
 
 
 def chains(order: Iterable[int], predecessors: Edges, joins: Callable[[int, int], bool] | None = None) -> list[list[int]]:
-    """Return the longest chains of two nodes or more, ordered by their ends.
+    """Return the maximal chains of at least two nodes, ordered by their last nodes.
 
-    In a chain each node waits for the one before it alone, nothing else waits for that one, and `joins`, if given, accepts the
-    two.
+    In a chain, each node but the first has the previous one as its only predecessor and is the only successor of that one;
+    `joins`, if given, returns true for the two.
     """
     followers = follower_counts(predecessors)
     found: dict[int, list[int]] = {}  # by the last node
@@ -66,7 +66,7 @@ def topological_order(predecessors: Edges) -> tuple[int, ...]:
 
 
 def _sorted(predecessors: Edges) -> list[int]:
-    """Return the nodes that no cycle precedes, smallest first wherever edges allow (Kahn's algorithm)."""
+    """Return the nodes that are neither in nor after a cycle, sorted, smallest first wherever edges allow (Kahn's algorithm)."""
     missing = [len(sources) for sources in predecessors]
     waiting = successors(predecessors)
     ready = [i for i, count in enumerate(missing) if not count]
@@ -82,7 +82,7 @@ def _sorted(predecessors: Edges) -> list[int]:
 
 
 def find_cycle(predecessors: Edges) -> tuple[int, ...]:
-    """Return the nodes of one cycle in the order in which edges run, or nothing if there is none."""
+    """Return the nodes of one cycle in the direction of its edges; empty if there is none."""
     left = set(range(len(predecessors))).difference(_sorted(predecessors))
     if not left:
         return ()
@@ -111,9 +111,9 @@ def positions(order: Sequence[int]) -> Sequence[int]:
 def ancestors(
     order: Sequence[int], predecessors: Edges, position: Sequence[int], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Yield (node, set of what precedes it) for the positions from `start` to `stop`.
+    """Yield (node, set of its ancestors) for the positions from `start` to `stop`.
 
-    Only nodes of these positions are in the sets: bit `k` stands for position ``start + k``. A set is dropped as soon as all
+    Only nodes of these positions are in the sets: bit `k` represents position ``start + k``. A set is dropped as soon as all
     successors of its node have been visited, so memory follows the width of the graph.
     """
     part = order[start:stop]
@@ -139,7 +139,7 @@ def ancestors(
 
 
 def reduced(order: Sequence[int], predecessors: Edges) -> list[tuple[int, ...]]:
-    """Return for each node the predecessors that no other implies (transitive reduction), in the order given."""
+    """Return for each node the predecessors that no other predecessor implies (transitive reduction), in the order given."""
     position = positions(order)
     wanted = {source for sources in predecessors if len(sources) > 1 for source in sources}
     kept = [tuple(sources) for sources in predecessors]
@@ -176,7 +176,7 @@ def levels(order: Sequence[int], predecessors: Edges) -> list[int]:
 
 
 def longest_path(order: Sequence[int], predecessors: Edges, weights: Sequence[float]) -> list[int]:
-    """Return the nodes of the path whose weights add up to most, first to last; of equal paths the first by position."""
+    """Return the nodes of the path with the largest sum of weights, first to last; among equal paths, the first by position."""
     best = [0.0] * len(predecessors)
     via = [-1] * len(predecessors)
     for i in order:

@@ -1,9 +1,9 @@
-"""Which device a node runs on, and which devices' memory it reaches there.
+"""Which device a node runs on, and the memory of which devices it accesses from there.
 
-A node's own `device` decides; without one the arrays that it touches do. Arrays without a device stand for the device that a
-graph is compiled for (`default` below), so a workflow that names no device moves as a whole.
+A node's own `device` decides; if it has none, the arrays that it accesses do. Arrays without a device belong to the device
+that a graph is compiled for (`default` below), so a workflow that names no device can be compiled for any.
 
-A parameter that stands for an array has no device and decides nothing: what it is bound to must be reached from the devices of
+An array parameter has no device and does not affect placement: the memory bound to it must be accessible from the devices of
 the nodes that use it.
 """
 
@@ -35,8 +35,8 @@ def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:
 def _roots(node: AnyNode) -> Iterator[Any]:
     for access in node.accesses:
         yield access.view.root
-    if not node.held:  # what bodies do not touch does not matter
-        for view in node.addresses:  # a foreign kernel's arguments are no accesses
+    if not node.held:  # of a node with bodies, only accesses count
+        for view in node.addresses:  # a foreign kernel's arguments are not accesses
             yield view.root
 
 
@@ -51,7 +51,7 @@ def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[
 
 
 def defaults(node: AnyNode, default: int, level: Level) -> Iterator[tuple[Parameter, Memory]]:
-    """Yield the parameters of arrays that a node touches and the device memory that each stands for where no launch binds it."""
+    """Yield the array parameters that a node touches, each with the device memory that it resolves to if no launch binds it."""
     for root in dict.fromkeys(_roots(node)):
         at, found, _ = level.resolve(root)
         view = at.workflow.default_view(found) if isinstance(found, Parameter) else None
@@ -61,9 +61,9 @@ def defaults(node: AnyNode, default: int, level: Level) -> Iterator[tuple[Parame
 
 
 def reaching(workflow: Workflow, default: int) -> dict[str, dict[int, str]]:
-    """Return for each parameter of an array, by full name, the devices that reach it, each with the first node that does there.
+    """Return for each array parameter, by full name, the devices that access it, each with the first node that does so there.
 
-    Copies do not count: the driver reaches both sides. A conditional node reaches its condition.
+    Copies do not count: the driver can access both sides. A conditional node accesses its condition.
     """
     found: dict[str, dict[int, str]] = {}
     for level, node in workflow.walk():
@@ -77,28 +77,28 @@ def reaching(workflow: Workflow, default: int) -> dict[str, dict[int, str]]:
 
 
 def candidates(touched: list[Memory]) -> list[int]:
-    """Return the devices that may reach all of some memory, its owners first."""
+    """Return the owners of some memory that can access all of it, in order of first occurrence."""
     devices = dict.fromkeys([memory.owner for memory in touched])
     return [device for device in devices if all(device == m.owner or device in m.access for m in touched)]
 
 
 def runs_code(node: AnyNode) -> bool:
-    """Return whether a node reaches memory by code on its device, and not by a copy."""
+    """Return whether a node accesses memory by code on its device, not by a copy."""
     return node.reach == "device"
 
 
 def device_of(node: AnyNode, default: int, names: Binding | None = None) -> int | None:
     """Return the device that a node runs on, or None if it needs none (host code, order, child graphs).
 
-    Names inside children and bodies are resolved by `names`, where the node stands; without it they stand for themselves.
-    A kernel whose arrays belong to several devices runs on the first owner that may reach all of them.
+    Names inside children and bodies are resolved by `names`, the binding at the node's level; without it they are not resolved.
+    A kernel whose arrays belong to several devices runs on the first owner that can access all of them.
     """
     own: int | None = getattr(node, "device", None)
     if own is not None:
         return own
     if node.placed != "memory":
         return default if node.placed else None
-    if node.reach == "copy":  # the driver reaches both sides; the destination's device does it
+    if node.reach == "copy":  # the driver accesses both sides; the destination's device copies
         sides = (_memory(view.root, default, names) for view in (*node.writes, *node.reads))
         return next((memory.owner for memory in sides if memory is not None), default)
     touched = memories(node, default, names)
@@ -117,7 +117,7 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
         found.update([array.device for array in document.arrays.values()])
         found.update([getattr(node, "device", None) for node in document.nodes])
         for node in document.nodes:
-            for _, inner, _ in () if node.derives else node.held:  # what follows from a node's fields is on their devices
+            for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 if inner not in seen:
                     seen.add(inner)
                     waiting.append(inner)
@@ -127,7 +127,7 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
 
 
 def rewritten(workflow: Workflow) -> set[Array]:
-    """Return the arrays that one node copies and one may write; a parameter may stand for any array."""
+    """Return the arrays that some node copies and some node may write; a parameter may resolve to any array."""
     copied: set[Any] = set()
     written: set[Any] = set()
     for level, node in workflow.walk():

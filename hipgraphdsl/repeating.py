@@ -1,9 +1,9 @@
-"""Repeating: a workflow that does in one launch what several launches of another one do, one behind the other.
+"""Repeating: a workflow whose single launch does what several consecutive launches of another workflow do.
 
-Each pass has its own nodes, and all passes share the arrays and parameters. What a node waits for in the passes before follows
-from its accesses, as within a pass, so a pass may begin while the one before still runs. Nodes that do more than their accesses
-tell, or touch an array that others reach as a parameter's default, and all nodes of a graph whose edges are only declared, wait
-for those of the pass before.
+Each pass has its own nodes, and all passes share arrays and parameters. Dependencies on earlier passes follow from accesses, as
+within a pass, so a pass may begin while the previous one still runs. Three kinds of nodes always wait for such nodes of the
+previous pass: nodes with effects beyond their accesses, nodes that touch an array which others touch as a parameter's default,
+and all nodes of a graph with declared edges only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MOST_NODES = 1_000_000
 
 
 def repeated(workflow: Workflow, count: Any, name: str | None = None) -> Workflow:
-    """Return a workflow of which one launch does what `count` launches of another do; see `Graph.repeat`.
+    """Return a workflow whose single launch does what `count` launches of another do; see `Graph.repeat`.
 
     Raises
     ------
     DeclarationError
-        If `count` is no number from 1, or there would be more than a million nodes.
+        If `count` is not an integer of at least 1, or there would be more than a million nodes.
     """
     count = int_from(1, count, "repeat: how many launches one launch does is an int from 1")
     if count * len(workflow.nodes) > _MOST_NODES:
@@ -40,7 +40,7 @@ def repeated(workflow: Workflow, count: Any, name: str | None = None) -> Workflo
 
 
 class _Passes:
-    """Adds pass after pass to a draft."""
+    """Adds the passes to a draft, one after another."""
 
     def __init__(self, workflow: Workflow, count: int, name: str) -> None:
         self._once = workflow
@@ -54,16 +54,16 @@ class _Passes:
         aliased = _under_two_names(workflow)
         apart = [node.name for node in workflow.nodes if not workflow.infer or node.name in aliased or _does_more(node)]
         self._apart = frozenset(apart)
-        """The nodes that follow the pass before, whatever they access."""
-        leading: set[int] = set()  # nodes that precede one of these
+        """The nodes that wait for the previous pass, whatever they access."""
+        leading: set[int] = set()  # nodes that precede one of `_apart`
         for i in reversed(workflow.order):
             if i in leading or workflow.nodes[i].name in self._apart:
                 leading.update(workflow.predecessors[i])
         self._last = [name for name in apart if workflow.index[name] not in leading]
-        """What they follow there: the last of these nodes."""
+        """The nodes of the previous pass that they wait for: those of `_apart` that precede no other of them."""
 
     def workflow(self) -> Workflow:
-        """Return all passes."""
+        """Return the workflow of all passes."""
         before = ""
         for number in range(self._count):
             kept = self._add_pass(number)
@@ -74,7 +74,7 @@ class _Passes:
         return Workflow.of(self._draft)
 
     def _add_pass(self, number: int) -> list[AllocArray]:
-        """Add the nodes of a pass; return the memory that it keeps."""
+        """Add the nodes of a pass; return the arrays that it allocates and does not free."""
         draft, once = self._draft, self._once
         own = {array.name: replace(array, name=unused(f"{array.name}.{number}", draft.arrays)) for array in self._allocs}
         arrays = {**once.arrays, **own}
@@ -87,7 +87,7 @@ class _Passes:
         return [own[array.name] for array in self._kept]
 
     def _order(self, number: int, before: str) -> None:
-        """Let those nodes of a pass that do more than their accesses tell follow a node, where no other edges imply it."""
+        """Add edges from node `before` to the `_apart` nodes of a pass, unless other edges imply them."""
         draft = self._draft
         behind = {draft.index[before]}
         for i in self._once.order:
@@ -100,9 +100,9 @@ class _Passes:
                 behind.add(at)
 
     def _behind(self, number: int, kept: Iterable[AllocArray]) -> str:
-        """Return what the next pass waits for, if it must; add what frees the memory that the pass has kept."""
+        """Return the node that the next pass waits for, empty if none; add nodes that free the arrays `kept` of this pass."""
         last = tuple(f"{name}.{number}" for name in self._last)
-        for left in kept:  # a launch frees what the one before has left
+        for left in kept:  # as a launch frees what the previous one left
             after = () if self._once.infer else last
             self._draft.add(FreeNode(name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
         if len(last) < 2:
@@ -113,12 +113,12 @@ class _Passes:
 
 
 def _does_more(node: AnyNode) -> bool:
-    """Return whether a node, or one that it holds, does what its accesses do not tell."""
+    """Return whether a node, or a node inside it, has effects beyond its accesses."""
     return node.apart or any(inner.apart for _, held, _ in node.held for _, inner in held.walk())
 
 
 def _under_two_names(workflow: Workflow) -> set[str]:
-    """Return the nodes that touch an array by its name or by a parameter with that default, where nodes do both."""
+    """Return the nodes that touch an array which nodes touch under several names: its own, and parameters with that default."""
     found: dict[Any, dict[Any, list[str]]] = {}
     for node in workflow.nodes:
         for access in node.accesses:
@@ -130,11 +130,11 @@ def _under_two_names(workflow: Workflow) -> set[str]:
     return {name for roots in aliased for names in roots.values() for name in names}
 
 
-# -- arrays of children, which last from launch to launch
+# -- arrays of children, which persist between launches
 
 
 def _with_arrays_outside(workflow: Workflow, done: dict[Workflow, Workflow]) -> Workflow:
-    """Return the workflow with the arrays that its nodes hold, at any depth, among its own; the nodes bind them.
+    """Return the workflow with the arrays of its children and bodies, at any depth, moved to itself; the nodes bind them.
 
     An array ``x`` of child ``c`` becomes array ``c: x``, and one of the first body of loop ``l`` becomes ``l: 0: x``.
     """
@@ -148,7 +148,7 @@ def _with_arrays_outside(workflow: Workflow, done: dict[Workflow, Workflow]) -> 
 
 
 def _bound(node: AnyNode, arrays: dict[str, Array], done: dict[Workflow, Workflow]) -> AnyNode:
-    """Return a node that binds all arrays it holds; `arrays` gets those that were its own."""
+    """Return a node that binds all arrays inside it; those that were its own are added to `arrays`."""
     if not node.held or node.derives:
         return node
     if isinstance(node, ConditionalNode):
@@ -165,12 +165,12 @@ def _bound(node: AnyNode, arrays: dict[str, Array], done: dict[Workflow, Workflo
 
 
 def _own(workflow: Workflow, bind: Mapping[str, Any]) -> Iterable[Array]:
-    """Return the arrays that last from launch to launch and that nobody binds."""
+    """Return the arrays that persist between launches and are not bound."""
     return (a for a in workflow.arrays.values() if a.name not in bind and not isinstance(a, (AllocArray, ExternalArray)))
 
 
 def _outside(inner: Workflow, bind: Mapping[str, Any], node: str, arrays: dict[str, Array]) -> dict[str, Any]:
-    """Return what a node's own arrays are bound to: arrays that `arrays` gets."""
+    """Add an array to `arrays` for each of a node's own; return the binding of the latter to the former."""
     found = {}
     for array in _own(inner, bind):
         name = unused(f"{node}: {array.name}", arrays)
@@ -180,7 +180,7 @@ def _outside(inner: Workflow, bind: Mapping[str, Any], node: str, arrays: dict[s
 
 
 def _renamed(inner: Workflow, bind: Mapping[str, Any], prefix: str) -> Workflow:
-    """Return a workflow whose own arrays have other names."""
+    """Return a workflow whose own arrays have `prefix` before their names."""
     arrays = dict(inner.arrays)
     for array in list(_own(inner, bind)):
         arrays[array.name] = replace(array, name=unused(prefix + array.name, arrays))
@@ -190,6 +190,6 @@ def _renamed(inner: Workflow, bind: Mapping[str, Any], prefix: str) -> Workflow:
 
 
 def _with_default(parameter: Parameter, arrays: Mapping[str, Array]) -> Parameter:
-    """Return a parameter whose default, if it names an array, names the one that took its place."""
+    """Return a parameter whose default, if it names an array, is that array's new name."""
     default = arrays.get(parameter.default) if isinstance(parameter.default, str) else None
     return parameter if default is None else replace(parameter, default=default.name)

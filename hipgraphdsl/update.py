@@ -1,4 +1,4 @@
-"""Nodes of two workflows, paired by name: what changed between them, and whether an Executable can take it in place."""
+"""Nodes of two workflows, paired by name: what changed between them, and whether an Executable can apply it in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .workflow import AnyNode, Workflow
 
 
 class Pair(NamedTuple):
-    """A node of two workflows.
+    """The nodes of one name in two workflows.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     old, new : Node or None
         None where only the other workflow has it.
     lost, come : mapping of str to str
-        Of a node that both have: nodes that it no longer waits for and those that it waits for now, with the reasons.
+        Predecessors that the node has lost and gained, each with the reason of its edge; empty unless both workflows have it.
     """
 
     name: str
@@ -78,9 +78,9 @@ class Change:
         Field of the node; None where the node itself was added, removed or rewired.
     old, new : object
     in_place : bool
-        Whether an Executable can take it without being instantiated again.
+        Whether an Executable can apply it without being instantiated again.
     reason : str
-        Why not, or what it is.
+        Why it cannot be applied in place, or what it is.
     """
 
     node: str | None
@@ -165,15 +165,15 @@ def _sources(workflow: Workflow, name: str) -> list[str]:
 
 
 def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
-    """Return that a node would run on another device, because of the arrays that it is given now."""
+    """Return a change if a node would run on another device because of its new arrays, else nothing."""
     before, after = _placed(old), _placed(new)
     if before == after or getattr(old, "device", None) != getattr(new, "device", None):
-        return []  # that its own `device` is another, its fields say
+        return []  # `_fields` reports a change of the node's own `device`
     return [Change(old.name, "device", before, after, False, "the device of a node is fixed when it is added")]
 
 
 def _placed(node: AnyNode) -> Any:
-    """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
+    """Return the device of a node, None for that of compile; for a child graph, the devices of the arrays bound in it."""
     if node.held and not node.placed:
         return [view.root.device for view in node.addresses if not view.root.on_host]
     found = device_of(node, -1)
@@ -221,7 +221,7 @@ def _named(plan: UpdatePlan) -> list[str]:
 
 
 def _same_root(a: Any, b: Any) -> bool:
-    """Return whether two arrays or parameters stand for each other: by name, shape and dtype, symbols by their module too."""
+    """Return whether two arrays or parameters match by class, name, shape and dtype, and symbols also by module."""
     return all(getattr(a, what, None) == getattr(b, what, None) for what in ("__class__", "name", "shape", "dtype", "module"))
 
 

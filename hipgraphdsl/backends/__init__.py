@@ -25,7 +25,7 @@ BACKENDS: dict[str, Callable[..., Program]] = {
 }
 """Builders by name: ``build(plan, scope, disabled) -> Program``."""
 
-_CALLED = {  # elsewhere
+_CALLED = {  # names in other libraries
     **dict.fromkeys(("graph", "graphs", "default", "auto"), "explicit"),
     **dict.fromkeys(("captured", "record"), "capture"),
     "stream": "streams",

@@ -1,4 +1,4 @@
-"""Batches: the launches of several steps as one node, whose table of launches is written when one of them changes."""
+"""Batches: one kernel node performs the launches of several steps; its launch table is rewritten when one of them changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .operations import Launch, Operation
 
 
 class Batch(ABC):
-    """One kernel node that does the launches of several steps, which are neighbours from `first` on; None for disabled ones.
+    """One kernel node that performs the launches of consecutive steps, `first` and those after it; a disabled step has None.
 
-    `function` is its entry point, `count` how many launches its table holds. `kinds` has the functions of the kernels that it can
-    do, each with its kind in the table.
+    `function` is the entry point, `count` the capacity of the launch table. `kinds` maps the function handles of the kernels that
+    the batch can run to their kind numbers in the table.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Batch(ABC):
         self.function = function
         self.first = first
         self.node = 0
-        """hipGraphNode_t, 0 before it has been added."""
+        """hipGraphNode_t; 0 until the node is added to a graph."""
         self.changed = False
-        """Whether the table has been changed since the node was given it."""
+        """Whether the table has changed since it was last passed to the node."""
         self._like = next(launch for launch in launches if launch is not None)
         memory = bytearray(BATCH_HEAD_BYTES + count * how.launch.itemsize)
         self._memory = ctypes.c_char.from_buffer(memory)
@@ -49,17 +49,17 @@ class Batch(ABC):
         self._arguments = [first_arguments + k * how.launch.itemsize for k in range(len(launches))]
         self._table = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
         self._params: ctypes.Array[ctypes.c_char] | None = None
-        """The node's parameters for the compiled call path, once it has asked for them."""
+        """The node's parameters for the compiled call path; None until `params` is first called."""
         self._head[0] = len(launches)
         self._kinds = kinds
         self._switches = isinstance(how, Switching)
         self._blocks = np.zeros(len(launches), np.int64)
-        """Of each launch."""
+        """Number of blocks of each launch of a `Beside` batch; 0 for a disabled step."""
         for k, launch in enumerate(launches):
             self._put(k, launch)
 
     def takes(self, launch: Operation) -> bool:
-        """Return whether a launch can be one of these."""
+        """Return whether the batch can hold an operation as one of its launches."""
         like = self._like
         return (
             isinstance(launch, Launch)
@@ -69,7 +69,7 @@ class Batch(ABC):
         )
 
     def put(self, step: int, launch: Launch | None) -> None:
-        """Let a step do another launch, or none, from the next `set` on."""
+        """Replace the launch of a step, or disable the step with None; the change takes effect with the next `set`."""
         self._put(step - self.first, launch)
         self.changed = True
 
@@ -84,14 +84,14 @@ class Batch(ABC):
         return self._arguments[step - self.first]
 
     def params(self, runtime: Runtime) -> int:
-        """Return the address of the node's parameters as the platform's call takes them; later changes are written there."""
+        """Return the address of the node's parameters in the platform's format; `set` updates them in place."""
         if self._params is None:
             self._params = ctypes.create_string_buffer(runtime.kernel_params(*self._call()))
         return ctypes.addressof(self._params)
 
     @abstractmethod
     def _blocks_of_all(self) -> int:
-        """Complete the table; return how many blocks do its launches."""
+        """Complete the table; return the number of blocks that its launches need."""
 
     def _call(self) -> tuple[int, Dim3, Dim3, int, int]:
         """Complete the table; return function, grid, block, shared bytes and the address of the table of parameters."""
@@ -100,17 +100,17 @@ class Batch(ABC):
         return self.function, grid, self._like.block, self._like.shared_bytes, ctypes.addressof(self._table)
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
-        """Add the node to a graph, behind other nodes; return it."""
+        """Add the node to a graph, after the nodes `deps`; return its handle."""
         self.node = runtime.graph_add_kernel_node(graph, deps, *self._call())
         return self.node
 
     def issue(self, runtime: Runtime, stream: int) -> None:
-        """Launch it on a stream."""
+        """Launch the batch on a stream."""
         function, grid, block, shared_bytes, table = self._call()
         runtime.module_launch_kernel(function, grid, block, shared_bytes, stream, table)
 
     def set(self, runtime: Runtime, graph_exec: int) -> None:
-        """Give the table to the node of an instantiated graph."""
+        """Pass the table to the batch's node in an instantiated graph."""
         call = self._call()
         runtime.graph_exec_kernel_node_set_params(graph_exec, self.node, *call)
         if self._params is not None:
@@ -119,7 +119,7 @@ class Batch(ABC):
 
 
 class Beside(Batch):
-    """Launches that are done at once."""
+    """Independent launches, which run concurrently."""
 
     def _put(self, k: int, launch: Launch | None) -> None:
         super()._put(k, launch)
@@ -136,7 +136,7 @@ class Beside(Batch):
 
 
 class Chain(Batch):
-    """Launches of one block that are done one behind the other."""
+    """Single-block launches that run one after another."""
 
     def takes(self, launch: Operation) -> bool:
         return super().takes(launch) and isinstance(launch, Launch) and launch.grid == (1, 1, 1)
@@ -146,12 +146,12 @@ class Chain(Batch):
 
 
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
-    """Return the entry point of a plan's batch, or 0, compiled when it is first needed; a capture forbids to load it."""
+    """Return the entry point of a plan's batch, or 0; the first call compiles and loads it, which a capture forbids."""
     return shared.entry(plan.batches[number], plan.batches, device)
 
 
 def batch_of(plan: Plan, run: Sequence[int], operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
-    """Return the batch of steps of one graph that do these operations; None where the steps are not alike any more."""
+    """Return a batch of these operations for steps of one graph; None if the steps no longer fit one batch."""
     number = plan.steps[run[0]].batch
     planned = plan.batches[number]
     how, size = planned.batching, planned.capacity

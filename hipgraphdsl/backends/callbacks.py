@@ -19,17 +19,17 @@ from ..runtimes.base import Runtime
 from .handles import EagerCall
 from .scope import Scope
 
-# One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
-# what a launch may still call alive; the function itself lives as long as the process.
+# One C function serves all callbacks: the runtime passes it a token, which `_table` maps to a Python function. The table keeps
+# alive what a launch may still call; the C function lives as long as the process.
 _table: Final[dict[int, Callable[[], None]]] = {}
 _tokens = itertools.count(1)
 
 running: Final[dict[int, tuple[str, HostCalls]]] = {}
-"""The host nodes whose callbacks run now, by thread."""
+"""By thread ID, the host node whose callback is running, and its `HostCalls`."""
 
 
 def refuse_inside(action: str, graph: str) -> None:
-    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there."""
+    """Raise if this thread runs a host callback, in which HIP forbids API calls and waiting for the device."""
     found = running.get(threading.get_ident())
     if found is not None:
         raise HipGraphError(
@@ -50,7 +50,7 @@ _TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
 NO_CALL: Final = (_TRAMPOLINE, 0)
 """A host function that does nothing."""
 
-_DEVICE_AT, _TYPE_AT, _BFLOAT16 = 8, 20, 4  # of dlpack.h: where DLTensor has device and dtype.code, and a code
+_DEVICE_AT, _TYPE_AT, _BFLOAT16 = 8, 20, 4  # dlpack.h: offsets of device and dtype.code in DLTensor, and the code kDLBfloat
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
@@ -68,27 +68,27 @@ def bytes_at(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
-"""Returns the memory that a view leads to as a buffer, which lives for as long as a function keeps it, and its address."""
+"""Returns the memory of a view as a buffer, and its address; the memory lives as long as a reference to the buffer exists."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """The user's function of one node, with the arguments that its names stand for."""
+    """The user's function of one node, with its resolved arguments."""
 
     given: tuple[Any, ...]
-    """The node, values of parameters, and addresses: what `args` follow from."""
+    """The node, its parameter values and its addresses, which determine `args`."""
     args: list[Any]
-    """Emptied in the end, when a traceback may still hold the call."""
+    """Cleared when the call is removed, because a traceback may still reference the call."""
     run: Callable[..., None]
-    """Calls it, with a stream for an eager node."""
+    """Calls the function; takes a stream for an eager node."""
     token: int = field(default_factory=partial(next, _tokens))
-    """What the C function is called with, for a host node."""
+    """Argument of the C function, for a host node."""
 
 
 class HostCalls:
-    """The callbacks of one Executable, of host and eager nodes, and what those of host nodes raised.
+    """The functions of the host and eager nodes of one Executable, and the exceptions that its host callbacks raised.
 
-    The launcher is told when a thread runs a callback: there its `launch` leaves every call to the Python method, which refuses.
+    The launcher is notified when a thread runs a callback: there `launch` forwards every call to the Python method, which raises.
     """
 
     def __init__(self, runtime: Runtime, lend: Lend, launcher: Any) -> None:
@@ -98,13 +98,13 @@ class HostCalls:
         self._calls: dict[str, _Call] = {}
         """By the node's full name."""
         self._stale: list[_Call] = []
-        """Those that launches in flight may still call."""
+        """Replaced calls that launches in flight may still make."""
         self._before: dict[str, _Call | None] = {}
-        """What names stood for when the change that is being made began."""
+        """Calls that the current change has replaced, by the node's full name; None for a node that had none."""
         self.failures: list[tuple[str, BaseException]] = []
-        """In the order in which they happened, by node; taken by `take_failure`."""
+        """Node name and exception of each failed host callback, oldest first; cleared by `take_failure`."""
         self.inside: dict[int, str] = {}
-        """The eager nodes whose functions run now, by thread."""
+        """Names of the eager nodes whose functions are running, by thread ID."""
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
@@ -116,10 +116,10 @@ class HostCalls:
         return _TRAMPOLINE, call.token
 
     def eager(self, name: str, node: EagerNode, scope: Scope) -> EagerCall:
-        """Return a function that calls the user's code of an eager node with a stream, and whether it waits for what is before.
+        """Return a function that calls an eager node's user code with a stream, whether it waits, and its `prepared` or None.
 
-        Code that is given host memory does, and code that says so by an attribute `waits`. Code with a method `prepared` can tell
-        other libraries' calls that do the same; that comes third.
+        It waits for earlier work if the code takes host memory or has a true attribute `waits`. The code's method `prepared`, if
+        any, returns equivalent calls of other libraries.
         """
         _require_bound(name, node.fn)
         call = self._call_of(name, node, scope, self._between)
@@ -130,7 +130,7 @@ class HostCalls:
     def _call_of(
         self, name: str, node: HostNode | EagerNode, scope: Scope, make: Callable[[str, Any, list[Any]], Callable[..., None]]
     ) -> _Call:
-        """Return the call of a node with its current arguments; one that is not known is what `make` returns."""
+        """Return the call of a node with its current arguments; create it by `make` unless it is known."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
         known = self._calls.get(name)
@@ -149,7 +149,7 @@ class HostCalls:
         failures, runtime, launcher = self.failures, self._runtime, self._launcher
 
         def call() -> None:
-            if failures:  # on a GPU the graph goes on after a failure; nothing more of the user's runs
+            if failures:  # on a GPU the graph continues after a failure, but no more user code runs
                 return
             thread = threading.get_ident()
             running[thread] = (name, self)
@@ -189,7 +189,7 @@ class HostCalls:
         return call
 
     def refuse_inside(self, action: str, graph: str) -> None:
-        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it."""
+        """Raise if a host callback of any Executable, or the function of an eager node of this one, makes the call."""
         refuse_inside(action, graph)
         name = self.inside.get(threading.get_ident())
         if name is not None:
@@ -199,7 +199,7 @@ class HostCalls:
             )
 
     def _argument(self, arg: Any, node: HostNode | EagerNode | CapturedNode, scope: Scope) -> Any:
-        """Return what a node's function is given: a value, host memory as a NumPy array, or other memory with its address."""
+        """Return an argument of a node's function: a value, host memory as a NumPy array, or memory as a `CapturedArray`."""
         if not isinstance(arg, (ArrayView, Access)):
             return scope.value(arg) if isinstance(arg, Parameter) else arg
         view = _view(arg)
@@ -220,7 +220,7 @@ class HostCalls:
         def call(stream: int) -> None:
             try:
                 node.fn(CapturedStream(stream, scope.runtime), *args)
-            except HipError:  # gets the node's name where every call of HIP does
+            except HipError:  # the caller adds the node's name, as to errors of all HIP calls
                 raise
             except Exception as error:
                 raise CallbackError.of(name, error, "captured") from error
@@ -228,11 +228,11 @@ class HostCalls:
         return call
 
     def names(self) -> dict[int, str]:
-        """Return the names of the nodes by the argument that the C function is called with."""
+        """Return the names of host nodes by token, the argument of the C function."""
         return {call.token: name for name, call in self._calls.items() if call.token in _table}
 
     def take_failure(self) -> CallbackError | None:
-        """Return the error to raise for the first failure, and forget all of them."""
+        """Return the error to raise for the first failure, or None, and clear all failures."""
         if not self.failures:
             return None
         name, error = self.failures[0]
@@ -240,20 +240,20 @@ class HostCalls:
         return CallbackError.of(name, error)
 
     def raise_failure(self) -> None:
-        """Raise what `take_failure` returns, if there is one."""
+        """Raise the error that `take_failure` returns, if any."""
         failure = self.take_failure()
         if failure is not None:
             raise failure from failure.__cause__
 
     def keep(self) -> None:
-        """End a change that has succeeded: what names stood for before is stale."""
+        """Commit a change: the calls that it replaced become stale."""
         if not self._before:
             return
         self._stale += filter(None, self._before.values())
         self._before.clear()
 
     def undo(self) -> None:
-        """End a change that has failed: names stand for what they stood for before."""
+        """Roll back a change: restore the calls that it replaced."""
         for name, known in self._before.items():
             self._stale.append(self._calls.pop(name))
             if known is not None:
@@ -261,11 +261,11 @@ class HostCalls:
         self._before.clear()
 
     def stale(self) -> tuple[_Call, ...]:
-        """Return the calls that only launches make which have been issued before."""
+        """Return the replaced calls, which only launches issued before the replacement can make."""
         return tuple(self._stale)
 
     def forget(self, stale: Iterable[_Call]) -> None:
-        """Forget calls that were stale when launches began to be waited for, which have all finished."""
+        """Remove calls that `stale` returned; all launches issued before then must have finished."""
         gone = set(stale)
         for call in gone:
             _table.pop(call.token, None)
@@ -273,7 +273,7 @@ class HostCalls:
         self._stale = [call for call in self._stale if call not in gone]
 
     def close(self) -> None:
-        """Forget all callbacks; no launch may be in flight."""
+        """Remove all callbacks; no launch may be in flight."""
         self.keep()
         self.forget((*self._stale, *self._calls.values()))
         self._calls.clear()
@@ -295,7 +295,7 @@ class CapturedStream:
     Attributes
     ----------
     runtime : Runtime
-        The protocol's calls.
+        The HIP calls of the runtime.
     """
 
     def __init__(self, handle: int, runtime: Runtime) -> None:
@@ -320,7 +320,7 @@ class CapturedArray:
     ptr : int
         Address of the first element.
     shape, dtype, strides, nbytes
-        As NumPy has them; strides in bytes.
+        As in NumPy; strides in bytes.
     """
 
     def __init__(self, ptr: int, view: ArrayView, scope: Scope) -> None:
@@ -362,7 +362,7 @@ class CapturedArray:
         bfloat16 = self.dtype.name == "bfloat16"
         if not bfloat16 and self.dtype.kind not in "biufc":
             raise DeclarationError(f"DLPack has no code for dtype {self.dtype}")
-        # NumPy makes the capsule, without reading the memory; the device, and a type that NumPy does not have, are put in here.
+        # NumPy creates the capsule without reading the memory; the device, and a type that NumPy lacks, are patched in.
         like = np.dtype(np.uint16) if bfloat16 else self.dtype
         made = memory_view(self.ptr, self._span, self.shape, like, self.strides).__dlpack__()
         tensor = _pointer_of(made, b"dltensor")

@@ -17,9 +17,9 @@ from .streams import LaneStreams
 
 
 class CaptureProgram(GraphProgram):
-    """A graph of what the steps issue on streams, with forks and joins by events.
+    """A graph captured from the stream calls of the steps, with forks and joins by events.
 
-    The node handle of a step is asked of the capture right after the call that recorded it, for later set and enable.
+    The node handle of a step is queried right after the call that recorded it; later updates need it.
     """
 
     def fill(self) -> None:
@@ -32,11 +32,11 @@ class CaptureProgram(GraphProgram):
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
-        """For each lane the step that was recorded last."""
+        """Per lane, the step recorded last; -1 before the first."""
         self._apart: frozenset[int] = frozenset()
-        """Steps that were to be in a batch, and are nodes of their own."""
+        """Steps that the plan puts in a batch, but that are separate nodes."""
         self._ends: list[tuple[int, ...]] = []
-        """For each step the nodes that whatever follows it waits for."""
+        """Per step, the nodes that its successors depend on."""
         try:
             lanes = LaneStreams(self.plan, runtime)
             issue = partial(lanes.run, origin, self._record, by_events=False)
@@ -54,7 +54,7 @@ class CaptureProgram(GraphProgram):
                     returned.callback(lanes.close)
 
     def _unjoined(self, error: HipError) -> HipError:
-        """Return the error with the captured nodes at fault: the backend joins every lane that it forks."""
+        """Return the error with the captured nodes that may be at fault; the backend joins every lane that it forks itself."""
         names = [step.name for step, done in zip(self.plan.steps, self.operations) if isinstance(done, CallCaptured)]
         if not names:
             return error
@@ -64,7 +64,7 @@ class CaptureProgram(GraphProgram):
         try:
             if step.batch < 0 or not self._in_batch(step, stream):
                 self._issue(step, stream)
-        except HipError as error:  # no `Naming`, which costs each step a twentieth
+        except HipError as error:  # not `Naming`, which adds 5 % to the time of each step
             raise error.at(self.scope.prefix + step.name) from error.__cause__
         self._previous[step.lane] = step.index
         self._note(step, stream)
@@ -73,9 +73,9 @@ class CaptureProgram(GraphProgram):
         operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
         previous = self._previous[step.lane]
         if step.deps != ((previous,) if previous >= 0 else ()):
-            # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
-            # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
-            # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
+            # Events only fork and join lanes. Dependencies between lanes are set on the capture directly, so the graph gets
+            # exactly the plan's edges (the last node of a lane may be an implied predecessor), and streams never wait for
+            # each other in a cycle, on which AMD's EndCapture recurses endlessly.
             self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
         quirks = self.runtime.target.quirks
         if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
@@ -87,7 +87,7 @@ class CaptureProgram(GraphProgram):
         self.operations.append(operation)
 
     def _in_batch(self, step: Step, stream: int) -> bool:
-        """Add the node of a batch where its first step stands; return whether the step is in one."""
+        """Add the node of a batch at its first step; return whether the step is part of a batch node."""
         if step.index in self.batches or step.index in self._apart:
             return step.index in self.batches
         run = self.plan.runs[step.index]
@@ -102,18 +102,18 @@ class CaptureProgram(GraphProgram):
         return True
 
     def _insert(self, step: Step, operation: Operation, stream: int) -> None:
-        """Add a node that no stream call records to the graph under capture."""
+        """Add to the graph under capture a node that no stream call records."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
         node = add_node(graph, self._before(step), operation, runtime)
         runtime.stream_update_capture_dependencies(stream, [node], replace=True)
 
     def _before(self, step: Step) -> list[int]:
-        """Return the nodes that a step follows; a captured function may have left several."""
+        """Return the nodes that a step depends on; a captured function may end in several nodes."""
         return list(dict.fromkeys(node for d in step.deps for node in self._ends[d]))
 
     def _note(self, step: Step, stream: int) -> None:
-        """Remember the node that the call has recorded."""
+        """Store the node that the last stream call recorded."""
         recorded = self.runtime.stream_get_capture_info(stream).dependencies
         self._ends.append(recorded)
         operation = self.operations[step.index]

@@ -1,4 +1,4 @@
-"""A capture that never stays open, whatever fails in between."""
+"""Stream capture that is always ended, even if the captured function fails."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..runtimes.data import CaptureMode, CaptureStatus
 
 
 def captured(runtime: Runtime, stream: int, issue: Callable[[], object], join: Callable[[], None] | None = None) -> int:
-    """Return a new graph of what a function issues on `stream`.
+    """Capture what a function issues on `stream` and return the new graph.
 
-    Garbage collection is held off, because a finaliser that unloads a module or frees memory invalidates a capture. If the
+    Garbage collection is disabled meanwhile: a finaliser that unloads a module or frees memory invalidates a capture. If the
     function fails, `join` is called to join forked streams (on AMD's runtime an unjoined fork leaves streams that no call can
-    recover), the capture is ended and its graph thrown away.
+    recover), the capture is ended and its graph destroyed.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -34,7 +34,7 @@ def captured(runtime: Runtime, stream: int, issue: Callable[[], object], join: C
 
 
 def _abandon(runtime: Runtime, stream: int, join: Callable[[], None] | None) -> None:
-    # What the function raised says more than that the capture could not be ended well.
+    # Suppress failures to end the capture: the exception of the function tells more.
     with suppress(HipError):
         if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE and join is not None:
             join()

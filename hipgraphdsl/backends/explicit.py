@@ -18,14 +18,14 @@ from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, Run
 from .program import GraphProgram
 from .resolve import resolve
 
-# For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
+# For the compiled adder: default launch attributes, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
 _STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
 class ExplicitProgram(GraphProgram):
-    """A graph to which each step is added by a call of its own."""
+    """A graph to which each step is added by a separate call."""
 
     def fill(self) -> None:
         self.graph = self.runtime.graph_create()
@@ -41,10 +41,10 @@ class ExplicitProgram(GraphProgram):
 
 
 def add_steps(graph: int, program: GraphProgram) -> None:
-    """Add a program's steps to a graph, and note each one's node and operation."""
+    """Add a program's steps to a graph, and store the node and operation of each."""
     steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
     runtime, shared = program.runtime, program.scope.shared
-    several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
+    several = len(shared.devices) > 1  # with several devices, the device of each step must be current
     places = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, KernelAdder | None] = {}
     current = -1 if several else shared.device
@@ -96,11 +96,11 @@ def add_steps(graph: int, program: GraphProgram) -> None:
 
 
 def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozenset[int]) -> KernelAdder | None:
-    """Return the compiled adder of a device's plain kernel launches, without the steps `left`; None where it is not available."""
+    """Return the compiled adder of a device's plain kernel launches, which excludes the steps `left`; None if unavailable."""
     scope = program.scope
 
     def describe(node: KernelNode) -> tuple[int, ArgumentPacker, int, int, int, bytes] | None:
-        if node.kernel.signature is None or node.kernel.dynamic_shared:  # which `resolve` judges
+        if node.kernel.signature is None or node.kernel.dynamic_shared:  # `resolve` checks these
             return None
         function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
@@ -135,7 +135,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
 
 
 def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:
-    """Add what a function issues on a stream, as a child graph."""
+    """Capture what a function issues on a stream, and add it as a child graph."""
     child = captured_graph(runtime, call)
     try:
         if "child_order" in runtime.target.quirks:
@@ -146,7 +146,7 @@ def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runt
 
 
 def _close_ends(graph: int, runtime: Runtime) -> None:
-    """Give a graph one first and one last node, for a runtime that forgets the others when it runs it as a child."""
+    """Give a graph a single root and a single leaf, for a runtime that ignores the others when it runs the graph as a child."""
     nodes, edges = runtime.graph_get_nodes(graph), runtime.graph_get_edges(graph)
     followed, following = {source for source, _ in edges}, {target for _, target in edges}
     roots = [node for node in nodes if node not in following]
@@ -159,7 +159,7 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
 
 
 def _fill(body: RunChild, times: int, graph: int) -> None:
-    """Add the steps of a conditional node's body to its graph, so many times, one run after the other."""
+    """Add the steps of a conditional node's body to the body's graph `times` times, in sequence."""
     before: list[int] = []
     for _ in range(times):
         program = GraphProgram(body.plan, body.scope)
@@ -186,7 +186,7 @@ def _child_graph(operation: RunChild) -> int:
 
 
 def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
-    """Return a new graph of what the user's function issues on a stream."""
+    """Capture what the user's function issues on a stream and return the new graph."""
     stream = runtime.stream_create()
     graph = 0
     try:

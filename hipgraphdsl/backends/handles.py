@@ -1,4 +1,4 @@
-"""Modules, functions, symbols and events of one Executable: loaded or made when they are asked for, returned together."""
+"""Modules, functions, symbols and events of one Executable: created on demand, released together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EagerCall = tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCa
 
 
 class Calls(Protocol):
-    """The user's functions that nodes call, as `callbacks.HostCalls` has them."""
+    """The user's functions that nodes call; `callbacks.HostCalls` implements it."""
 
     failures: list[tuple[str, BaseException]]
 
@@ -39,17 +39,17 @@ class Calls(Protocol):
         """Return a function that calls the user's code with a stream."""
 
     def eager(self, name: str, node: EagerNode, scope: Any, /) -> EagerCall:
-        """Return what calls an eager node."""
+        """Return the fields of `CallEager` for an eager node."""
 
     def names(self) -> dict[int, str]:
-        """Return the names of host nodes by the argument that the C function is called with."""
+        """Return the names of host nodes by the argument of the C function."""
 
 
 class SharedHandles:
-    """Handles that a workflow and all of its children share; returned together when the Executable is closed.
+    """Handles that a workflow and all of its children share; released together when the Executable is closed.
 
-    Each device has modules of its own, so functions and the addresses of variables are asked for by device. `device` is the one
-    that the graph is compiled for, `devices` are all that it uses.
+    Modules are loaded per device, so functions and addresses of variables are looked up by device. `device` is the device that
+    the graph is compiled for, `devices` are all devices that it uses.
     """
 
     def __init__(
@@ -59,38 +59,38 @@ class SharedHandles:
         self.device = device
         self.devices = devices
         self.peers: Mapping[int, Sequence[int]] = {}
-        """For each device those that reach its memory."""
+        """Per device, the devices that can access its memory."""
         self.calls = calls
         self.sanitize = sanitize
-        """Whether modules are compiled for the sanitizer, which is told where arrays lie."""
+        """Whether modules are compiled for the sanitizer, with which the addresses of arrays are registered."""
         self.deadline: Deadline | None = None
-        """When a launch gives up waiting."""
+        """Time at which a launch stops waiting; None for no limit."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
-        """By module and device: the handle and the compiler's names of what it was compiled for at first."""
+        """By module and device: its handle, and the lowered names of the kernels and symbols of its first compilation."""
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
-        """The same of kernels that were compiled later."""
+        """The same for kernels that were compiled later, by module, kernel name and device."""
         self._names: dict[Module, set[str]] = {}
-        """The kernels that each module was compiled for."""
+        """Names of the kernels compiled so far, by module."""
         self._handles: list[tuple[int, int]] = []
-        """Device and module, of all that have been loaded."""
+        """Device and handle of each loaded module."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
         self._entries: dict[tuple[Batching | Switching, int, int], int] = {}
-        """The function that does so many launches of a kernel on a device."""
+        """Entry points of batches by batching, capacity and device; 0 where the compiler refused one."""
         self.waiting: set[int] = set()
-        """Functions of kernels that begin by waiting for those before them, where the platform has programmatic edges."""
+        """Functions of kernels that begin by waiting for their predecessors, where the platform has programmatic edges."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 
     def on(self, device: int) -> AbstractContextManager[None]:
-        """Make a device current for a while, where there are several."""
+        """Return a context in which a device is current; a no-op with a single device."""
         return self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext()
 
     def returning_on(self, device: int) -> AbstractContextManager[None]:
-        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        """Return such a context for releasing handles; its body runs even if the device cannot be made current."""
         return self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext()
 
     def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
-        """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
+        """Compile and load modules, each with the kernels and symbols that are needed from it; report each module first."""
         for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
             report(f"kernels, module {number} of {len(kernels)}")
             if isinstance(module, ForeignModule):
@@ -116,7 +116,7 @@ class SharedHandles:
                 self._names.setdefault(module, set()).update(more)
 
     def _compile(self, module: Module, source: str, names: Sequence[str], symbols: Sequence[str], what: str) -> CodeObject:
-        # A copy that moves memory which nothing has written is no fault of the user's.
+        # Do not sanitize built-in kernels: a copy of uninitialised memory is not the user's error.
         options = (*module.options, SANITIZE) if self.sanitize and module is not BUILT_IN else tuple(module.options)
         started = time.perf_counter()
         code = self.runtime.rtc_compile(source, names, symbols, options, name=module.name)
@@ -124,7 +124,7 @@ class SharedHandles:
         return code
 
     def _load(self, image: bytes) -> list[tuple[int, int]]:
-        """Load code on every device; return each device and module."""
+        """Load a code object on every device; return each device with its module handle."""
         first = len(self._handles)
         for device in self.devices:
             with self.on(device):
@@ -132,7 +132,7 @@ class SharedHandles:
         return self._handles[first:]
 
     def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
-        """Return the function handle of a kernel on a device and what packs its arguments; errors name the node with `prefix`."""
+        """Return the function handle of a kernel on a device and its argument packer; errors name the node with `prefix`."""
         found = self._functions.get((kernel, device))
         if found is None and isinstance(kernel.module, ForeignModule):
             return self._foreign(kernel.module, node, prefix + node.name)
@@ -145,14 +145,14 @@ class SharedHandles:
         if self.runtime.target.programmatic_launch and waits(kernel):
             self.waiting.add(function)
         found = (function, ArgumentPacker(signature))
-        if kernel.signature is not None:  # else the dtypes of arguments may differ from node to node
+        if kernel.signature is not None:  # without one, dtypes of arguments may differ between nodes
             self._functions[kernel, device] = found
         return found
 
     def entry(self, batch: Batched, batches: Sequence[Batched], device: int) -> int:
-        """Return the function of a batch, compiled when it is first needed with those of the kernels' other batches.
+        """Return the entry point of a batch, compiled on first use together with those of other capacities.
 
-        0 where the compiler refuses it, which a text that is put into a source must allow for: then each launch stays alone.
+        Return 0 if the compiler refuses the generated source, which extends the user's; each launch then stays a separate node.
         """
         how = batch.batching
         if (how, batch.capacity, device) not in self._entries:
@@ -174,7 +174,7 @@ class SharedHandles:
         return self._entries[how, batch.capacity, device]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
-        """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""
+        """Raise if a struct's dtype differs in size from the compiled kernel's parameter, if the platform reports its size."""
         parameters = kernel.signature.parameters if kernel.signature is not None else ()
         if not any(p.dtype is not None and p.dtype.names and not p.pointer for p in parameters):
             return
@@ -216,7 +216,7 @@ class SharedHandles:
         return pointer
 
     def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
-        """Return a kernel of the library's own, compiled when it is first needed."""
+        """Return the function handle and argument packer of a built-in kernel, compiled on first use."""
         if (BUILT_IN, device) not in self._modules:
             self.load({BUILT_IN: (list(BUILT_IN.kernels), [])})
         kernel = BUILT_IN[name]
@@ -245,7 +245,7 @@ class SharedHandles:
         return {handle: event for event, handle in self._events.items()}
 
     def kernels(self) -> dict[int, Kernel]:
-        """Return the kernels that have been asked for, by the handles of their functions."""
+        """Return the kernels looked up so far, by function handle."""
         return {function: kernel for (kernel, _), (function, _) in self._functions.items()}
 
     def event_named(self, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What the thread that launches does between pieces of work: it waits, calls eager nodes, and reads conditions."""
+"""What the launching thread does between graphs or stream calls: it waits, calls eager nodes, and reads conditions."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .scope import Scope
 
 
 class HostSteps:
-    """The host's part in one program; ``build(plan, scope, device=)`` makes what a body does, for streams of that device."""
+    """The host's part of one program; ``build(plan, scope, device=)`` builds a body's program for streams of that device."""
 
     def __init__(self, scope: Scope, build: Callable[..., Program]) -> None:
         self._runtime = scope.runtime
         self._shared = scope.shared
         self._build = build
         self._bodies: dict[Scope, Program] = {}
-        """Those that have been built, by the scopes of their names."""
+        """Programs of the bodies built so far, by scope."""
         self._word = 0
-        """Page-locked memory that a condition is copied to."""
+        """Address of 4 bytes of page-locked memory that conditions are copied to; 0 before the first."""
         self.at = ""
-        """The node on whose behalf the thread waits, or gave up waiting."""
+        """Name of the node before which the thread waits, or whose wait timed out or was interrupted; else empty."""
 
     def failed(self) -> bool:
-        """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
+        """Return whether a callback has raised; then no further work starts, and the Executable's next synchronize raises."""
         return bool(self._shared.calls.failures)
 
     def wait(self, stream: int, name: str) -> bool:
-        """Wait for what is on a stream, on behalf of a node; return False if a callback there has raised.
+        """Wait for the work on a stream before a node starts; return False if a callback has raised.
 
-        Ctrl-C and the deadline of the launch end it.
+        Ctrl-C and the deadline of the launch end the wait.
         """
         wait, deadline = self._runtime.stream_wait, self._shared.deadline
         self.at = name
@@ -57,7 +57,7 @@ class HostSteps:
     def do(
         self, operation: CallEager | RunConditional, stream: int, program: Program, step: Step, *, refresh: bool = False
     ) -> None:
-        """Call the function of an eager node, unless a callback has raised, or run what a conditional node chooses."""
+        """Call the function of an eager node unless a callback has raised, or run the bodies that a conditional node selects."""
         if isinstance(operation, RunConditional):
             for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
                 body.launch(stream)
@@ -65,9 +65,9 @@ class HostSteps:
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
-        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream of the device.
+        """Yield the program of each body that a conditional node runs, in order; the caller launches it on `stream` of `device`.
 
-        `refresh` where names inside bodies may stand for something else than at the last call.
+        Set `refresh` if names inside bodies may resolve to other addresses or values than at the last call.
         """
         runtime = self._runtime
         if not self._word:
@@ -89,7 +89,7 @@ class HostSteps:
     def _program_of(self, body: RunChild, device: int, *, refresh: bool) -> Program:
         program = self._bodies.get(body.scope)
         if program is None:
-            with self._shared.on(self._shared.device):  # as all that is built
+            with self._shared.on(self._shared.device):  # as for every program that is built
                 program = self._build(placed(body.plan, body.scope), body.scope, device=device)
             self._bodies[body.scope] = program
         elif refresh:
@@ -97,30 +97,30 @@ class HostSteps:
         return program
 
     def build(self, operation: RunConditional, device: int) -> None:
-        """Build all bodies of a conditional node, which else is done when one is first chosen."""
+        """Build all bodies of a conditional node now, instead of each when it is first selected."""
         for body in operation.bodies:
             self._program_of(body, device, refresh=False)
 
     def programs(self, operation: RunConditional) -> tuple[Program, ...]:
-        """Return the bodies of a conditional node, which have been built."""
+        """Return the programs of a conditional node's bodies, which must have been built."""
         return tuple(self._bodies[body.scope] for body in operation.bodies)
 
     def refresh(self, operation: RunConditional) -> bool:
-        """Resolve the steps of a conditional node's bodies again; False if one must be built again for that."""
+        """Resolve the steps of a conditional node's bodies again; return False if a body must be rebuilt."""
         return all(self._bodies[body.scope].refresh() for body in operation.bodies if body.scope in self._bodies)
 
     def unfinished(self) -> tuple[str, ...]:
-        """Return the nodes that it is at, and those inside bodies that have not finished."""
+        """Return the node that the thread waits before, if any, and the unfinished nodes inside bodies."""
         inside = tuple(name for body in self._bodies.values() for name in body.unfinished())
         return ((self.at,) if self.at else ()) + inside
 
     def bodies(self) -> tuple[Program, ...]:
-        """Return the bodies that have been built."""
+        """Return the programs of the bodies built so far."""
         return tuple(self._bodies.values())
 
     def close(self) -> None:
-        """Return everything; the device must have finished."""
-        with ExitStack() as returned:  # all of them, even if one call fails
+        """Release everything; the device must have finished."""
+        with ExitStack() as returned:  # release all of them, even if one call fails
             if self._word:
                 returned.callback(self._runtime.host_free, self._word)
             for body in self._bodies.values():
@@ -129,7 +129,7 @@ class HostSteps:
 
 
 def placed(plan: Plan, scope: Scope) -> Plan:
-    """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
+    """Return the plan of a body with the devices that its binding determines, and each lane on a single device."""
     if len(scope.shared.devices) == 1:
         return plan
     keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]

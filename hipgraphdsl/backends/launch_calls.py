@@ -1,4 +1,4 @@
-"""What a launch of several graphs does, one after another: taken down once, then made by compiled code where there is some."""
+"""The calls of a launch of several graphs: recorded once, then replayed in order, by compiled code where available."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
 
 
 class LaunchCalls:
-    """Takes calls of a runtime, of other libraries and of functions of the host, and makes them at each launch, in that order.
+    """Records calls of a runtime, of other libraries and of host functions, and replays them at each launch, in that order.
 
-    `LAUNCH_STREAM` among the arguments stands for the stream of the launch. While there are `failures`, of callbacks, functions
-    are passed over that are not called `always`.
+    `LAUNCH_STREAM` as an argument is replaced by the stream of the launch. While `failures`, those of callbacks, is not empty,
+    host functions are skipped unless marked `always`.
     """
 
     def __init__(self, runtime: Runtime, failures: list[Any]) -> None:
@@ -24,7 +24,7 @@ class LaunchCalls:
         self._calls: list[LaunchCall] = []
 
     def add(self, call: LaunchCall) -> None:
-        """Take a call of a function of the host, with a stream, or of another library."""
+        """Record a call of a host function, which takes a stream, or of another library."""
         self._calls.append(call)
 
     def _of_runtime(self, name: str, *args: int) -> None:
@@ -37,7 +37,7 @@ class LaunchCalls:
 
     @cached_property
     def run(self) -> Callable[[int], None]:
-        """Makes all calls, for a launch on a stream; what raises ends it."""
+        """Replays all calls for a launch on a stream; the first exception ends the launch."""
         return self._run if self.compiled is None else self.compiled
 
     def _run(self, stream: int) -> None:
@@ -52,5 +52,5 @@ class LaunchCalls:
 
     @cached_property
     def compiled(self) -> CompiledCalls | None:
-        """What makes all calls by compiled code, or None where there is none; no call is added any more."""
+        """The compiled replay of all calls, or None if unavailable; no call may be added after the first access."""
         return self._runtime.launch_calls(self._calls, self._failures)

@@ -1,8 +1,8 @@
-"""Operations: what a step does, every name replaced by an address, a handle or a value, and the HIP calls that do it.
+"""Operations: what a step does, with each name replaced by an address, a handle or a value, and the HIP calls for it.
 
-An operation is added to a graph as a node (`add`), issued on a stream (`issue`), or given to a node of an instantiated graph in
-place of another one of its type (`set`, which returns False where only a new graph can hold it). Children, conditionals and
-captured functions have graphs of their own: how these are made is the backend's.
+An operation is added to a graph as a node (`add`), issued on a stream (`issue`), or set on a node of an instantiated graph,
+where it replaces an operation of the same type (`set`, which returns False if only a new graph can hold it). Children,
+conditionals and captured functions have graphs of their own, which the backend builds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_ATTRIBUTES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Launch(NamedTuple):
-    """A kernel launch; `packer` places the `packed` arguments right before the call."""
+    """A kernel launch; `packer` writes the `packed` arguments to its memory right before the call."""
 
     function: int
     grid: Dim3
@@ -37,7 +37,7 @@ class Launch(NamedTuple):
     packer: ArgumentPacker
     packed: bytes
     attributes: Mapping[str, Any] = NO_ATTRIBUTES
-    """By the names of `LAUNCH_ATTRIBUTES`, without those that have their defaults; and ``any_order``, of launches on streams."""
+    """Non-default values by the names of `LAUNCH_ATTRIBUTES`; also ``any_order``, for launches on streams."""
 
     @property
     def cooperative(self) -> bool:
@@ -49,31 +49,31 @@ class Launch(NamedTuple):
         return self.packer.place(self.packed)
 
     def is_stand_in(self, runtime: Runtime) -> bool:
-        """Whether a graph may hold a child graph in its place: that of a captured launch, which is cooperative everywhere."""
+        """Whether a graph holds the captured launch as a child graph instead: an explicit kernel node is not cooperative."""
         return "cooperative_ignored" in runtime.target.quirks and self.cooperative
 
     def is_recorded(self, quirks: frozenset[str]) -> bool:
-        """Whether a capture makes a node of its call on a stream."""
+        """Whether a stream capture records its stream call as a node."""
         return True
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
-        """Add a kernel node to a graph behind other nodes; return it."""
+        """Add a kernel node to a graph, after the nodes `deps`; return its handle."""
         node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, self.place())
         if self.attributes:
             set_attributes(node, runtime, **self.attributes)
         return node
 
     def issue(self, runtime: Runtime, stream: int) -> None:
-        """Put the launch on a stream."""
+        """Issue the launch on a stream."""
         args = self.packer.place(self.packed)
         if not self.attributes:
             runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, args)
             return
-        attributes = {name: value for name, value in self.attributes.items() if name != "priority"}  # that of a stream counts
+        attributes = {name: value for name, value in self.attributes.items() if name != "priority"}  # the stream's counts
         runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, args, **attributes)
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
-        """Let a node of an instantiated graph launch this in place of another kernel; False if no call can."""
+        """Replace the launch of a node in an instantiated graph by this one; return False if no call can do that."""
         if before.attributes != self.attributes or self.is_stand_in(runtime):
             return False
         runtime.graph_exec_kernel_node_set_params(
@@ -95,11 +95,11 @@ class _Fixed:
     recorded: ClassVar[bool] = True
 
     def is_recorded(self, quirks: frozenset[str]) -> bool:
-        """Whether a capture makes a node of its call on a stream."""
+        """Whether a stream capture records its stream call as a node."""
         return self.recorded
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
-        """Let a node of an instantiated graph do it in place of another operation of its type; False if no call can."""
+        """Replace `before`, of the same type, in a node of an instantiated graph; return False if no call can do that."""
         return False
 
 
@@ -110,11 +110,11 @@ class Call(_Fixed):
 
     @abstractmethod
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
-        """Add it to a graph behind other nodes; return its node."""
+        """Add it to a graph as a node, after the nodes `deps`; return the node's handle."""
 
     @abstractmethod
     def issue(self, runtime: Runtime, stream: int) -> None:
-        """Put it on a stream."""
+        """Issue it on a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Fill(Fill2D, Call):
         return self.height == 1 or self.element_size == 1  # HIP has 2-D memsets of single bytes only
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
-        if (self.height > 1) != (before.height > 1):  # a memset that was captured in one dimension stays so
+        if (self.height > 1) != (before.height > 1):  # a memset node that was captured as 1-D stays 1-D
             return False
         if self.height > 1 and "only_flat_updates" in runtime.target.quirks:
             return False
@@ -180,9 +180,9 @@ class Fill(Fill2D, Call):
 
 @dataclass(frozen=True, slots=True)
 class Alloc(Call):
-    """Allocate memory for an array; its address is put into `addresses` when this is added or issued.
+    """Allocate memory for an array; `add` and `issue` store its address in `addresses`.
 
-    Where the array has a `label`, the sanitizer is told it.
+    If `label` is not empty, the memory is registered with the sanitizer under that name.
     """
 
     array: Array
@@ -244,7 +244,7 @@ class CallHost(Call):
 class RecordEvent(Call):
     """Record an event."""
 
-    recorded = False  # on a capturing stream it only orders the capture
+    recorded = False  # on a capturing stream it only sets dependencies
 
     event: int
 
@@ -263,7 +263,7 @@ class RecordEvent(Call):
 class WaitEvent(Call):
     """Wait for an event."""
 
-    recorded = False  # on a capturing stream it only orders the capture
+    recorded = False  # on a capturing stream it only sets dependencies
 
     event: int
 
@@ -282,7 +282,7 @@ class WaitEvent(Call):
 class SignalSemaphore(Call):
     """Signal an external semaphore."""
 
-    recorded = False  # some versions capture it, others refuse it or do it at once
+    recorded = False  # some versions capture it, others refuse it or execute it immediately
 
     semaphore: int
     value: int
@@ -298,7 +298,7 @@ class SignalSemaphore(Call):
 class WaitSemaphore(Call):
     """Wait for an external semaphore."""
 
-    recorded = False  # some versions capture it, others refuse it or do it at once
+    recorded = False  # some versions capture it, others refuse it or execute it immediately
 
     semaphore: int
     value: int
@@ -314,12 +314,12 @@ class WaitSemaphore(Call):
 class WriteAndWait(Call):
     """Batch memory operations, done in order."""
 
-    recorded = False  # some versions capture it, others refuse it or do it at once
+    recorded = False  # some versions capture it, others refuse it or execute it immediately
 
     ops: tuple[MemOp, ...]
 
     def batches(self, quirks: frozenset[str]) -> Sequence[tuple[MemOp, ...]]:
-        """Return what each node or call does, one after the other."""
+        """Return the operations of each node or call, in order."""
         return [(op,) for op in self.ops] if "batch_unordered" in quirks else [self.ops]
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -351,16 +351,16 @@ class CallCaptured(_Fixed):
 
     call: Callable[[int], None]
     name: str
-    """Of the node."""
+    """Name of the node."""
     writes: tuple[str, ...]
-    """Names of the arrays that it declares to write."""
+    """Names of the arrays that the node declares to write."""
 
     def issue(self, runtime: Runtime, stream: int) -> None:
-        """Call it."""
+        """Call the function."""
         self.call(stream)
 
     def record(self, runtime: Runtime, stream: int) -> None:
-        """Call it with a capturing stream, and log if it has recorded nothing that could make its writes."""
+        """Call the function with a capturing stream; log a warning if it declares writes but recorded nothing there."""
         before = runtime.stream_get_capture_info(stream).dependencies
         self.call(stream)
         after = runtime.stream_get_capture_info(stream)
@@ -377,8 +377,8 @@ class CallCaptured(_Fixed):
 class CallEager(_Fixed):
     """Call the user's function between graphs, with a stream that it may issue work on.
 
-    Where it `waits`, what is on the stream must have finished, because the function reads host memory. `prepared` returns other
-    libraries' calls that do the same on a stream, or None while there are none.
+    If `waits` is true, the work on the stream must finish first, because the function reads host memory. `prepared` returns
+    equivalent calls of other libraries for a stream, or None while there are none.
     """
 
     call: Callable[[int], None]
@@ -396,7 +396,7 @@ class RunChild(_Fixed):
 
 @dataclass(frozen=True, slots=True)
 class RunConditional(_Fixed):
-    """Bodies chosen by the 32-bit word at an address; a loop runs its body `times` between two looks at it."""
+    """Bodies selected by the 32-bit word at address `condition`; a loop runs its body `times` times between two reads of it."""
 
     mode: ConditionalMode
     condition: int
@@ -404,7 +404,7 @@ class RunConditional(_Fixed):
     times: int = 1
 
     def chosen(self, word: int) -> RunChild | None:
-        """Return the body that runs if the word has this value."""
+        """Return the body that runs if the word has this value, or None."""
         index = word if self.mode is ConditionalMode.SWITCH else int(word == 0)
         return self.bodies[index] if index < len(self.bodies) else None
 
@@ -413,7 +413,7 @@ Operation = Launch | Call | CallCaptured | CallEager | RunChild | RunConditional
 
 
 def equal(a: Operation, b: Operation) -> bool:
-    """Return whether two operations are the same call."""
+    """Return whether two operations make the same call; False for children and conditionals."""
     if isinstance(a, Launch) and isinstance(b, Launch) and a.packer is not b.packer:
         a = a._replace(packer=b.packer)
     if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):

@@ -1,4 +1,4 @@
-"""Program: a lowered plan that can be launched, changed and returned."""
+"""Program: a lowered plan that can be launched, changed and closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INVALID_VALUE = 1  # hipErrorInvalidValue
 
 
 class Naming:
-    """Puts the node's name into a HipError that is raised inside."""
+    """Context that adds a node's name to a HipError raised inside."""
 
     __slots__ = ("_node",)
 
@@ -41,29 +41,29 @@ class Program(ABC):
 
     def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
-        """What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps."""
+        """The plan that it runs; `follow` replaces it by one with the same steps and other nodes."""
         self.scope = scope
         self.runtime = scope.runtime
         self.disabled = disabled
-        """Steps that only order."""
+        """Disabled steps, which only keep the order."""
         self.operations: list[Operation] = []
-        """What each step does now."""
+        """Current operation of each step."""
         self.outdated: set[int] = set()
-        """Those that the compiled call path has set since; they are resolved again when they are asked for."""
+        """Steps that the compiled call path has changed since; `operation` resolves them again."""
 
     in_turn: ClassVar[bool] = True
-    """Whether launches on different streams follow each other by themselves, as those of one graph do."""
+    """Whether the runtime serialises launches on different streams, as it does for launches of one graph."""
 
     handle: int = 0
-    """hipGraphExec_t, 0 for a program that is no graph, or several."""
+    """hipGraphExec_t; 0 for a program that is not a single graph."""
 
     @property
     def handles(self) -> tuple[int, ...]:
-        """The graphs that a launch launches, in order, without those of bodies that the host decides on."""
+        """The graphs that a launch launches, in order, without the bodies of conditional nodes that the host decides."""
         return (self.handle,) if self.handle else ()
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
-        """Take a plan of the same shape with other nodes, whose operations have been changed, and what is disabled."""
+        """Replace plan and disabled steps; the plan has the same shape, and the operations of its other nodes are set already."""
         self.plan, self.disabled = plan, disabled
 
     @abstractmethod
@@ -71,26 +71,26 @@ class Program(ABC):
         """Enqueue one run of the plan on a stream."""
 
     def entry(self) -> tuple[int, int] | None:
-        """Return what `Launcher.bind` takes to launch it: the addresses of a function and of what it is given.
+        """Return what `Launcher.bind` takes to launch the program: the addresses of a function and of its argument.
 
-        None where there is no such thing. It holds until anything else is asked of the program.
+        Return None if compiled code cannot launch it. The addresses are valid until any other method is called.
         """
         return None
 
     def entry_failed(self, code: int, stream: int) -> None:
-        """Raise for a code that a launch by compiled code has returned."""
+        """Raise the error for a code that a launch by compiled code has returned."""
         self.runtime.call_failed("hipGraphLaunch", code)
 
     @abstractmethod
     def change(self, index: int, operation: Operation) -> bool:
-        """Change a step from the next launch on; return False if the program must be built again for it."""
+        """Replace the operation of a step from the next launch on; return False if the program must be rebuilt for that."""
 
     @abstractmethod
     def enable(self, index: int, enabled: bool) -> bool:
-        """Enable or disable a step; return False if the program must be built again for it."""
+        """Enable or disable a step; return False if the program must be rebuilt for that."""
 
-    def complete(self) -> None:  # noqa: B027  # most programs have none
-        """Make the calls that changes of several steps share; called behind the last of them."""
+    def complete(self) -> None:  # noqa: B027  # a no-op for most programs
+        """Make the calls that changes of several steps share; the caller does so after the last change."""
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
@@ -101,12 +101,12 @@ class Program(ABC):
         return ""
 
     def abort(self) -> bool:
-        """Start no more nodes of launches in flight; return False where the platform cannot."""
+        """Stop launches in flight from starting further nodes; return False where the platform cannot."""
         return False
 
     @abstractmethod
     def close(self) -> None:
-        """Return every handle; the device must have finished."""
+        """Release every handle; the device must have finished."""
 
     def scope_of(self, step: Step) -> Scope:
         """Return the scope that a step's names belong to."""
@@ -117,22 +117,22 @@ class Program(ABC):
         return self.scope_of(step).place_of(step)
 
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
-        """Make the device of a step current for a while, where there are several."""
+        """Return a context in which the device of a step is current; a no-op with a single device."""
         return self.scope.shared.on(self.place_of(step))
 
     def resolve(self, step: Step) -> Operation:
-        """Return what an enabled step does, by what names stand for now."""
+        """Return the operation of an enabled step, with its names resolved to their current addresses and values."""
         return resolve(step, self.scope_of(step))
 
     def operation(self, index: int) -> Operation:
-        """Return what a step does now."""
+        """Return the current operation of a step; resolve it again if it is outdated."""
         if index in self.outdated:
             self.operations[index] = self.resolve(self.plan.steps[index])
             self.outdated.discard(index)
         return self.operations[index]
 
     def refresh(self) -> bool:
-        """Resolve all steps again, because what their names stand for has changed; False if it must be built again for that."""
+        """Resolve all enabled steps again, after their names have been rebound; return False if the program must be rebuilt."""
         refreshed = all(self._refresh(step) for step in self.plan.steps if step.index not in self.disabled)
         self.complete()
         return refreshed
@@ -157,15 +157,15 @@ class GraphProgram(Program):
         self.graph = 0
         """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
-        """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together."""
+        """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch share one."""
         self.batches: dict[int, Batch] = {}
-        """By step."""
+        """The batch of each step that is in one."""
         self.programmatic: frozenset[int] = frozenset()
         """Steps to which programmatic edges lead."""
 
     @classmethod
     def build(cls, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> Self:
-        """Make a graph of every step and instantiate it; on failure everything is returned."""
+        """Build a graph of all steps and instantiate it; release everything on failure."""
         program = cls(plan, scope, disabled)
         try:
             program.fill()
@@ -176,10 +176,10 @@ class GraphProgram(Program):
         return program
 
     def fill(self) -> None:
-        """Make `graph`; whoever fills a graph that another owns has none."""
+        """Create and fill `graph`; a no-op for a program whose steps are added to a graph that another one owns."""
 
     def batch(self, run: range, device: int) -> Batch | None:
-        """Resolve the steps of a batch, and return it; None where each is to be a node of its own."""
+        """Resolve the steps `run` and return their batch; None if each must be a separate node."""
         steps = self.plan.steps
         operations = [Nothing() if i in self.disabled else self.resolve(steps[i]) for i in run]
         made = batch_of(self.plan, run, operations, self.scope.shared, device)
@@ -189,7 +189,7 @@ class GraphProgram(Program):
         return made
 
     def make_programmatic(self, graph: int) -> None:
-        """Let edges of the graph that holds the steps be programmatic, where the plan says so and what was made of it can."""
+        """Make edges of the graph that holds the steps programmatic, where the plan requests it and the added nodes allow it."""
         sources, targets, found = list[int](), list[int](), set[int]()
         steps = self.plan.steps
         for i in self.plan.programmatic:
@@ -212,7 +212,7 @@ class GraphProgram(Program):
         return isinstance(operation, Launch) and operation.function in self.scope.shared.waiting
 
     def instantiate(self) -> None:
-        """Instantiate `graph`; on failure everything is returned."""
+        """Instantiate `graph`; if it leaves allocations unfreed, the next launch frees them."""
         made = {operation.addresses[operation.array] for operation in self.operations if isinstance(operation, Alloc)}
         freed = {operation.pointer for operation in self.operations if isinstance(operation, Free)}
         self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if made - freed else 0)
@@ -241,7 +241,7 @@ class GraphProgram(Program):
             except HipError as error:
                 if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
                     raise
-                changed = False  # a new graph can hold it, or is refused for the same reason
+                changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation
         return changed
@@ -274,7 +274,7 @@ class GraphProgram(Program):
                     batch.set(self.runtime, self.handle)
 
     def _can_disable(self, operation: Operation) -> bool:
-        """Return whether the runtime can disable a node of an instantiated graph that does this."""
+        """Return whether the runtime can disable a node with this operation in an instantiated graph."""
         quirks = self.runtime.target.quirks
         if "disabled_drops_edges" in quirks:
             return False
@@ -294,7 +294,7 @@ class GraphProgram(Program):
         return self.runtime.graph_exec_abort(self.handle)
 
     def close(self) -> None:
-        with ExitStack() as returned:  # all of them, even if one call fails
+        with ExitStack() as returned:  # release all of them, even if one call fails
             if self.graph:
                 returned.callback(self.runtime.graph_destroy, self.graph)
             if self.handle:

@@ -1,6 +1,6 @@
 """Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
 
-Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` a step, plain
+Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` per step, plain
 integers -> the backends, which turn operations into graph nodes or stream calls and know nothing of arrays.
 """
 
@@ -52,7 +52,7 @@ _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few en
 
 
 def resolve(step: Step, scope: Scope) -> op.Operation:
-    """Return the operation of a step, with every name resolved; refuse arrays without memory, and values that do not fit."""
+    """Return the operation of a step, with every name resolved; raise for arrays without memory and values that do not fit."""
     node = step.node
     match node:
         case KernelNode():
@@ -148,7 +148,7 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
 
 
 def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]:
-    """Return the attributes that a launch has beside its parameters; what the device does not know is left out."""
+    """Return the non-default launch attributes of a kernel node, without those that the runtime does not know."""
     fields = node.__dict__
     if _attribute_fields(fields) == _NO_ATTRIBUTES:
         return op.NO_ATTRIBUTES
@@ -171,7 +171,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     dst, src = node.dst, node.src
     to, source = scope.address(dst, device), scope.address(src, device)
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
-        kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
+        kind = MemcpyKind.DEFAULT  # host or device memory, as bound at launch
     else:
         kind = _KINDS[scope.is_host(src), scope.is_host(dst)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
@@ -190,7 +190,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
 
 
 def _interior(view: ArrayView, scope: Scope) -> int:
-    """Return how far inside a page-locked array a view begins, in bytes; 0 for all others."""
+    """Return the byte offset of a view inside its page-locked array; 0 for other memory."""
     _, root, offset = scope.resolve(view.root)
     return offset + view.offset_bytes if isinstance(root, HostArray) and root.pinned else 0
 
@@ -207,10 +207,10 @@ def _from_first_bytes(copy: op.Copy, dst_bytes: int, src_bytes: int) -> op.Copy:
 
 
 def _position(offset: int, pitch_bytes: int, rows: int, copy: op.Copy) -> tuple[int, int, Dim3]:
-    """Return pitch and rows of an allocation, and where in it a box lies that begins so many bytes inside."""
+    """Return the pitch and rows of an allocation, and the position in it of a box that begins at byte `offset`."""
     if copy.height == copy.depth == 1:  # one run of bytes: a row that begins with the allocation
         return offset + copy.width_bytes, 1, (offset, 0, 0)
-    rows += copy.depth == 1 and offset // pitch_bytes  # one slice may have as many rows as stand before the box
+    rows += copy.depth == 1 and offset // pitch_bytes  # a single slice must include the rows before the box
     row, x = divmod(offset, pitch_bytes)
     return pitch_bytes, rows, (x, row % rows, row // rows)
 
@@ -230,7 +230,7 @@ def _repeated_bytes(element: bytes) -> int:
 
 
 def prepare(step: Step, scope: Scope) -> None:
-    """Load the library's own kernels that a step needs, because a capture forbids to load any."""
+    """Load the built-in kernels that a step needs, because a capture forbids loading modules."""
     node, device = step.node, scope.place_of(step)
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy", device)
@@ -247,7 +247,7 @@ def _element(node: MemsetNode, scope: Scope) -> bytes:
 
 
 def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
-    """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
+    """Return the element size of the memset that does the fill (1, 2 or 4 bytes), or 0 if the fill kernel must do it."""
     dims = node.dst.region.dims
     size = _repeated_bytes(element) if len(dims) < 2 else 0
     quirks = scope.runtime.target.quirks

@@ -1,4 +1,4 @@
-"""What the names of one workflow stand for in one Executable."""
+"""Scope: the addresses and values that the names of one workflow resolve to in one Executable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .handles import SharedHandles
 
 
 class Scope(Binding):
-    """What the names of one workflow stand for in one Executable; `prefix` is ``"child/"`` inside a child graph."""
+    """Addresses and values of the names of one workflow in one Executable; `prefix` is ``"child/"`` inside a child graph."""
 
     __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
@@ -34,14 +34,14 @@ class Scope(Binding):
         self.children: dict[str, Scope] = {}
 
     def inside(self, path: Sequence[ChildGraphNode]) -> Scope:
-        """Return the scope inside child graphs, outermost first."""
+        """Return the scope inside nested child graphs, which `path` lists outermost first."""
         scope = self
         for child in path:
             scope = scope.children[child.name]
         return scope
 
     def levels(self, workflow: Workflow) -> Iterator[tuple[Scope, Level]]:
-        """Yield the levels of a workflow, each with its scope, which is made where there is none yet."""
+        """Yield the levels of a workflow, each with its scope; create scopes that do not exist yet."""
         scopes: dict[Level, Scope] = {}
         for level in workflow.levels():
             scope = self
@@ -55,19 +55,19 @@ class Scope(Binding):
             yield scope, level
 
     def all_inside(self) -> Iterator[Scope]:
-        """Yield this scope and all inside it, outermost first."""
+        """Yield this scope and all scopes inside it, outermost first."""
         waiting = [self]
         for found in waiting:
             waiting += found.children.values()
             yield found
 
     def snapshot(self) -> Callable[[], None]:
-        """Return a function that gives names of this scope and of all inside it the addresses that they have now."""
+        """Return a function that restores the current addresses of names in this scope and in all scopes inside it."""
         known = [(inner.addresses, dict(inner.addresses)) for inner in self.all_inside()]
 
         def restore() -> None:
             for table, addresses in known:
-                table.update(addresses)  # by one call, between whose parts no Ctrl-C comes
+                table.update(addresses)  # one call, which Ctrl-C cannot interrupt halfway
 
         return restore
 
@@ -92,14 +92,14 @@ class Scope(Binding):
         raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
     def value(self, parameter: Parameter) -> Any:
-        """Return the current value of a scalar parameter, as its dtype holds it."""
+        """Return the current value of a scalar parameter, converted to its dtype."""
         scope, root, _ = self.resolve(parameter)
         if isinstance(root, Parameter):
             return scope.values[root]
         return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
 
     def device_of(self, node: AnyNode) -> int:
-        """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
+        """Return the device that a node runs on; for a node that needs none, the device that the graph was compiled for."""
         shared = self.shared
         if len(shared.devices) == 1:
             return shared.device
@@ -107,16 +107,16 @@ class Scope(Binding):
         return shared.device if found is None else found
 
     def place_of(self, step: Step) -> int:
-        """Return the same of a step, which knows it unless it stands in a child that was planned for any binding."""
+        """Return the device that a step runs on, found from its node if the step's child graph was planned for any binding."""
         return self.device_of(step.node) if step.device is None else step.device
 
     def owner(self, view: ArrayView) -> int:
-        """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
+        """Return the device that owns the memory of a view; if none does, the device that the graph was compiled for."""
         device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
 
     def is_host(self, view: ArrayView) -> bool:
-        """Return whether a view is known to lead to host memory."""
+        """Return whether the memory of a view is known to be host memory."""
         root = self.resolve(view.root)[1]
         return isinstance(root, Array) and root.on_host
 

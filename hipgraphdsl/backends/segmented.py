@@ -1,4 +1,4 @@
-"""Plans that no single graph can hold: a graph for each segment, and between them what the host does."""
+"""Plans that no single graph can hold: one graph per segment, and host steps between them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Build = Callable[[Plan, Scope, frozenset[int]], Program]
 def in_segments(
     build: Build, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None
 ) -> Program:
-    """Return one program of a plan that one graph can hold, and else one that has a program of each segment."""
+    """Return a single program if one graph can hold the plan, else a `SegmentedProgram`, which has a program per segment."""
     return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
 
 
 class SegmentedProgram(Program):
-    """Segments as graphs, which `build` makes, and the host's steps, in lanes: a graph is launched on the stream of its lane.
+    """Segments as graphs, made by `build`, and host steps, arranged in lanes; each graph is launched on the stream of its lane.
 
-    `device` is that of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
+    `device` is the device of the launch stream: for a body, that of the conditional node; else that of the plan.
     """
 
     in_turn = False
@@ -41,19 +41,19 @@ class SegmentedProgram(Program):
         assert plan.cut is not None
         self._outer, self._members = plan.cut
         self._graphs: list[Program | None] = []
-        """For each step of the outer plan."""
+        """The graph of each step of the outer plan; None for a host step."""
         self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
-        """Where each step is: in the graph of which segment, at which place; of a step of the host there is no graph."""
+        """Per step, the graph of its segment and its index in it; a host step has no graph."""
         self._host = HostSteps(scope, partial(in_segments, build))
         self._lanes: LaneStreams | None = None
         self._launched = False
         self._calls: LaunchCalls | None = None
-        """What each launch but the first does; None after a change of what the host does."""
+        """Recorded calls for every launch but the first; None after a change of a host step."""
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
-        """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
+        """By allocating step, memory of arrays used in several segments, as graphs cannot share memory that they allocate."""
         self._left: frozenset[int] = frozenset()
-        """The steps that allocate or free such memory, and do nothing."""
+        """Steps that allocate or free such memory; they are no-ops."""
         try:
             if plan.has_allocs:
                 self._keep_across()
@@ -64,7 +64,7 @@ class SegmentedProgram(Program):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
-            self._lanes = LaneStreams(self._outer, self.runtime, device)  # which leaves the device of the launch current
+            self._lanes = LaneStreams(self._outer, self.runtime, device)  # leaves the device of the launch current
         except BaseException:
             self.close()
             raise
@@ -106,11 +106,11 @@ class SegmentedProgram(Program):
 
     @property
     def graphs(self) -> tuple[Program, ...]:
-        """The segments, in the order in which they are launched."""
+        """The programs of the segments, in launch order."""
         return tuple(graph for graph in self._graphs if graph is not None)
 
     def parts(self) -> Iterator[tuple[Step, Program | Operation, tuple[Program, ...]]]:
-        """Yield what a launch does for each outer step: a segment, or what the host does and the bodies that it may run."""
+        """Yield each outer step with its segment's program or host operation, and the programs of bodies the host may run."""
         for step, graph, members in zip(self._outer.steps, self._graphs, self._members):
             done = self.operations[members[0]] if graph is None else graph
             yield step, done, self._host.programs(done) if isinstance(done, RunConditional) else ()
@@ -150,7 +150,7 @@ class SegmentedProgram(Program):
     def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
         hosts = self.scope.shared.calls
         calls = LaunchCalls(self.runtime, hosts.failures)
-        # What other libraries do is passed over when a callback has raised, which only its function looks at.
+        # Prepared calls of other libraries do not check whether a callback has raised: use them only if there are no callbacks.
         by_library = self._launched and not hosts.names()
 
         def take_down(step: Step, stream: int) -> None:
@@ -170,7 +170,7 @@ class SegmentedProgram(Program):
         return calls
 
     def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
-        """Do what the host does at a step for which it may wait."""
+        """Run a host step that may wait."""
         with Naming(self.scope.prefix + step.name):
             self._host.do(operation, stream, self, step)
 
@@ -206,7 +206,7 @@ class SegmentedProgram(Program):
         graph, place = self._places[index]
         if graph is not None and index not in self._left:
             return graph.enable(place, enabled)
-        return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
+        return enabled or self.change(index, Nothing())  # the caller sets the operation of an enabled step next
 
     def complete(self) -> None:
         for graph in self.graphs:
@@ -230,7 +230,7 @@ class SegmentedProgram(Program):
             self.runtime.free(pointer)
 
     def close(self) -> None:
-        with ExitStack() as returned:  # all of them, even if one call fails
+        with ExitStack() as returned:  # release all of them, even if one call fails
             for index, pointer in self._kept.items():
                 returned.callback(self._free, index, pointer)
             for graph in self.graphs:

@@ -16,7 +16,7 @@ class SerialProgram(EagerProgram):
     def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled, device)
         self._streams: dict[int, int] = {}
-        """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""
+        """A stream per device; the graph's own device needs none if the launch stream is on it (a body's may be elsewhere)."""
         try:
             for place in scope.shared.devices:
                 if place != scope.shared.device or self.device != place:
@@ -27,7 +27,7 @@ class SerialProgram(EagerProgram):
             raise
 
     def stream_of(self, step: Step, stream: int) -> int:
-        """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
+        """Make the device of a step current and return its stream; `stream` is the launch stream."""
         if len(self.scope.shared.devices) == 1:
             return stream
         place = self.place_of(step)
@@ -35,7 +35,7 @@ class SerialProgram(EagerProgram):
         return self._streams.get(place, stream)
 
     def launch(self, stream: int) -> None:
-        if self._streams:  # earlier work on the launch's stream precedes all of it
+        if self._streams:  # all steps must follow earlier work on the launch stream
             self.runtime.stream_synchronize(stream)
         for step in self.plan.steps:
             place = self.stream_of(step, stream)

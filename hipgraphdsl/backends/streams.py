@@ -19,7 +19,7 @@ from .program import Naming, Program
 from .scope import Scope
 
 _AT_LAUNCH: Final = Free(0)
-"""Stands where an operation is resolved at each launch."""
+"""Marks a step whose operation is resolved at each launch."""
 
 
 class LaneStreams:
@@ -34,16 +34,16 @@ class LaneStreams:
         self.plan = plan
         self.runtime = runtime
         self.device = plan.device if device is None else device
-        """Of the stream that the work is launched on."""
+        """Device of the launch stream."""
         self.streams: dict[int, int] = {}
-        """By lane."""
+        """Streams by lane, without that of the launch stream."""
         self.events: dict[int, int] = {}
         self.start = 0
         """Event that the other lanes wait for before their first step."""
         self._waits: list[tuple[int, ...]] = []
         """For each step, the steps of other lanes that it waits for."""
         self._order = plan.steps if plan.cut is None else tuple(plan.steps[i] for members in plan.cut.members for i in members)
-        """What the host waits for comes as late as possible."""
+        """Steps in issue order; work that the host waits for comes as late as possible."""
         lane_of = [step.lane for step in plan.steps]
         recorded: set[int] = set()
         for step in plan.steps:
@@ -56,8 +56,8 @@ class LaneStreams:
         others = [lane for lane in range(len(plan.lanes)) if lane != self._first]
         self._ends = tuple(plan.lanes[lane][-1] for lane in others)
         self._joins: dict[int, int] = {}
-        """For each other device an event by which a run that failed half way is joined."""
-        self._returned = ExitStack()  # all of them, even if one call fails
+        """Per other device, the event by which a run that failed halfway is joined."""
+        self._returned = ExitStack()  # release all of them, even if one call fails
         with ExitStack() as failed:
             failed.callback(self.close)
             for lane in others:
@@ -81,7 +81,7 @@ class LaneStreams:
         return event
 
     def _go_to(self, device: int, calls: Runtime | LaunchCalls | None = None) -> None:
-        """Make a device current, where there are several; who runs or builds restores the thread's own."""
+        """Make a device current if there are several; the caller of the run or build restores the thread's own."""
         if self._several:
             (calls or self.runtime).set_device(device)
 
@@ -90,8 +90,8 @@ class LaneStreams:
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
-        The work is launched on the stream `origin`. Without `by_events` it is left to `do` to order lanes among themselves; they
-        are still forked from `origin` and joined to it. `calls` takes the runtime's calls, to make them later.
+        The work is launched on the stream `origin`. If `by_events` is false, `do` must order lanes among themselves; they are
+        still forked from `origin` and joined to it. If given, `calls` records the runtime's calls instead of making them.
         """
         runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
@@ -113,7 +113,7 @@ class LaneStreams:
                     runtime.stream_wait_event(stream, events[source])
             do(step, stream)
             if isinstance(step.node, (CapturedNode, EagerNode)) or step.bodies:
-                current = -1  # the user's code may have made another device current, as what is built of a body or run in it does
+                current = -1  # user code may have made another device current, and so does building or running a body
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
         self._go_to(self.device, runtime)
@@ -134,22 +134,22 @@ class LaneStreams:
             runtime.stream_wait_event(origin, event)
 
     def close(self) -> None:
-        """Return streams and events."""
+        """Destroy streams and events."""
         self._returned.close()
 
 
 class EagerProgram(Program):
-    """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
+    """Operations resolved once, but at each launch if they touch memory that a launch allocates."""
 
     def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
-        """Of the stream that it is launched on: for a body, that of the conditional node."""
+        """Device of the launch stream: for a body, that of the conditional node."""
         self.host = HostSteps(scope, type(self))
         self._made: dict[tuple[Scope, Any], int] = {}
-        """Memory that a launch has made and not returned, by scope and array."""
+        """Memory that a launch has allocated and not freed, by scope and array."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
-        """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
+        """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -157,25 +157,25 @@ class EagerProgram(Program):
             return self.resolve(step)
 
     def _is_late(self, step: Step) -> bool:
-        """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
+        """Return whether a step is resolved at each launch: it is captured user code, or uses memory that a launch allocates."""
         if isinstance(step.node, CapturedNode):
             return True
         resolve = self.scope_of(step).resolve
-        for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # a foreign kernel's are no accesses
+        for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # arguments of foreign kernels too
             if isinstance(resolve(view.root)[1], AllocArray):
                 return True
         return False
 
     def resolve(self, step: Step) -> Operation:
-        """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""
+        """Return the current operation of a step, or `_AT_LAUNCH` if only a launch can resolve it (it allocates the memory)."""
         return _AT_LAUNCH if self._is_late(step) else super().resolve(step)
 
     def issue(self, step: Step, stream: int) -> None:
-        """Issue one step of `steps` on a stream."""
+        """Issue one step of the plan on a stream."""
         index = step.index
         try:
             operation = self.operations[index]
-            if type(operation) is Launch:  # what most steps do
+            if type(operation) is Launch:  # the most common case
                 operation.issue(self.runtime, stream)
                 return
             current = self.plan.steps[index]
@@ -187,7 +187,7 @@ class EagerProgram(Program):
             elif isinstance(operation, Alloc):
                 self._alloc(operation, stream, self.scope_of(current))
             elif isinstance(operation, Free):
-                if not self._keeps:  # even if it fails, it is not tried again
+                if not self._keeps:  # forget it first: a failed free is not retried
                     self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
                     operation.issue(self.runtime, stream)
             else:
@@ -197,7 +197,7 @@ class EagerProgram(Program):
             raise error.at(self.scope.prefix + step.name) from error.__cause__
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
-        """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
+        """Yield the program of each body that a conditional step runs, in order; the caller issues it."""
         operation = super().resolve(step)
         if not isinstance(operation, RunConditional):
             return iter(())
@@ -205,7 +205,7 @@ class EagerProgram(Program):
         return cast("Iterator[EagerProgram]", chosen)
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
-        """Allocate memory, after freeing what the launch before allocated and left."""
+        """Allocate memory, after freeing what the previous launch allocated and did not free."""
         key = (scope, operation.array)
         if self._keeps and key in self._made:
             scope.addresses[operation.array] = self._made[key]
@@ -217,7 +217,7 @@ class EagerProgram(Program):
         self._made[key] = scope.addresses[operation.array]
 
     def close(self) -> None:
-        """Free what the last launch allocated and left."""
+        """Free what the last launch allocated and did not free."""
         made, self._made = self._made, {}
         with ExitStack() as returned:
             returned.callback(self.host.close)
@@ -234,7 +234,7 @@ class EagerProgram(Program):
         return not isinstance(operation, RunConditional) or self.host.refresh(operation)
 
     def enable(self, index: int, enabled: bool) -> bool:
-        return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
+        return enabled or self.change(index, Nothing())  # the caller sets the operation of an enabled step next
 
 
 class StreamsProgram(EagerProgram):
@@ -247,14 +247,14 @@ class StreamsProgram(EagerProgram):
         self._lanes = LaneStreams(self.laned(), self.runtime, device)
 
     def laned(self) -> Plan:
-        """Return the plan whose steps `issue` takes, each in its lane."""
+        """Return the plan whose steps are issued, each in its lane."""
         return self.plan
 
     def launch(self, stream: int) -> None:
         self.launch_by(self.issue, stream)
 
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
-        """Enqueue one run, whose steps a function issues."""
+        """Enqueue one run; `issue` is called with each step and its stream."""
         try:
             self._lanes.run(stream, issue)
         except BaseException:

@@ -1,10 +1,10 @@
-"""Calls that a rank does not make although others do: it has refused them, its program has ended before, or it is late.
+"""Calls that a rank does not make although others do: it has refused them, its program has ended earlier, or it is late.
 
-Every rank numbers the launches of an Executable alike, those that it refuses too. A refusal is an error of all ranks only where
-another rank has made the launch of that number: what all refuse alike leaves them together. The same holds for `gather`.
+All ranks number the launches of an Executable alike, including refused ones. A refusal is an error for all ranks only if
+another rank has made the launch of that number; a launch that all ranks refuse keeps them in step. The same holds for `gather`.
 
-A wait whose time is up may be for a rank that itself waits for another one. So ranks ask each other whom they wait for; at fault
-is one that waits for nobody.
+When a wait times out, the rank waited for may itself wait for another one. So ranks ask each other which ranks they wait for;
+the rank at fault is one that waits for no other.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 ASK_S: Final = 1.0
-"""How long a rank that gives up a wait lets the others say whom they wait for."""
+"""How long a rank whose wait has timed out waits for the others to report which ranks they wait for."""
 
 
 @dataclass
 class Calls:
     """The launches of one Executable by this rank."""
 
-    key: str  # the same on all ranks, and no other Executable's
+    key: str  # the same on all ranks, unique to the Executable
     what: str  # for errors
     partners: frozenset[int]  # the ranks that the devices of this one wait for
-    launcher: Any  # what counts those that compiled code has made; None if there is none
-    made: int = 0  # by Python
-    closed: bool = False  # whether the Executable waits for nobody any more
+    launcher: Any  # counts the launches that compiled code has made; None if there is none
+    made: int = 0  # launches made by Python
+    closed: bool = False  # whether the Executable no longer waits for other ranks
     _refused: dict[int, str] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """How many launches have been asked for so far, without one that is still being judged."""
+        """Number of launches requested so far, made or refused, without one that is still being checked."""
         return self.made + len(self._refused) + (0 if self.launcher is None else self.launcher.launches)
 
     def refuse(self, why: str) -> None:
-        """Note that the launch at hand is refused."""
+        """Record that the current launch is refused."""
         self._refused[self.count] = why
 
     def has_made(self, number: int) -> bool:
@@ -46,26 +46,26 @@ class Calls:
         return number < self.count and number not in self._refused
 
     def told(self) -> dict[str, Any]:
-        """Return what the other ranks are told."""
+        """Return the counts and refusals to report to the other ranks."""
         return {"refused": self._refused, "count": self.count}
 
 
 class Absences:
-    """What this rank and the others have told of launches that they do not make."""
+    """Reports of this rank and of the others: which launches they do not make, and which ranks they wait for."""
 
     def __init__(self) -> None:
         self._own: dict[str, Calls] = {}
         self._told: dict[int, dict[str, Any]] = {}
         self._waits: dict[int, Mapping[int, str]] = {}
-        """By thread the ranks that it waits for, each with what that one does not do."""
+        """By thread ID, the ranks that the thread waits for, each with its missing action, such as "does not send 'x'"."""
         self._number = 0
         self.asks = False
-        """Whether this rank asks the others whom they wait for."""
+        """Whether this rank asks the others which ranks they wait for."""
 
     def follow(self, *followed: Calls) -> None:
-        """Count the calls of an Executable."""
+        """Track the calls of an Executable."""
         more = {calls.key: calls for calls in followed}
-        self._own = {**self._own, **more}  # another dict: other threads may be looking through it
+        self._own = {**self._own, **more}  # a new dict: other threads may be iterating over the old one
 
     @property
     def partners(self) -> frozenset[int]:
@@ -73,18 +73,18 @@ class Absences:
         return frozenset().union(*(calls.partners for calls in self._own.values()))
 
     def wait_for(self, late: Mapping[int, str]) -> None:
-        """Note which ranks this thread waits for now, each with what it does not do."""
+        """Record which ranks this thread waits for now, each with its missing action."""
         self._waits[threading.get_ident()] = late
 
     def told(self, *, ended: bool = False) -> bytes:
-        """Return what the other ranks are to be told."""
+        """Return a new report for the other ranks."""
         self._number += 1
         calls = {key: calls.told() for key, calls in self._own.items() if calls.count}
         waits = {rank: doing for late in tuple(self._waits.values()) for rank, doing in late.items()}
         return json.dumps({"number": self._number, "ended": ended, "calls": calls, "waits": waits, "asks": self.asks}).encode()
 
     def hear(self, rank: int, said: bytes) -> bool:
-        """Note what another rank has told; return whether that is new, and asks whom this one waits for."""
+        """Store the report of another rank; return whether it is new and asks which ranks this one waits for."""
         told = json.loads(said)
         if told["number"] == self._told.get(rank, {}).get("number"):
             return False
@@ -92,14 +92,14 @@ class Absences:
         return bool(told["asks"])
 
     def waiting(self, rank: int) -> dict[int, str]:
-        """Return whom another rank waits for, as it has told a moment ago."""
+        """Return which ranks another rank waits for by its last report; empty if that is older than ``2 * ASK_S``."""
         said = self._told.get(rank)
         if said is None or time.monotonic() - said["at"] > 2 * ASK_S:
             return {}
         return {int(other): doing for other, doing in said["waits"].items()}
 
     def at_fault(self, late: Mapping[int, str], me: int) -> tuple[int, str] | None:
-        """Return a rank that keeps rank `me` waiting and waits for nobody, and what it does not do; None if all wait."""
+        """Return a rank that blocks rank `me` and waits for no other, and its missing action; None if all wait."""
         found = {me: "", **late}
         ranks = [*late]
         for rank in ranks:
@@ -112,7 +112,7 @@ class Absences:
         return None
 
     def missed(self) -> tuple[str, int] | None:
-        """Return why a launch that this rank has made lacks another rank, and that rank's number."""
+        """Return why another rank does not make a launch that this rank has made, and that rank; None if all are made."""
         for rank, said in self._told.items():
             for key, calls in self._own.items():
                 if calls.closed:

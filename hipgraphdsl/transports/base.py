@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a transport."""
+"""The interface of all transports."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .absences import ASK_S, Absences, Calls
 from .neighbours import Neighbours, own_place
 
 WORLDS: Final = 64
-"""So many `Ranks` of one transport have tags of their own; those of later ones repeat."""
+"""Number of `Ranks` of one transport with distinct tags; the tags of later ones wrap around."""
 ITSELF: Final = -1
-"""Stands for the rank that fails."""
+"""Denotes the failing rank itself."""
 LOOK_S: Final = 0.05
-"""How often a wait looks at the other ranks."""
+"""Interval at which a wait checks the other ranks."""
 _PAUSE_S: Final = 0.0002
 LOST: Final = threading.Event()
-"""Set when the launcher of the ranks tells that one has died."""
+"""Set when the launcher of the ranks reports that one has died."""
 _NOTE: Final = struct.Struct("<ii")
-"""What stands before why a rank gives up: its number, and that of the rank at fault, below 0 where nobody knows."""
+"""Header of a failure note, before the reason: the rank that fails, and the rank at fault, negative if unknown."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -40,83 +40,83 @@ class Transfer(NamedTuple):
     """One message as a rank sends or receives it."""
 
     name: str  # for errors: the node's
-    rank: int  # the other one
+    rank: int  # the other rank
     sends: bool
     tag: int  # distinguishes it from others between the same ranks; the same at both: `Ranks.tag`
     address: int  # of memory of this process
     nbytes: int  # 0 for a message that only orders
-    memory: Any = None  # keeps it, where something does
+    memory: Any = None  # keeps the memory alive, if not None
 
 
 class Transport(ABC):
-    """The calls of one library.
+    """The calls of one communication library.
 
-    No wait is unbounded: each ends with a `RankError` when its time is up, when another rank says that it has failed, when one
-    that it waits for has come to its end, and as soon as the library tells that one has died. After an error the transport is
-    `broken`, and every later call raises it again.
+    No wait is unbounded: each ends with a `RankError` when it times out, when another rank reports that it has failed, when a
+    rank that it waits for has ended, and as soon as the library reports that a rank has died. After an error the transport is
+    `broken`, and every later call raises the error again.
     """
 
     name: str
     rank: int
     size: int
     before_here: tuple[int, ...] = ()
-    """The ranks before this one whose processes are on the same machine."""
+    """The lower-numbered ranks whose processes are on the same machine."""
     worlds: int = 0
-    """How many `Ranks` have been made of it; each is a world of its own, whose messages have tags of their own."""
+    """Number of `Ranks` made of it; each is a separate world, whose messages have tags of their own."""
     still_writes: bool = False
-    """Whether messages that were given up may still be written into the memory of theirs, which must then be kept."""
+    """Whether abandoned messages may still write to their memory, which must then be kept alive."""
 
     _why: str = ""
     _culprit: int | None = None
     """The rank at fault."""
     _neighbours: Neighbours | None = None
     _looked = 0.0
-    """When it has looked last at the other ranks; infinite while it cannot."""
+    """Time of the last check of the other ranks; infinite while no check is possible."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._meetings: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
-        """For each world, as two threads of one world can not meet others at once."""
+        """A lock per world, because only one thread of a world may be in `all_gather` at a time."""
         self.absences = Absences()
-        """Calls that some ranks make and others do not, and who waits for whom."""
+        """Calls that some ranks make and others do not, and which ranks wait for which."""
         self._answered = -math.inf
 
     @property
     def broken(self) -> str:
-        """Why nothing can be sent any more; empty while it can."""
+        """Reason why the transport can no longer be used; empty while it works."""
         return self._why
 
     def _raise(self, why: str, rank: int | None) -> NoReturn:
-        """Tell the others why this rank gives up and which is at fault, and raise it here."""
+        """Report to the other ranks why this one fails and which rank is at fault, and raise the error here."""
         self.fail(why, rank)
         raise RankError(why, rank=rank)
 
     @abstractmethod
     def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
-        """Return what each rank gives; all give as many bytes. Threads may do so at once for different worlds, below `WORLDS`."""
+        """Return the `data` of every rank, all of one length; threads may call it at once for different worlds below `WORLDS`."""
 
     @abstractmethod
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
-        """Send and receive, all at once, and wait until it is done; host memory only."""
+        """Send and receive all messages, and wait for their completion; host memory only."""
 
     def _raise_broken(self) -> None:
         if self._why:
             raise RankError(self._why, rank=self._culprit)
 
     def _require_whole(self, what: str) -> None:
-        """Raise where nothing can be sent any more."""
+        """Raise if the transport is broken, or if another rank has failed or died."""
         if self._why:
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
         self.listen(f", and is needed for {what}")
 
     def _meet(self, timeout_s: float) -> None:
-        """Meet the other ranks for the first time, and find those on this machine; whoever ends waits for all."""
+        """Meet the other ranks for the first time, find those on this machine, and let process exit wait for all ranks."""
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
         self.before_here = self._neighbours.before
         atexit.register(self.close)
 
     def listen(self, why: str = "") -> None:
-        """Raise if another rank has failed or died; asked again and again by who waits. `why` stands behind who has died."""
+        """Raise if another rank has failed or died; waits call it repeatedly. `why` is appended to the error of a death."""
         with self._lock:
             now = time.monotonic()
             if not self._why and now - self._looked > LOOK_S:
@@ -132,17 +132,17 @@ class Transport(ABC):
         self._raise_broken()
 
     def _require_present(self) -> None:
-        """Raise if this rank has made a launch that another one does not make."""
+        """Raise if this rank has made a launch that another rank does not make."""
         missed = self.absences.missed()
         if missed is not None:
             self._raise(*missed)
 
     def _failure(self) -> bytes:
-        """Return the note of a rank that has failed, or nothing."""
+        """Return the note of a rank that has failed, empty if there is none."""
         return b""
 
     def _take_down(self, note: bytes) -> None:
-        """Be broken for what another rank has said."""
+        """Mark the transport as broken, for the reason in another rank's note."""
         writer, culprit = _NOTE.unpack_from(note)
         said = note[_NOTE.size :].decode(errors="replace")
         self._culprit = None if culprit < 0 else culprit
@@ -151,7 +151,7 @@ class Transport(ABC):
     def wait_until(
         self, is_done: Callable[[], bool], late: Callable[[], dict[int, str]], what: str, timeout_s: float, most_s: float
     ) -> None:
-        """Wait for other ranks; `late` returns those that it waits for, each with what it does not do.
+        """Wait for other ranks until `is_done()`; `late` returns those still waited for, each as ``{rank: "does not send 'x'"}``.
 
         `most_s` is the longest pause before `is_done` is called again.
         """
@@ -168,7 +168,7 @@ class Transport(ABC):
                     looked, missing = now, late()
                     self.absences.wait_for(missing)
                     for rank in filter(self._has_ended, missing):
-                        if rank in ended:  # what it has sent before its end may come late, but not by so much
+                        if rank in ended:  # messages sent before its end may arrive later, but not this late
                             self._raise(f"rank {rank} has come to the end of its program, and {missing[rank]}", rank)
                         ended.add(rank)
                 time.sleep(pause_s)
@@ -177,30 +177,30 @@ class Transport(ABC):
             self.absences.wait_for({})
 
     def _has_ended(self, rank: int) -> bool:
-        """Return whether a rank says that it sends and receives no more."""
+        """Return whether a rank has reported that it sends and receives no more."""
         return False
 
     def fail(self, why: str, rank: int | None = ITSELF) -> None:
-        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault; None if nobody knows."""
+        """Report to all others, as far as possible, that this rank fails, why, and which rank is at fault (None if unknown)."""
         with self._lock:
             if not self._why:
                 self._why, self._culprit = why, self.rank if rank == ITSELF else rank
                 self._tell(_NOTE.pack(self.rank, -1 if self._culprit is None else self._culprit) + why.encode())
 
     def _tell(self, note: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
-        """Tell all others that this rank has failed."""
+        """Send a failure note to all others."""
 
     def refuse(self, calls: Calls, why: str) -> None:
-        """Tell all others that this rank has refused a launch and goes on: an error for those that have made the same one."""
+        """Report that this rank has refused a launch and continues: an error for ranks that have made the same launch."""
         with self._lock:
             calls.refuse(why)
             if not self._why:
                 self._tell_absences(self.absences.told())
 
     def blame(self, late: Mapping[int, str], timeout_s: float) -> tuple[int | None, str]:
-        """Return who keeps this rank waiting for so long, and what is to be said of it; None for who if every rank waits.
+        """Return the rank that keeps this one waiting, None if every rank waits for another, and the text of the error about it.
 
-        `late` has the ranks that it waits for, each with what it does not do; the others are asked whom they wait for.
+        `late` maps the ranks that this one waits for to their missing actions; all others are asked which ranks they wait for.
         """
         when = f", after {timeout_s:.3g} s"
         if self.size > 2:
@@ -219,32 +219,32 @@ class Transport(ABC):
         return rank, doing + (f" (nor ranks {', '.join(others)})" if others else "") + when
 
     def _raise_late(self, late: Mapping[int, str], timeout_s: float) -> NoReturn:
-        """Give up a wait for ranks, each with what it does not do."""
+        """Raise the error of a wait that has timed out; `late` maps the ranks waited for to their missing actions."""
         rank, said = self.blame(late, timeout_s)
         rank = next(iter(late)) if rank is None else rank
         self._raise(f"rank {rank} {said}", rank)
 
     def _hear_absences_of(self, rank: int, said: bytes) -> None:
-        """Note what another rank has told, and answer if it asks."""
+        """Store the report of another rank, and answer if it asks."""
         now = time.monotonic()
         if self.absences.hear(rank, said) and now - self._answered > ASK_S / 4:  # many may ask at once
             self._answered = now
             self._tell_absences(self.absences.told())
 
     def _tell_absences(self, told: bytes) -> None:  # noqa: B027 - one rank alone has nobody to tell
-        """Tell all others of launches that this rank does not make."""
+        """Send this rank's report of missing launches and waits to all others."""
 
     def _hear_absences(self) -> None:  # noqa: B027 - likewise
-        """Note what others have told of launches that they do not make."""
+        """Store new reports of the others."""
 
     _closers: tuple[Callable[[], None], ...] = ()
 
     def at_end(self, close: Callable[[], None]) -> None:
-        """Let something be closed when all ranks have come to their end, or one has failed."""
+        """Register `close`, which is called when all ranks have ended or one has failed."""
         self._closers = (*self._closers, close)
 
     def _come_to_end(self) -> None:
-        """Wait until all ranks have come to their end, or one has failed, and close what `at_end` was given."""
+        """Wait until all ranks have ended or one has failed, then call what `at_end` has registered."""
         raised = getattr(sys, "last_value", None)
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
@@ -257,9 +257,9 @@ class Transport(ABC):
             close()
 
     def _meet_at_end(self) -> None:
-        """Tell all others that this rank sends and receives no more, and wait until all say so, or one has failed."""
+        """Report that this rank sends and receives no more, and wait until all ranks have reported so, or one has failed."""
         self.all_gather(b"", "the end", math.inf)
 
     @abstractmethod
     def close(self) -> None:
-        """Return what it holds."""
+        """Release what it holds."""

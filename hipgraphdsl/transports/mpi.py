@@ -1,7 +1,7 @@
 """MPI, through mpi4py: between processes that mpiexec or srun has started.
 
-All calls are non-blocking ones that are polled: MPI has no time-outs, and a blocking call would wait for ever for a rank that has
-died. So nothing collective is called after the beginning, but MPI_Finalize when all ranks have come to their end.
+All calls are non-blocking and polled: MPI has no time-outs, and a blocking call would wait forever for a rank that has died. So
+no collective is called after the start, except MPI_Finalize when all ranks have ended.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..errors import RankError, RuntimeUnavailable
 from .base import LOST, WORLDS, Transfer, Transport, listed
 
 _CONTROL: Final = 0
-"""The tag of notes; those of a graph's messages follow, then those of the end, of launches and of `all_gather`."""
+"""The tag of failure notes; the tags of graph messages follow, then those of the end, of reports and of `all_gather`."""
 _NOTE_BYTES: Final = 512
 _SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
-_TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
+_TELL_S: Final = 0.5  # how long a failing rank tries to report that
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
 _UNKNOWN: Final = -1
-"""The rank that a request waits for, where all take part."""
+"""The rank of a request in which all ranks take part."""
 
 
 class _Pending(NamedTuple):
-    """A request, the rank that it waits for, what that rank does not do while it is not done, and what keeps its memory."""
+    """A request, the rank it waits for, that rank's missing action while it is incomplete, and what keeps its memory alive."""
 
     request: Any
     rank: int
@@ -48,7 +48,7 @@ class MpiTransport(Transport):
     RuntimeUnavailable
         If mpi4py or the MPI library is absent.
     RankError
-        If the ranks do not come together in time.
+        If the ranks do not meet in time.
     """
 
     name = "mpi"
@@ -57,20 +57,20 @@ class MpiTransport(Transport):
         super().__init__()
         self._mpi = _library(timeout_s)
         world = self._mpi.COMM_WORLD
-        world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py makes exceptions of them
+        world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py raises exceptions for them
         self.rank, self.size = world.rank, world.size
         self._kept: list[Any] = []
-        """Requests that were given up."""
+        """Requests that may be incomplete, with their memory, which must be kept alive."""
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
         self._looked = math.inf
         self._comm, made = world.Idup()
         self._poll([_Pending(made, _UNKNOWN, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
-        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2 - WORLDS) // WORLDS * WORLDS  # so that worlds' tags never meet
+        self._most = (self._comm.Get_attr(self._mpi.TAG_UB) - 2 - WORLDS) // WORLDS * WORLDS  # so worlds' tags never collide
         self._ends, self._absent, self._gathers = self._most + 1, self._most + 2, self._most + 3
         self._looked = 0.0
-        self._meet(timeout_s)  # connects each with each
+        self._meet(timeout_s)  # connects all pairs of ranks
 
     def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         return self._gather(data, what, timeout_s, self._gathers + world)
@@ -97,7 +97,7 @@ class MpiTransport(Transport):
         requests: list[_Pending] = []
         names = listed([transfer.name for transfer in transfers])
         self._require_whole(names)
-        for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
+        for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # post receives before sends
             tag = 1 + transfer.tag % self._most
             call, doing = (comm.Isend, "does not take") if transfer.sends else (comm.Irecv, "does not send")
             for at in range(0, max(transfer.nbytes, 1), _PART):
@@ -140,11 +140,11 @@ class MpiTransport(Transport):
         super()._raise_late(late, timeout_s)
 
     def _late(self, requests: list[_Pending], what: str) -> dict[int, str]:
-        """Return the ranks that requests wait for, each with what it does not do."""
+        """Return the ranks that incomplete requests wait for, each with its missing action."""
         return {rank: f"{doing} {what}" for request, rank, doing, _ in reversed(requests) if not request.Test()}
 
     def _abandon(self, requests: list[_Pending]) -> None:
-        """Cancel what will not be waited for; keep what could not be cancelled, with its memory, where MPI may still write."""
+        """Cancel requests; keep those that cannot be cancelled, with their memory, because MPI may still write to it."""
         for pending in requests:
             done = False
             with suppress(Exception):
@@ -195,8 +195,8 @@ _finalizes_by_itself = False
 
 
 def _library(timeout_s: float) -> Any:
-    """Return mpi4py's module, and see to it that a dead rank ends no other and that the end waits for nobody."""
-    global _finalizes_by_itself  # of the process, as MPI is
+    """Return mpi4py's module, set up so that a dead rank does not end the others and process exit waits for no rank."""
+    global _finalizes_by_itself  # global to the process, as MPI is
     _finalizes_by_itself = "mpi4py.MPI" in sys.modules
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, lambda *_: LOST.set())  # MPICH's launcher sends it when a rank has died
@@ -214,7 +214,7 @@ def _library(timeout_s: float) -> Any:
             missing="library" if isinstance(error, RuntimeError) else "binding",
         ) from error
     if not MPI.Is_initialized():
-        # It waits for ranks that never call it, in C; ctypes lets other threads run meanwhile, as mpi4py does not.
+        # MPI_Init_thread waits, in C, even for ranks that never call it; unlike mpi4py, ctypes lets other threads run meanwhile.
         begin = ctypes.CDLL(MPI.__file__).MPI_Init_thread
         level = ctypes.c_int()
         call = threading.Thread(target=begin, args=(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level)), daemon=True)

@@ -1,16 +1,15 @@
-"""NCCL, and RCCL by the same ABI: between the devices of ranks, on streams, without the host's waiting.
+"""NCCL, and RCCL by the same ABI: messages between the devices of ranks, on streams, without waits on the host.
 
-The runtime says which of them it is and where it lies (`Runtime.between_devices`). It is loaded by ctypes: a dozen calls, alike
-on both platforms, which release the GIL, as another thread must be able to abort what waits inside of them. A communicator is one
-that blocks, because a call on one that does not starts a thread each time (ncclGroupEnd); calls that wait for other ranks, the
-first ones, are made by a thread of ours and watched.
+The runtime names the library and its files (`Runtime.between_devices`). It is loaded by ctypes: a dozen calls, the
+same on both platforms, which release the GIL, because another thread must be able to abort a call that waits. Communicators are
+blocking, because each call on a non-blocking one starts a thread (ncclGroupEnd); the first calls, which wait for other ranks,
+are made in a separate thread and watched.
 
-Nothing in NCCL ends a wait for a rank that has died. While work is in flight a thread looks at the library's asynchronous errors,
-at what the ranks tell each other, and at the clock; where something has failed it aborts the communicator, which lets streams go
-on.
+NCCL never ends a wait for a rank that has died. While work is in flight, a watcher thread checks the library's asynchronous
+errors, the reports of the other ranks, and the time-out; after a failure it aborts the communicator, so that streams continue.
 
-Once ranks are connected no call waits for another rank. A launch is then one call of compiled code, which tells nobody: one graph
-at a time may launch so, and the thread looks every 20 ms whether it has.
+Once ranks are connected, no call waits for another rank. A launch is then one call of compiled code, which notifies nobody: only
+one graph at a time may launch this way, and the watcher checks every 20 ms whether it has.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from ..executable.compiled import CompiledPath
 
 LIBRARY: Final = "HIPGRAPHDSL_NCCL"
-"""The variable of the environment that names the library's file."""
+"""The environment variable that names the library's file."""
 CAPTURES: Final = 22800
-"""The first version whose work is captured."""
+"""The first version whose work is captured in graphs."""
 
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_STATUS: Final = 256  # bytes that ranks tell each other of their libraries
+_STATUS: Final = 256  # bytes of the status that each rank sends of its library
 _LOOK_S: Final = 0.02
 _NAMED_S: Final = 1.0
-"""How long after the library's error the ranks may tell who has died: a network notices it before its process is seen to end."""
+"""How long after the library's error ranks may report who has died: the network notices it before its process is seen to end."""
 _BYTE: Final = 0  # ncclInt8
 _TYPES: Final = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
@@ -74,7 +73,7 @@ class _Id(ctypes.Structure):
 
 
 class Call(NamedTuple):
-    """One call of the library on this rank, but for the communicator and the stream."""
+    """One call of the library on this rank, without its communicator and stream arguments."""
 
     name: str
     args: tuple[int, ...]  # addresses, counts and codes, in the function's order
@@ -82,7 +81,7 @@ class Call(NamedTuple):
 
 Prepared = tuple[Callable[..., int], tuple[Any, ...]]
 AllGather = Callable[[bytes, str], list[bytes]]
-"""Gives each rank what all give, and says for errors what for: `Ranks.all_gather`."""
+"""Returns the data of all ranks; takes this rank's data, and its purpose for errors: `Ranks.all_gather`."""
 
 
 def send(address: int, nbytes: int, rank: int) -> Call:
@@ -103,10 +102,10 @@ def does(name: str, dtype: str) -> bool:
 def collective(
     name: str, op: str, root: int, dtype: str, target: int, source: int, nbytes: int, itemsize: int, size: int
 ) -> tuple[Call, ...]:
-    """Return what one rank of `size` calls for its part of a collective.
+    """Return the calls that one rank of `size` makes for its part of a collective.
 
-    `target` and `source` are addresses, 0 where the rank has none. `nbytes` is what one rank gives; of ``reduce_scatter`` what
-    one gets; of ``all_to_all`` what one gives to another.
+    `target` and `source` are addresses, 0 where the rank has none. `nbytes` is what one rank sends; for ``reduce_scatter``, what
+    it receives; for ``all_to_all``, what it sends to each rank.
     """
     count, code = nbytes // itemsize, _TYPES.get(dtype, _BYTE)
     match name:
@@ -144,9 +143,9 @@ def opened_library(runtime: Runtime) -> ctypes.CDLL:
 
 
 def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: str) -> tuple[Any, str]:
-    """Return the library, or why not every rank can use it; each of them calls this, and all get the same answer.
+    """Return the library, or why not every rank can use it; all ranks call this, and all get the same answer.
 
-    `device` is the one of this rank, `why_not` what speaks against it on this rank.
+    `device` is the device of this rank, `why_not` a reason against the library on this rank, or empty.
     """
     library, version = None, ctypes.c_int()
     try:
@@ -155,7 +154,7 @@ def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: 
     except RuntimeUnavailable as error:
         why_not = why_not or str(error)
     place = own_place()
-    if runtime.target.dlpack_device != 1:  # the CPU's devices belong to each process
+    if runtime.target.dlpack_device != 1:  # each process has its own CPU devices
         place = place[:8] + " ".join(f"{name}={os.environ.get(name)}" for name in _VISIBLE).encode()
     status = b"|".join((place.hex().encode(), str(device).encode(), str(version.value).encode(), why_not.encode()))
     told = [text.rstrip(b"\0").split(b"|", 3) for text in
@@ -172,12 +171,12 @@ def found_by_all(all_gather: AllGather, runtime: Runtime, device: int, why_not: 
 
 
 class Nccl:
-    """A communicator of all ranks, each with one device; the ranks have met by the transport.
+    """A communicator of all ranks, each with one device; the ranks have already met through the transport.
 
     Raises
     ------
     RankError
-        If the ranks do not come together within `timeout_s`, which is how long each later wait may take too.
+        If the ranks do not meet within `timeout_s`, which also limits each later wait.
     """
 
     def __init__(
@@ -191,11 +190,11 @@ class Nccl:
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
         self.name = runtime.between_devices()[0]
-        """The library's, NCCL or RCCL."""
+        """Name of the library: NCCL or RCCL."""
         self.version = number.value
-        """22803 for 2.28.3; RCCL says which NCCL it equals."""
+        """22803 for 2.28.3; RCCL reports the NCCL version that it corresponds to."""
         self.broken = ""
-        """Why it can be used no more; empty while it can."""
+        """Reason why it can no longer be used; empty while it works."""
         self._culprit: int | None = None
         self._handle = ctypes.c_void_p()
         self._start, self._finish = library.ncclGroupStart, library.ncclGroupEnd
@@ -203,24 +202,24 @@ class Nccl:
         self._closers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._work = threading.Event()
-        """Whether there is something to look after."""
+        """Set while there is work to watch."""
         self._busy: list[tuple[int, str]] = []
-        """The thread that launches now, and what; once more where it builds inside."""
+        """ID of the launching thread and what it launches; one more entry for each build inside a launch."""
         self._launches = 0
-        """How many have been put on streams."""
+        """Number of launches issued on streams."""
         self._progress = 0.0
         self._what = "hg.ranks()"
         self._others = frozenset(range(transport.size)) - {transport.rank}
         self._partners = self._others
-        """The ranks that this one waits for in what it does now."""
+        """The ranks that this one waits for in its current work."""
         self._end = 0
-        """Event behind a launch, recorded where another stream or the watch waits for it."""
+        """Event after a launch, recorded only if another stream or the watcher waits for it."""
         self._last = 0
-        """The stream of the last launch, where it can still be asked."""
+        """The stream of the last launch; 0 if it may no longer exist."""
         self._holder: CompiledPath | None = None
-        """What may launch by compiled code, the last that has launched."""
+        """The call path that may launch by compiled code, which is that of the last launch; else None."""
         self._stop = ctypes.c_int32()
-        """Not 0 when compiled code must call the library no more."""
+        """Nonzero when compiled code must no longer call the library."""
         self._closed = False
         self._meet(all_gather)
         with runtime.using_device(device):
@@ -252,7 +251,7 @@ class Nccl:
         raise RankError(f"{api} failed: {said} ({code})")
 
     def _aside(self, call: Callable[[], int], api: str, what: str) -> None:
-        """Make a call that waits for other ranks, and look meanwhile whether they are there."""
+        """Make a call that waits for other ranks in a separate thread, and check meanwhile that they are alive."""
         found: list[int | BaseException] = []
 
         def work() -> None:
@@ -277,15 +276,15 @@ class Nccl:
             raise
 
     def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
-        """Return calls as they are made, without the stream."""
+        """Return calls as functions and their arguments, without the stream."""
         return tuple((getattr(self._library, call.name), (*call.args, self._handle)) for call in calls)
 
     def unconnected(self, keys: Iterable[Any]) -> frozenset[Any]:
-        """Return those of which the like has not been done before."""
+        """Return the keys of connections that are not established yet."""
         return frozenset(keys) - self._connected
 
     def issue(self, calls: Sequence[Prepared], stream: int, keys: frozenset[Any], what: str) -> None:
-        """Put calls on a stream, as one group; the first time of the like, which `keys` tell, other ranks are waited for."""
+        """Issue calls on a stream as one group; wait for other ranks if a connection of `keys` is not established yet."""
         if self.broken:
             raise RankError(f"{what}: {self.broken}", rank=self._culprit)
         self._what, self._progress = what, time.monotonic()
@@ -296,7 +295,7 @@ class Nccl:
             self._connected |= keys
 
     def group(self, calls: Sequence[Call], stream: int) -> list[LaunchCall]:
-        """Return calls as one group, for compiled code: of ranks that are connected."""
+        """Return calls as one group for compiled code; the ranks must be connected."""
         handle, library = self._handle.value or 0, self._library
         made: list[tuple[str, tuple[int, ...], int, bool]] = [("ncclGroupStart", (), ctypes.addressof(self._stop), False)]
         made += [(call.name, (*call.args, handle, stream), 0, True) for call in calls]
@@ -307,7 +306,7 @@ class Nccl:
         ]
 
     def _failed(self, api: str, inside: bool, code: int) -> None:
-        """Raise for what a call of compiled code has returned, inside a group or at one of its ends."""
+        """Raise the error for a code that compiled code got from a call, inside a group or at one of its ends."""
         self.raise_broken()
         if inside:
             self._finish()
@@ -330,14 +329,14 @@ class Nccl:
     # -- launches
 
     def begin(self, what: str, stream: int = 0, *, own: bool = True, partners: frozenset[int] | None = None) -> None:
-        """Begin a launch on a stream, behind those before it; `end` follows. Without a stream watch what is done till then.
+        """Begin a launch on a stream, ordered after earlier launches, up to `end`; without a stream, watch the work up to `end`.
 
-        `own` says whether the stream is known to live until `forget`, `partners` which ranks it waits for, by default all.
+        `own` tells whether the stream is known to exist until `forget`, `partners` which ranks it waits for, by default all.
 
         Raises
         ------
         DeclarationError
-            If another thread launches: ranks could not tell in which order.
+            If another thread is launching: the order of launches could differ between ranks.
         """
         me = threading.get_ident()
         with self._lock:
@@ -358,7 +357,7 @@ class Nccl:
             self._follow(stream, own=own)
 
     def _follow(self, stream: int, *, own: bool) -> None:
-        """Let a stream wait for the last launch, which was on another one."""
+        """Make a stream wait for the last launch, which was on another stream."""
         runtime = self._runtime
         with runtime.using_device(self._device), self._lock:
             if self._last:
@@ -368,9 +367,9 @@ class Nccl:
             self._last = stream if own else 0
 
     def end(self, stream: int = 0) -> None:
-        """End what `begin` has begun."""
+        """End the launch that `begin` has begun."""
         self._progress = time.monotonic()
-        if stream and stream != self._last:  # it may be gone when it is asked for next
+        if stream and stream != self._last:  # it may not exist any more at the next launch
             with self._runtime.using_device(self._device):
                 self._runtime.event_record(self._end, stream)
         with self._lock:
@@ -379,7 +378,7 @@ class Nccl:
         self._work.set()
 
     def hold(self, compiled: CompiledPath, stream: int) -> None:
-        """Let what has launched last launch by compiled code from now on, on the same stream, until another one begins."""
+        """Allow the last launched graph to launch by compiled code on the same stream, until another launch begins."""
         with self._lock:
             if self.broken or self._busy or self._last != stream:
                 return
@@ -388,7 +387,7 @@ class Nccl:
         self._work.set()
 
     def _seize(self) -> CompiledPath | None:
-        """Take back what `hold` has given, and return who had it; calls in progress are not waited for."""
+        """Revoke the permission of `hold` and return its holder, without waiting for calls in progress."""
         holder, self._holder = self._holder, None
         if holder is not None:
             holder.hold_back()
@@ -396,20 +395,20 @@ class Nccl:
         return holder
 
     def release(self, compiled: CompiledPath) -> None:
-        """Let no launch go by compiled code any more that `hold` has let."""
+        """Revoke the permission that `hold` gave to `compiled`, if any, and wait for calls in progress."""
         with self._lock:
             holder = self._seize() if self._holder is compiled else None
         if holder is not None:
             holder.settle()
 
     def _made(self) -> tuple[int, int]:
-        """Return what is another after each launch, and while one is being made by compiled code."""
+        """Return a value that changes with each launch, and differs while compiled code makes one."""
         holder = self._holder
         launcher = None if holder is None else holder.launcher
         return self._launches, 0 if launcher is None else 2 * launcher.launches + launcher.inside
 
     def forget(self, stream: int) -> None:
-        """Ask a stream no more, which is going to be destroyed."""
+        """Stop using a stream that is about to be destroyed."""
         with self._lock:
             if self._last == stream:
                 self._last = 0
@@ -418,7 +417,7 @@ class Nccl:
 
     @contextmanager
     def watched(self, what: str) -> Iterator[None]:
-        """Watch what is done inside."""
+        """Watch the work inside the context."""
         self.begin(what)
         try:
             yield
@@ -426,7 +425,7 @@ class Nccl:
             self.end()
 
     def raise_broken(self) -> None:
-        """Raise why it can be used no more, if it cannot."""
+        """Raise the error that broke the communicator, if any."""
         if self.broken:
             raise RankError(self.broken, rank=self._culprit)
 
@@ -435,14 +434,14 @@ class Nccl:
             self._watch()
 
     def _watch(self) -> None:
-        """Look after work in flight, until the end or a failure."""
+        """Watch work in flight, until `close` or a failure."""
         runtime, seen, noted, in_flight = self._runtime, (0, 0), (0, 0), False
         while not self._closed:
             try:
                 made = self._made()
                 if made != noted:
                     noted, self._progress = made, time.monotonic()
-                with suppress(HipError):  # another thread captures, or the device has failed, which its own waits tell
+                with suppress(HipError):  # another thread captures, or the device has failed, which its own waits report
                     if not in_flight and made != seen:
                         with self._lock:
                             if self._last:
@@ -466,7 +465,7 @@ class Nccl:
             time.sleep(_LOOK_S)
 
     def _look(self) -> None:
-        """Raise what has failed."""
+        """Raise if a rank or the library has failed, or if work takes too long."""
         self._transport.listen()
         error = ctypes.c_int()
         self._library.ncclCommGetAsyncError(self._handle, ctypes.byref(error))
@@ -488,7 +487,7 @@ class Nccl:
         return dict.fromkeys(sorted(self._partners), f"does not come to {what}")
 
     def _give_up(self, error: RankError) -> None:
-        """Tell the others and abort what is in flight, so that streams go on."""
+        """Report the error to the others and abort work in flight, so that streams continue."""
         with self._lock:
             if self.broken:
                 return
@@ -502,11 +501,11 @@ class Nccl:
     # -- the end
 
     def before_close(self, close: Callable[[], None]) -> None:
-        """Call something before the communicator is destroyed: graphs that hold its work go first."""
+        """Register `close`, called before the communicator is destroyed: graphs that contain its work must be destroyed first."""
         self._closers.append(close)
 
     def close(self) -> None:
-        """Return everything."""
+        """Release everything."""
         if self._closed:
             return
         for close in self._closers:

@@ -1,4 +1,4 @@
-"""The processes of other ranks on this machine: how many come before this one, and whether they still run."""
+"""The processes of other ranks on this machine: which of them precede this one, and whether they still run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Final
 
 _PLACE: Final = struct.Struct("<QQ")
-"""What ranks tell each other of themselves: a hash that stands for the machine, and the number of the process."""
+"""What ranks send each other about themselves: a hash that identifies the machine, and the process ID."""
 
 
 def own_place() -> bytes:
-    """Return what the other ranks are to be told of this process; all of one length."""
+    """Return the packed `_PLACE` of this process, to be sent to the other ranks."""
     machine = socket.gethostname()
-    with suppress(OSError):  # machines may share a name, and containers on one machine count processes apart
+    with suppress(OSError):  # machines may share a name, and containers on one machine number processes separately
         machine += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     return _PLACE.pack(zlib.crc32(machine.encode()), os.getpid())
 
 
 class Neighbours:
-    """The processes of other ranks on this machine, of what each rank tells of itself."""
+    """The processes of other ranks on this machine; `places` has the `own_place` of each rank."""
 
     def __init__(self, rank: int, places: Sequence[bytes]) -> None:
         found = [_PLACE.unpack(place) for place in places]
@@ -37,7 +37,7 @@ class Neighbours:
         return rank in self._processes
 
     def dead(self, within_s: float = 0) -> int | None:
-        """Return a rank whose process has ended, or ends within so many seconds."""
+        """Return a rank whose process has ended or ends within `within_s` seconds, else None."""
         end = time.monotonic() + within_s
         while (found := next((rank for rank, process in self._processes.items() if _has_ended(process)), None)) is None:
             if time.monotonic() >= end:
@@ -47,7 +47,7 @@ class Neighbours:
 
 
 def _has_ended(process: int) -> bool:
-    """Return whether a process of this machine is no more; its launcher may not have asked for it yet."""
+    """Return whether a process of this machine has ended; it may be a zombie that its launcher has not reaped yet."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:

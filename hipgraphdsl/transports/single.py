@@ -1,4 +1,4 @@
-"""One rank alone: nothing crosses."""
+"""A single rank, which exchanges nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A store of keys and values that all ranks reach: torch's, under torchrun, or one that is given.
+"""A key-value store that all ranks can reach: torch's, under torchrun, or one that the user passes.
 
-Every wait polls the store, because what a store waits by is not ended by the failure of a rank. Each rank says once a second that
-it is there, and looks whether the next one has: a store of 1024 ranks is asked 3072 times a second for that.
+Every wait polls the store, because a store's own blocking wait does not end when a rank fails. Once a second, each rank writes a
+heartbeat and checks that of the next rank: for 1024 ranks, the store gets 3072 such requests a second.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .base import LOOK_S, Transfer, Transport, listed
 
 _PREFIX: Final = "hipgraphdsl/"
 _METHODS: Final = ("set", "get", "check", "delete_key")
-_PART: Final = 4 << 20  # bytes of one value; torch's store takes 8 MiB
-_SLEEP_S: Final = 0.01  # between two questions of a long wait
+_PART: Final = 4 << 20  # bytes of one value; torch's store accepts 8 MiB
+_SLEEP_S: Final = 0.01  # between two polls of a long wait
 _BEAT_S: Final = 1.0
-_SILENT_S: Final = 30.0  # a rank that has said nothing for so long has died
+_SILENT_S: Final = 30.0  # a rank without a heartbeat for so long has died
 
 
 class StoreTransport(Transport):
-    """A store that no earlier run has used, as one of the ranks that use it.
+    """Transport of one rank over a store, which no earlier run may have used.
 
-    It has ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and ``delete_key(key)``, as those of torch's Store.
+    The store has ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and ``delete_key(key)``, as torch's Store.
 
     Raises
     ------
     DeclarationError
         If the store lacks a method.
     RankError
-        If the ranks do not come together in time.
+        If the ranks do not meet in time.
     """
 
     name = "store"
@@ -57,7 +57,7 @@ class StoreTransport(Transport):
         self._taken: Counter[str] = Counter()
         self._notes = 0
         self._heard = b""
-        """What the store has said last of launches that ranks do not make."""
+        """Last value read of key ``absent``, which each new report of a rank changes."""
         self._ended = threading.Event()
         self._meet(timeout_s)
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
@@ -71,7 +71,7 @@ class StoreTransport(Transport):
             keys = {f"gather/{world}/{number}/{rank}": rank for rank in range(self.size)}
             self._until(keys, "does not come to", what, timeout_s)
             found = [self._ask("get", key) for key in keys]
-            if number:  # all have read the last one, or they had not come to this one
+            if number:  # all have read the previous one, because they have come to this one
                 self._ask("delete_key", f"gather/{world}/{number - 1}/{self.rank}")
             return [bytes(entry) for entry in found]
 
@@ -88,7 +88,7 @@ class StoreTransport(Transport):
             message = f"message/{source}/{target}/{transfer.tag}"
             parts = [(at, min(_PART, transfer.nbytes - at)) for at in range(0, max(transfer.nbytes, 1), _PART)]
             counter = self._sent if transfer.sends else self._taken
-            if transfer.sends and counter[message]:  # one at a time, else a store holds what a slow rank has not taken
+            if transfer.sends and counter[message]:  # one at a time, else the store accumulates messages to a slow rank
                 last = f"{message}/{counter[message] - 1}/{len(parts) - 1}"
                 self._until({last: transfer.rank}, "does not take", names, timeout_s, there=False)
             for part, (at, nbytes) in enumerate(parts):
@@ -102,7 +102,7 @@ class StoreTransport(Transport):
             counter[message] += 1
 
     def _until(self, keys: dict[str, int], doing: str, what: str, timeout_s: float, *, there: bool = True) -> None:
-        """Wait until keys are there, or are not; each is for a rank to set, or to delete."""
+        """Wait until all keys are set, or deleted if not `there`; `keys` maps each to the rank that must set or delete it."""
         wanted = list(keys)
 
         def late() -> dict[int, str]:
@@ -129,11 +129,11 @@ class StoreTransport(Transport):
         return bytes(self._ask("get", "failed")) if self._ask("check", ["failed"]) else b""
 
     def _beat(self) -> None:
-        """Say that this rank is there, and look whether the next one says so."""
+        """Write this rank's heartbeat once a second, and check that of the next rank."""
         assert self._neighbours is not None
         other, heard, since = (self.rank + 1) % self.size, b"", time.monotonic()
         count = 0
-        with suppress(RankError):  # whoever waits is told
+        with suppress(RankError):  # waiting threads raise it
             while not self._ended.wait(_BEAT_S):
                 count += 1
                 self._ask("set", f"alive/{self.rank}", str(count).encode())
@@ -152,7 +152,7 @@ class StoreTransport(Transport):
     def _tell_absences(self, told: bytes) -> None:
         self._ask("set", f"absent/{self.rank}", told)
         self._notes += 1
-        self._ask("set", "absent", b"%d/%d" % (self.rank, self._notes))  # another value each time, so that others look
+        self._ask("set", "absent", b"%d/%d" % (self.rank, self._notes))  # a new value each time, so that others notice
 
     def _hear_absences(self) -> None:
         last = bytes(self._ask("get", "absent")) if self._ask("check", ["absent"]) else b""
@@ -176,9 +176,9 @@ def torch_store(timeout_s: float) -> tuple[Any, int, int]:
     Raises
     ------
     RuntimeUnavailable
-        If torch is not there.
+        If torch is not installed.
     RankError
-        If the others do not come.
+        If the store cannot be reached in time.
     """
     from datetime import timedelta
 
