@@ -316,7 +316,7 @@ class Runtime(Protocol):
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
     ) -> int:
-        """Add a conditional node: the 32-bit word at `condition`, read when the node is reached, selects the body graph to run.
+        """Add a conditional node: the 32-bit word at `condition`, read when the node is reached, selects the body to run, if any.
 
         HIP has no such call up to 10.0; CUDA's are cuGraphConditionalHandleCreate and cuGraphAddNode. The word is read on the
         device, in a loop again after each run of the body; it may lie in any memory that a kernel can access.
@@ -341,7 +341,7 @@ class Runtime(Protocol):
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]: ...
     def graph_node_get_type(self, node: int) -> NodeType: ...
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
+        """Return the launch parameters of a kernel node; addresses in them are valid until the node is changed or destroyed."""
         raise self._lacks("hipGraphKernelNodeGetParams")
 
     def graph_kernel_node_get_attributes(self, node: int) -> dict[str, Any]:

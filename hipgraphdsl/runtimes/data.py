@@ -97,8 +97,8 @@ class CaptureInfo:
 class Copy3D:
     """One pitched copy (hipMemcpy3DParms): `depth` slices of `height` rows of `width_bytes` bytes.
 
-    Row `y` of slice `z` begins at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where `rows`
-    is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
+    Byte `x` of row `y` of slice `z` is at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where
+    `rows` is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
     """
 
     dst: int
@@ -150,7 +150,7 @@ class MemOp:
 
 @dataclass(frozen=True, slots=True)
 class KernelParams:
-    """What a kernel node launches, as read back (hipKernelNodeParams).
+    """The launch parameters of a kernel node, as read back (hipKernelNodeParams).
 
     `args` is the address of an array of pointers to the arguments; if it is 0, `extra` is the address of a
     HIP_LAUNCH_PARAM list.

@@ -542,7 +542,7 @@ class HipAbiRuntime(HipCore):
             raise not_supported("hipGraphNodeGetType", f"node type {out.value} is not known here") from None
 
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node would launch; `args` stays valid until the node is changed or destroyed."""
+        """Return the launch parameters of a kernel node; `args` stays valid until the node is changed or destroyed."""
         bx, by, bz, extra, function, gx, gy, gz, args, shared_bytes = self._structure(
             "hipGraphKernelNodeGetParams", node, KERNEL_NODE_PARAMS
         )

@@ -172,8 +172,8 @@ def _answers(api: str) -> Callable[[_Method], _Method]:
 class RecorderRuntime(Runtime):
     """Records calls, issues handles and tracks which are live.
 
-    Device memory is an address range that nothing backs. Page-locked memory is real and zeroed, since initial values
-    are written there; copies move nothing and kernels and host functions are not run.
+    Device memory is an address range without storage. Page-locked memory is real and zeroed, since initial values
+    are written there; copies move no data, and kernels and host functions are not run.
 
     Attributes
     ----------
@@ -636,7 +636,7 @@ class RecorderRuntime(Runtime):
         return self._of_kind("hipGraphKernelNodeGetParams", node, NodeType.KERNEL).params
 
     def graph_node_get_params(self, node: int) -> Any:
-        """Return what the node was added with (not a HIP call): several arguments as a tuple, in their order."""
+        """Return the arguments that the node was added with (not a HIP call); several are a tuple, in their order."""
         return self._found("graph_node_get_params", node).params
 
     # -- executables -------------------------------------------------------------------------------------------------

@@ -353,7 +353,7 @@ def _writers() -> tuple[str, ...]:
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
-    """Return the options for compiling, those for preprocessing, and directives before the source that replace the rest.
+    """Return options for compiling, options for preprocessing, and directives that replace ``-D``, ``-U`` and ``-include``.
 
     Folders become absolute; options of GPU compilers are dropped. Macros are defined by directives after device.h, whose template
     parameters have names such as ``N``, except for the macros that device.h itself tests.
@@ -370,7 +370,7 @@ def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
         elif option == "-include":
             directives += f'#include "{Path(next(after, "")).absolute()}"\n'
         elif option.startswith(("-D", "-U")):
-            said = (option[2:] or next(after, "")).partition("\n")[0].rstrip("\\")  # compilers end a definition there, too
+            said = (option[2:] or next(after, "")).partition("\n")[0].rstrip("\\")  # as compilers do, end it at a line break
             name, equals, value = said.partition("=")
             if _READ_BY_HEADER.match(name):
                 read.append(f"{option[:2]}{name}{equals}{value}")

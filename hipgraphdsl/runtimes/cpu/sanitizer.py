@@ -33,7 +33,7 @@ def _plain(mangled: str) -> str:
 
 
 def _place(path: str, offset: int, line: int) -> str:
-    """Return ``file:line`` of the user's statement at an offset of a library, or the offset where no line is known."""
+    """Return ``file:line`` of the user's statement at an offset of a library, or path and offset if no line is known."""
     try:
         found = next((frame for frame in _frames(_dwarf(path), offset) if frame[0] not in _OWN), None)
     except (OSError, ELFError):

@@ -49,7 +49,7 @@ class Variable:
     uses: list[int] = field(default_factory=list)  # offsets at which it is named
     changes: list[int] = field(default_factory=list)  # offsets of the uses that do more than read it
     writes: list[Node] = field(default_factory=list)  # assignments, increments and decrements of it, without its initializer
-    exposed: bool = False  # its address, or a reference to it, may be stored somewhere
+    exposed: bool = False  # its address, or a reference to it, may escape
     how: str = "local"
     pure: bool = False  # recomputing it gives the same value, at any time after its declaration
     part: Part | None = None  # the part that declares it, if threads declare it

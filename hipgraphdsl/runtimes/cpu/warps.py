@@ -283,7 +283,7 @@ class _Body:
 
 
 def _read(node: Node) -> Node:
-    """Return the variable whose value an expression is, or an empty node for any other expression."""
+    """Return the variable that an expression does nothing but read, or an empty node for any other expression."""
     if node["kind"] != "ImplicitCastExpr" or node["castKind"] != "LValueToRValue":
         return {}
     read: Node = bare(children(node)[0]).get("referencedDecl", {})
