@@ -220,7 +220,7 @@ class Runtime(Protocol):
     """Whether modules that are compiled with `SANITIZE` check their kernels at run time."""
 
     def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
-        """Tell the sanitizer the name of an array; None undoes one earlier call. A no-op without a sanitizer."""
+        """Tell the sanitizer the name of an array; None undoes one earlier call for that memory. A no-op without a sanitizer."""
         return
 
     # -- modules ---------------------------------------------------------------------------------------------------
