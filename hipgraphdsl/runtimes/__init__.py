@@ -1,4 +1,4 @@
-"""The platforms: each module makes HIP's calls in one way, and alone imports its binding, when it is opened."""
+"""The runtimes: each module implements HIP's calls on one platform, and alone imports that platform's binding, when opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..graph_pool import GraphMemory
     from .base import Runtime
 
-# Each module has one class, which is called with the number of the device.
+# Name of the runtime and of its module -> the module's class, which is constructed with a device number.
 RUNTIMES = {
     "amd": "AmdRuntime",
     "nvidia": "NvidiaRuntime",
@@ -24,10 +24,10 @@ RUNTIMES = {
     "recorder": "RecorderRuntime",
 }
 RuntimeName = Literal["auto", "amd", "nvidia", "cpu", "recorder"]
-"""What type checkers accept; at run time any str is looked up."""
+"""The names that type checkers accept; at run time any str is looked up."""
 
 _AUTO = ("amd", "nvidia", "cpu")
-_CALLED = {  # elsewhere
+_CALLED = {  # names used elsewhere -> names here, for error messages
     **dict.fromkeys(("hip", "rocm"), "amd"),
     "cuda": "nvidia",
     **dict.fromkeys(("host", "cpus"), "cpu"),
@@ -37,18 +37,18 @@ _CALLED = {  # elsewhere
 _FORGOTTEN_S: Final = 1.0
 _opened: dict[tuple[str, int], tuple[int, Runtime]] = {}
 _missing: dict[tuple[str, int], float] = {}
-"""When ``"auto"`` asks again for what was not there a moment ago (`time.monotonic`): asking takes half a millisecond."""
+"""Earliest time (`time.monotonic`) at which ``"auto"`` probes a missing runtime again: a probe takes half a millisecond."""
 _lock = threading.RLock()
 
 
 def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
-    """Return the runtime of a device, opened once per process and kept.
+    """Return a device's runtime, which is opened once per process and cached.
 
     Parameters
     ----------
     name : {"auto", "amd", "nvidia", "cpu", "recorder"}
-        ``"auto"`` is what the environment variable HIPGRAPHDSL_RUNTIME says, else amd where a device answers, else
-        nvidia where one does, else cpu; one that did not answer is asked again after a second.
+        ``"auto"`` selects the value of the environment variable HIPGRAPHDSL_RUNTIME if set, else amd if the device is
+        available, else nvidia if it is, else cpu; an unavailable runtime is probed again after a second.
     device : int
         Number of the device, from 0.
 
@@ -57,9 +57,9 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
     DeclarationError
         If there is no runtime of that name.
     RuntimeUnavailable
-        If the binding, the library or the device is not there; says what to install.
+        If the binding, the library or the device is missing; the message says what to install.
     HipGraphError
-        After a fork: device contexts and threads do not cross it.
+        In a fork of a process that opened a runtime: device contexts and threads do not survive a fork.
     """
     wanted = _wanted(name)
     _require_number(device)
@@ -76,7 +76,7 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
 
 
 def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
-    """Return a runtime that is given by name or is open already, or raise DeclarationError."""
+    """Open a runtime that is given by name, or return an open one as it is; raise DeclarationError for anything else."""
     from .base import Runtime
 
     if isinstance(runtime, str):
@@ -88,12 +88,12 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
 
 
 def target_of(target: str | Target | None) -> Target:
-    """Return a target that is given or named; without one, that of the device that ``"auto"`` takes."""
+    """Resolve a target or its name; for None, return the target of the device that ``"auto"`` selects."""
     return open_runtime("auto").target if target is None else Target.named(target)
 
 
 def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> GraphMemory:
-    """Return the memory that a device keeps for alloc nodes: used, reserved, their highest values, and `trim()`.
+    """Return a view of a device's memory for alloc nodes: bytes used and reserved, high-water marks, and `trim()`.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> Gr
     Raises
     ------
     RuntimeUnavailable
-        If the runtime is not there.
+        If the runtime is unavailable.
     """
     from ..graph_pool import GraphMemory
 

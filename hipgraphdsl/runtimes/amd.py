@@ -1,7 +1,7 @@
-"""AMD GPUs: libamdhip64, as hip-python finds it, and hip-python's hiprtc.
+"""AMD GPUs: libamdhip64, located by hip-python, and hip-python's hiprtc.
 
-hip-python names libamdhip64 and is made to load it first; the calls go through `HipAbiRuntime` to the same library,
-so that handles made here and handles made by hip-python are the same things.
+hip-python determines the path of libamdhip64 and loads it too; `HipAbiRuntime` calls the same copy of the library, so
+that handles created here and by hip-python are interchangeable.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MULTIPROCESSOR_COUNT = 63
 _MAX_SHARED_MEMORY_PER_BLOCK = 74
 _WARP_SIZE = 87
 
-# hipDeviceProp_tR0600: its size, with room for more, and where gcnArchName[256] lies.
+# hipDeviceProp_tR0600: a buffer size with reserve, and the offset of gcnArchName[256].
 _PROPERTIES_SIZE = 4096
 _ARCHITECTURE_OFFSET = 1160
 
 _INSTALL_LIBRARY = "install ROCm 6.4 or newer, or set LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) to where it is"
 _NO_BINDING = "needs hip-python: pip install hip-python"
 
-# What changes how graphs are run; `describe` reports those that are set.
+# Environment variables that change how graphs run; `describe` reports those that are set.
 SWITCHES = (
     "DEBUG_HIP_GRAPH_CLASSIC_PATH", "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING", "DEBUG_HIP_GRAPH_MIN_OVERLAP",
     "DEBUG_HIP_GRAPH_BATCH_SIZE", "DEBUG_HIP_GRAPH_DOT_PRINT", "DEBUG_HIP_FORCE_GRAPH_QUEUES", "DEBUG_HIP_FORCE_ASYNC_QUEUE",
@@ -57,7 +57,7 @@ SWITCHES = (
 
 
 class AmdRuntime(HipAbiRuntime):
-    """One AMD GPU, whose device is made current in the calling thread.
+    """One AMD GPU; construction makes its device current in the calling thread.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class AmdRuntime(HipAbiRuntime):
     Raises
     ------
     RuntimeUnavailable
-        If hip-python, libamdhip64 or the device is not there, or if the process holds two HIP runtimes.
+        If hip-python, libamdhip64 or the device is missing, or if the process has loaded two HIP runtimes.
     """
 
     name = "amd"
@@ -79,7 +79,7 @@ class AmdRuntime(HipAbiRuntime):
         self.device = device
         self._rtc: HipRtc | None = None
         self._functions: dict[int, tuple[int, str]] = {}
-        """Module and name of the functions that were asked for here."""
+        """Function handle -> (module, name), for functions that were looked up through this runtime."""
         self._callbacks = _Callbacks(self)
         self._retired: list[int] = []
         """Executables that are to be destroyed once the callbacks of their launches have run."""
@@ -89,7 +89,7 @@ class AmdRuntime(HipAbiRuntime):
         try:
             count = self.get_device_count()
         except HipError as error:
-            # Older runtimes answer hipErrorInvalidDevice or hipErrorNotInitialized where there is no device.
+            # Older runtimes return hipErrorInvalidDevice or hipErrorNotInitialized if there is no device.
             raise lacks("amd", "device", f"has hip-python and libamdhip64, but no device answers: {error}") from error
         if not 0 <= device < count:
             found = f"{count} device{'s' if count != 1 else ''}" if count else "no device"
@@ -139,7 +139,7 @@ class AmdRuntime(HipAbiRuntime):
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None:
-        # hipStreamBatchMemOp of HIP 7.2 refuses everything, by a slip in its check of the operations.
+        # hipStreamBatchMemOp of HIP 7.2 rejects all operations, because of a bug in its check of them.
         for op in ops:
             bits = op.size * 8
             if op.op == "write":
@@ -166,10 +166,10 @@ class AmdRuntime(HipAbiRuntime):
         self._functions = {function: found for function, found in self._functions.items() if found[0] != module}
 
     def func_get_info(self, function: int) -> FunctionInfo:
-        """Return the name, and the parameters of what was loaded here, from the metadata of its code object."""
+        """Return a function's name and, if this runtime loaded its module, its parameters from the code object's metadata."""
         module, name = self._functions.get(function, (0, ""))
         if not name and self._kernel_name is not None:
-            # What the <<<>>> syntax launches stands in the node as the address of the host's stub.
+            # For a kernel launched by the <<<>>> syntax, the node holds the address of its host stub.
             of_symbol = ctypes.c_void_p()
             if not self._hip.exports("hipGetFuncBySymbol") or self._hip.hipGetFuncBySymbol(byref(of_symbol), function):
                 self._clear_last_error()
@@ -190,14 +190,14 @@ class AmdRuntime(HipAbiRuntime):
         """Destroy an executable graph once no callback of the runtime holds it.
 
         A launch holds its executable until a callback has run, in the one thread that also runs host functions. If that callback
-        drops the last reference, the destructor waits in this thread for hardware queues, which may wait for a host function of
-        another launch: neither ends (defect ``exec-destroyed-by-callback``).
+        drops the last reference, the destructor waits in that thread for hardware queues, which may wait for a host function of
+        another launch: a deadlock (defect ``exec-destroyed-by-callback``).
         """
         with self._retiring:
             self._retired.append(graph_exec)
-            destroys = True  # also where the question fails
+            destroys = True  # also if `have_run` raises
             try:
-                destroys = self._callbacks.have_run()  # else a host function runs for long: with the next one
+                destroys = self._callbacks.have_run()  # False while a host function runs for long: destroyed by a later call
             finally:
                 while destroys and self._retired:
                     self._call("hipGraphExecDestroy", self._retired.pop())
@@ -236,7 +236,7 @@ class AmdRuntime(HipAbiRuntime):
 
 
 class _Callbacks:
-    """Knows when the runtime has run the callbacks of all that has ended."""
+    """Waits until the runtime has run the callbacks of all finished work."""
 
     def __init__(self, runtime: AmdRuntime) -> None:
         self._runtime = runtime
@@ -245,7 +245,7 @@ class _Callbacks:
         self._changed = threading.Condition()
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._call)
         self._blocked: list[int] = []
-        """Streams whose host functions came too late."""
+        """Streams whose host function did not run before the timeout."""
 
     def _call(self, number: int) -> None:
         with self._changed:
@@ -253,14 +253,14 @@ class _Callbacks:
             self._changed.notify_all()
 
     def have_run(self, timeout_s: float = 1.0) -> bool:
-        """Wait for the callbacks of work that has ended, and return whether all have run.
+        """Wait for the callbacks of finished work, and return whether all have run.
 
-        A host function comes behind them, but callbacks that are ready together are called in any order: a second one, sent when
-        the first has run, is certainly called after them.
+        A host function is queued after them, but callbacks that are ready together are called in any order: a second host
+        function, enqueued when the first has run, is certain to be called after them.
         """
         runtime, address = self._runtime, ctypes.cast(self._function, ctypes.c_void_p).value or 0
         self._return_blocked()
-        stream = runtime.stream_create()  # one that lasts would keep others from its hardware queue
+        stream = runtime.stream_create()  # a permanent one would keep other streams off its hardware queue
         with ExitStack() as returned:
             returned.callback(runtime.stream_destroy, stream)
             for number in itertools.islice(self._numbers, 2):
@@ -278,14 +278,14 @@ class _Callbacks:
         return found
 
     def _return_blocked(self) -> None:
-        """Destroy the streams that are idle by now; destroying one that is not would wait."""
+        """Destroy the streams that are idle by now; destroying a busy one would block."""
         for stream in [stream for stream in self._blocked if self._runtime.stream_query(stream)]:
             self._blocked.remove(stream)
             self._runtime.stream_destroy(stream)
 
 
 def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
-    """Load the compiler library that hip-python finds, beside a HIP runtime of a version; it works without a device."""
+    """Load the compiler library that hip-python finds, for a HIP runtime of the given version; it works without a device."""
     try:
         binding = _binding("hiprtc")
     except ImportError as error:
@@ -298,7 +298,7 @@ def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
 
 
 def _binding(name: str) -> ModuleType:
-    """Return a module of hip-python, by its name in release 10 or before."""
+    """Import a module of hip-python, by its name in release 10 or, failing that, in earlier releases."""
     try:
         return importlib.import_module(f"rocm.bindings.{name}")
     except ModuleNotFoundError:
@@ -325,7 +325,7 @@ def _library_name(library: str = "amdhip64") -> tuple[str, str]:
 def _load_library() -> tuple[str, ctypes.CDLL, str]:
     """Return hip-python's version, the library, and the path of its file."""
     binding, name = _library_name()
-    # A runtime that another package of this process brought along is the one to use: its handles must be valid here.
+    # Use the HIP runtime that another package has already loaded into this process: its handles must be valid here.
     present = mapped_libraries("amdhip64")
     chosen = present[0] if len(present) == 1 else name
     try:
@@ -333,7 +333,7 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
     except OSError as error:
         why = f"has {binding}, but loading {chosen!r} fails: {error}; {_INSTALL_LIBRARY}"
         raise lacks("amd", "library", why) from error
-    if chosen == name:  # any call makes hip-python load its library, and only then can a second copy be seen
+    if chosen == name:  # any call makes hip-python load its library, and only then is a second copy detectable
         try:
             _binding("hip").hipRuntimeGetVersion()
         except RuntimeError as error:
@@ -353,7 +353,7 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
 def _classic_executor_chosen(version: tuple[int, ...]) -> bool:
     if os.environ.get("DEBUG_HIP_GRAPH_CLASSIC_PATH", "0") not in ("", "0"):
         return True
-    # From 7.15 on 0 is the default, by which the runtime chooses; such versions have the switch above.
+    # From 7.15 on, 0 is the default and lets the runtime choose; those versions have the switch above.
     return version < (7, 15) and os.environ.get("DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING") == "0"
 
 

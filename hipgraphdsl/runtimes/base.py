@@ -1,8 +1,8 @@
-"""The protocol: HIP's own calls in snake case, as one platform makes them.
+"""The runtime protocol: HIP's calls in snake case, implemented once per platform.
 
 Handles (streams, events, modules, functions, graphs, nodes, executables, pointers) are plain integers. Every method
-raises `HipError` where HIP returns a code; none returns one. A runtime knows nothing of workflows or plans.
-Methods that HIP does not have say so. Type checkers refuse a platform that lacks a method whose body is empty here.
+raises `HipError` where HIP returns an error code; none returns a code. A runtime knows nothing of workflows or plans.
+Methods without a HIP counterpart say so. Type checkers reject a platform that lacks a method whose body is empty here.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _SPIN_S = 300e-6
 
 
 def not_supported(api: str, text: str) -> HipError:
-    """Return the error of a call that a platform lacks, or does not do as it is asked to."""
+    """Return the error for a call that a platform lacks, or does not support with the given arguments."""
     return HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", text)
 
 
 class KernelAdder(Protocol):
-    """What adds the kernel nodes of steps to a graph from one step on, and returns the first step that it leaves to Python."""
+    """Adds the kernel nodes of consecutive steps to a graph, from `first` on; returns the first step that it leaves to Python."""
 
     code: int
-    """What the platform answered to the step that was left, 0 if it was not asked."""
+    """Error code of the platform's call for the step that was left, 0 if no call was made."""
 
     def __call__(self, first: int, /) -> int: ...
 
@@ -59,11 +59,11 @@ class Runtime(Protocol):
     name: str
     target: Target
     needs_context: ClassVar[bool] = False
-    """Whether a thread begins without a current context, and must not call without one (CUDA); HIP's begin on device 0."""
+    """Whether a new thread has no current context and needs one for calls (CUDA); in HIP a new thread uses device 0."""
 
     @property
     def launch_attributes(self) -> tuple[str, ...]:
-        """Those of `LAUNCH_ATTRIBUTES` that kernels can have (not a HIP call)."""
+        """Names of the `LAUNCH_ATTRIBUTES` that the target's kernels can have (not a HIP call)."""
         target = self.target
         known = (name for name, attribute in LAUNCH_ATTRIBUTES.items() if target.platform in attribute.platforms)
         return tuple(name for name in known if name != "cluster" or target.clusters)
@@ -74,13 +74,13 @@ class Runtime(Protocol):
     def set_device(self, device: int) -> None: ...
     def get_device(self) -> int: ...
     def using_device(self, device: int) -> AbstractContextManager[None]:
-        """Make a device the thread's current one, and afterwards what was current before (not a HIP call)."""
+        """Make a device the thread's current one, and restore the previous one on exit (not a HIP call)."""
         return self._using_device(device)
 
     @contextmanager
     def _using_device(self, device: int) -> Iterator[None]:
         before = self.get_device()
-        try:  # with the call: Ctrl-C may come right behind it
+        try:  # includes the call, because KeyboardInterrupt may be raised right after it
             self.set_device(device)
             yield
         finally:
@@ -88,7 +88,7 @@ class Runtime(Protocol):
 
     @contextmanager
     def returning_on(self, device: int) -> Iterator[None]:
-        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        """Do the same for code that releases handles: run it even if the device cannot be made current, then raise that error."""
         with ExitStack() as stack:
             failed: HipError | None = None
             try:
@@ -107,14 +107,14 @@ class Runtime(Protocol):
         return False
 
     def device_enable_peer_access(self, peer: int) -> None:
-        """Let the current device reach `peer`'s memory; already enabled is not an error."""
+        """Let the current device access `peer`'s memory; already enabled is not an error."""
 
     def more_devices(self) -> str:
-        """Return the end of a message that says how to get more devices, if the user can (not a HIP call)."""
+        """Return the end of an error message that says how to get more devices, empty if there is no way (not a HIP call)."""
         return ""
 
     def between_devices(self) -> tuple[str, Sequence[str]]:
-        """Return what sends between devices of several processes by NCCL's ABI: its name, where to look (not a HIP call)."""
+        """Return name and candidate paths of the NCCL-compatible library for transfers between processes (not a HIP call)."""
         return "NCCL", ()
 
     def describe(self) -> dict[str, Any]:
@@ -129,16 +129,16 @@ class Runtime(Protocol):
 
     def host_free(self, pointer: int) -> None: ...
     def host_register(self, pointer: int, nbytes: int) -> int:
-        """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
+        """Page-lock existing memory, so that kernels and asynchronous copies can access it.
 
-        Returns what `host_unregister` takes; 0 where others have registered it, or the device reaches it anyway. Memory inside
-        what this process has registered through this method, for whatever device, shares that registration, which is counted.
+        Returns the argument of `host_unregister`; 0 if others have registered the memory, or the device can access it anyway.
+        Memory inside a region that this method has registered, for any device, shares that reference-counted registration.
 
         Raises
         ------
         HipError
-            If the memory cannot be page-locked, or lies partly in what this method has registered: CUDA refuses copies from
-            memory that is registered in parts.
+            If the memory cannot be page-locked, or lies only partly in a region that this method has registered: CUDA refuses
+            copies from memory that consists of several registrations.
         """
         return 0
 
@@ -150,10 +150,10 @@ class Runtime(Protocol):
     def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None: ...
     def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None: ...
     def memset_async(self, fill: Fill2D, stream: int) -> None:
-        """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
+        """Call hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, depending on `fill`."""
 
     def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
-        """Let other devices reach what `malloc_async` makes of a device's own pool, from now on (hipMemPoolSetAccess)."""
+        """Let other devices access `malloc_async` allocations from a device's own pool, from now on (hipMemPoolSetAccess)."""
         raise self._lacks("hipMemPoolSetAccess")
 
     def malloc_async(self, nbytes: int, stream: int) -> int: ...
@@ -161,24 +161,24 @@ class Runtime(Protocol):
     def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None: ...
 
     def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
-        """Return how many bytes the device's graphs use or hold, now or at most."""
+        """Return how many bytes the device's graphs use or reserve: the current value or the high-water mark."""
         raise self._lacks("hipDeviceGetGraphMemAttribute")
 
     def device_set_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute, value: int = 0) -> None:
-        """Set a highest value back; only `USED_HIGH` and `RESERVED_HIGH`, and only to 0."""
+        """Reset a high-water mark; only `USED_HIGH` and `RESERVED_HIGH`, and only to 0."""
         raise self._lacks("hipDeviceSetGraphMemAttribute")
 
     def device_graph_mem_trim(self, device: int) -> None:
-        """Give back the memory that graphs hold and do not use."""
+        """Release the memory that graphs reserve and do not use."""
         raise self._lacks("hipDeviceGraphMemTrim")
 
     def mem_get_address_range(self, pointer: int) -> MemoryRange | None:
-        """Return the allocation that a pointer leads into (hipMemGetAddressRange), or None if the runtime knows none."""
+        """Return the allocation that contains an address (hipMemGetAddressRange), or None if the runtime knows none."""
         return None
 
     # -- streams and events ------------------------------------------------------------------------------------------
     def stream_create(self, priority: int = 0) -> int:
-        """hipStreamCreateWithPriority, hipStreamNonBlocking."""
+        """Call hipStreamCreateWithPriority with hipStreamNonBlocking."""
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
@@ -186,7 +186,7 @@ class Runtime(Protocol):
         """Return whether all work of the stream is done."""
 
     def stream_get_device(self, stream: int) -> int:
-        """Return the device of a stream; that of the default stream is the thread's current one."""
+        """Return the device of a stream; for the default stream, the thread's current device."""
         raise self._lacks("hipStreamGetDevice")
 
     def stream_wait_event(self, stream: int, event: int) -> None: ...
@@ -209,7 +209,7 @@ class Runtime(Protocol):
             waited = time.monotonic() - started
             if waited >= timeout_s:
                 return False
-            # Asking costs a microsecond and sleeping at least 50, so short work is waited for without a sleep.
+            # A query costs a microsecond and a sleep at least 50, so short work is polled without sleeping.
             if waited > _SPIN_S:
                 time.sleep(min(pause, timeout_s - waited))
                 pause = min(1e-3, pause + 1e-5)
@@ -217,30 +217,30 @@ class Runtime(Protocol):
 
     # -- the sanitizer ---------------------------------------------------------------------------------------------
     sanitizes: bool = False
-    """Whether modules that are compiled with `SANITIZE` judge what their kernels do."""
+    """Whether modules that are compiled with `SANITIZE` check their kernels at run time."""
 
     def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
-        """Tell the sanitizer which array lies there; None takes back one call of it. Nothing where there is no sanitizer."""
+        """Tell the sanitizer the name of an array; None undoes one earlier call for that memory. A no-op without a sanitizer."""
         return
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def rtc_compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
-        """Compile HIP C++ for this device, from the disk cache where it has been compiled before.
+        """Compile HIP C++ for this device, or load the result of an earlier compilation from the disk cache.
 
         Parameters
         ----------
         source : str
             HIP C++ with `__global__` functions.
         names : sequence of str
-            Kernels, and template instantiations such as ``"scale<float>"``, that will be asked for.
+            Kernels, and template instantiations such as ``"scale<float>"``, that will be looked up.
         symbols : sequence of str
-            `__device__` and `__constant__` variables that will be asked for.
+            `__device__` and `__constant__` variables that will be looked up.
         options : sequence of str
             Compiler options, e.g. ``"-DN=4"``.
         name : str
-            What the compiler's messages call the source.
+            Name of the source in the compiler's messages.
 
         Raises
         ------
@@ -255,19 +255,19 @@ class Runtime(Protocol):
         """Return (pointer, bytes) of a `__device__` or `__constant__` variable."""
 
     def func_get_info(self, function: int) -> FunctionInfo:
-        """Return what the platform tells of a function: its name and parameters, as far as it can.
+        """Return a function's name and parameters, as far as the platform reports them.
 
-        hipKernelNameRef and hipKernelGetParamInfo, cuFuncGetName and cuFuncGetParamInfo.
+        The calls are hipKernelNameRef and hipKernelGetParamInfo, cuFuncGetName and cuFuncGetParamInfo.
         """
         return FunctionInfo("", None)
 
     def module_launch_kernel(
         self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
-        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
+        """Launch a kernel; `args` is the address of an array of pointers to the arguments, which are read before it returns.
 
         HIP has a call for ``cooperative=True``, and on AMD for ``any_order=True`` (hipExtModuleLaunchKernel with the flag
-        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's cuLaunchKernelEx takes all.
+        hipExtAnyOrderLaunch: no wait for earlier launches on the stream); CUDA's cuLaunchKernelEx takes all attributes.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Runtime(Protocol):
         """Add a kernel node; `args` is the address of an array of pointers to the arguments, copied before it returns."""
 
     def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
-        """HipGraphKernelNodeSetAttribute for each attribute given, by the names of `LAUNCH_ATTRIBUTES`."""
+        """Call hipGraphKernelNodeSetAttribute for each attribute given, by the names of `LAUNCH_ATTRIBUTES`."""
         if attributes:
             raise self._lacks("hipGraphKernelNodeSetAttribute")
 
@@ -300,7 +300,7 @@ class Runtime(Protocol):
     ) -> tuple[int, int]:
         """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs.
 
-        `access` lists the other devices that may reach it.
+        `access` lists the other devices that may access it.
         """
 
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...
@@ -316,24 +316,24 @@ class Runtime(Protocol):
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
     ) -> int:
-        """Add a node that runs one of its graphs as the 32-bit word at `condition` says when the node is reached.
+        """Add a conditional node: the 32-bit word at `condition`, read when the node is reached, selects the body to run, if any.
 
         HIP has no such call up to 10.0; CUDA's are cuGraphConditionalHandleCreate and cuGraphAddNode. The word is read on the
-        device, in a loop again whenever its body has ended; it may lie wherever a kernel reaches.
+        device, in a loop again after each run of the body; it may lie in any memory that a kernel can access.
 
         Parameters
         ----------
         fill : sequence of callable
-            For each body what adds its nodes: ``fill[n](graph)``, called once, before this returns. One for WHILE, one or two
-            (then, else) for IF, one or more for SWITCH.
+            For each body, the function that adds its nodes: ``fill[n](graph)`` is called once, before this method returns. One
+            for WHILE, one or two (then, else) for IF, one or more for SWITCH.
         """
         raise self._lacks("hipGraphAddConditionalNode")
 
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
     def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
-        """Let edges between kernel nodes be programmatic: the target starts while the source ends, and waits by itself.
+        """Make edges between kernel nodes programmatic: the target starts while the source is ending, and its kernel waits.
 
-        Return False where the graph cannot be changed, and is as before: CUDA removes no edge of one with alloc or free nodes.
+        Return False, with the graph unchanged, if it cannot be changed: CUDA removes no edge of graphs with alloc or free nodes.
         """
         raise self._lacks("hipGraphAddDependencies")
 
@@ -341,7 +341,7 @@ class Runtime(Protocol):
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]: ...
     def graph_node_get_type(self, node: int) -> NodeType: ...
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
+        """Return the launch parameters of a kernel node; addresses in them are valid until the node is changed or destroyed."""
         raise self._lacks("hipGraphKernelNodeGetParams")
 
     def graph_kernel_node_get_attributes(self, node: int) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class Runtime(Protocol):
 
     # -- executables -------------------------------------------------------------------------------------------------
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
-        """hipGraphInstantiateWithFlags; flag 1 frees on each launch what the last one allocated and left."""
+        """Call hipGraphInstantiateWithFlags; flag 1 makes a launch free what the previous one allocated and did not free."""
 
     def graph_exec_destroy(self, graph_exec: int) -> None: ...
     def graph_launch(self, graph_exec: int, stream: int) -> None: ...
@@ -411,44 +411,44 @@ class Runtime(Protocol):
     def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None: ...
 
     def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        """HipSignalExternalSemaphoresAsync with one timeline semaphore."""
+        """Call hipSignalExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipSignalExternalSemaphoresAsync")
 
     def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        """HipWaitExternalSemaphoresAsync with one timeline semaphore."""
+        """Call hipWaitExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipWaitExternalSemaphoresAsync")
 
     def _lacks(self, api: str) -> HipError:
         return not_supported(api, f"runtime {self.name!r} has no such call")
 
-    # -- what HIP has no call for ------------------------------------------------------------------------------------
+    # -- without a HIP counterpart -----------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`Launcher` of native/launcher.h), or None where there is none.
+        """Return a compiled caller of `graph_launch` (`Launcher` of native/launcher.h), or None if it is unavailable.
 
         Parameters
         ----------
         slow : callable
-            What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code,
-            ``slow.wait_failed(code)`` for one that a wait has met; ``slow.run`` and ``slow.synchronize`` take what it leaves.
+            The slow path, called for launches that the launcher cannot make itself. ``slow.failed(code)`` raises for a launch's
+            error code, ``slow.wait_failed(code)`` for a wait's; ``slow.run`` and ``slow.synchronize`` are the other slow paths.
         """
         return None
 
     def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
-        """Return what makes these calls on a stream by compiled code, or None where there is none that makes all of them.
+        """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them.
 
         Parameters
         ----------
         failures : list
-            While it is not empty, functions of the host are passed over that are not called always.
+            While it is not empty, host functions are skipped unless their call has `always` set.
         """
         return None
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
-        """Return what adds the kernel nodes of steps to a graph by compiled code, or None where there is none."""
+        """Return a compiled `KernelAdder` for a graph, or None if it is unavailable."""
         return None
 
     def call_failed(self, api: str, code: int) -> NoReturn:
-        """Raise for a code that one of HIP's calls returned to compiled code."""
+        """Raise HipError for an error code that a HIP call returned to compiled code."""
         raise HipError(api, code, f"hipError {code}")
 
     def launch_addresses(self) -> tuple[int, int]:
@@ -456,17 +456,17 @@ class Runtime(Protocol):
         return (0, 0)
 
     def current_addresses(self, device: int) -> tuple[int, int, int]:
-        """Return the addresses of what tells and sets a thread's current device, and what it is set to, for `launcher`.
+        """Return, for `launcher`, the addresses of the getter and setter of a thread's current device, and the value to set.
 
-        CUDA's are those of contexts. Zeros where the thread's current device makes no difference.
+        For CUDA they are those of the current context. Zeros if the thread's current device makes no difference.
         """
         return (0, 0, 0)
 
     def wait_addresses(self) -> tuple[int, int]:
-        """Return the addresses of hipStreamQuery, and of hipGetLastError where a query leaves an error there, for `launcher`.
+        """Return, for `launcher`, the addresses of hipStreamQuery and, if a query sets the last error, hipGetLastError (else 0).
 
-        In the place of the first a function may stand that waits, for at most as many microseconds as its second argument says.
-        Zeros where compiled code may not wait.
+        The first may also be a function that waits, at most the number of microseconds in its second argument.
+        Zeros if compiled code may not wait.
         """
         return (0, 0)
 
@@ -482,7 +482,7 @@ class Runtime(Protocol):
         return events[name]
 
     def host_func_failed(self) -> None:
-        """Say, inside a host function, that it failed, so that nothing after it starts; nothing where HIP cannot."""
+        """Report, inside a host function, that it failed, so that no later work starts; a no-op if the platform cannot."""
         return
 
     def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
@@ -490,9 +490,9 @@ class Runtime(Protocol):
         return ()
 
     def graph_exec_failed(self, graph_exec: int) -> int:
-        """Return, once, the node (of the graph that was instantiated) that failed last, 0 where that is not known."""
+        """Return the node (of the graph that was instantiated) that failed last and clear it; 0 if none is known."""
         return 0
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
-        """Start no more nodes of what is in flight; return False where the platform cannot."""
+        """Stop launches in flight from starting more nodes; return False if the platform cannot."""
         return False

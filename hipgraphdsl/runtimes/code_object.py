@@ -1,4 +1,4 @@
-"""What the kernels of an AMD GPU code object (.hsaco, .co) take.
+"""Read the kernel arguments from the metadata of an AMD GPU code object (.hsaco, .co).
 
 A code object is an ELF file for the machine EM_AMDGPU. Its note NT_AMDGPU_METADATA holds a MessagePack map with each
 kernel's arguments ("Code Object V3 Metadata" and later, in LLVM's user guide for the AMDGPU back end). hipcc puts
@@ -34,14 +34,14 @@ _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def read_code_object(image: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return (offset, bytes) of each argument of each kernel, without those that the compiler adds.
+    """Return, for each kernel, (offset, bytes) of each argument, without the hidden ones that the compiler adds.
 
-    Kernels have the names that `module_get_function` takes. Of a bundle the first code object for a GPU is read.
+    Keys are the names that `module_get_function` takes. In a bundle, the first code object for a GPU is read.
 
     Raises
     ------
     DeclarationError
-        If the image is no code object and no bundle, or is damaged.
+        If the image is neither a code object nor an uncompressed bundle with one for a GPU, or is damaged.
     """
     try:
         return {kernel[".symbol"].removesuffix(".kd"): _arguments(kernel) for kernel in metadata(image)["amdhsa.kernels"]}
@@ -57,7 +57,7 @@ def _arguments(kernel: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def metadata(image: bytes) -> dict[str, Any]:
-    """Return the map in a code object's note."""
+    """Return the metadata map in a code object's note; an empty one if there is no such note."""
     image = _unbundled(image)
     if image[:5] != b"\x7fELF\x02":
         raise DeclarationError(f"this is no AMD GPU code object: it begins with {image[:8]!r}, not as a 64-bit ELF file")
@@ -100,7 +100,7 @@ def _unbundled(image: bytes) -> bytes:
 
 
 def _value(data: BinaryIO, depth: int = 0) -> Any:
-    """Read one MessagePack value: of the kinds that LLVM writes, which are all but extensions."""
+    """Read one MessagePack value of any kind except extensions, which LLVM does not write."""
     if depth > _DEEPEST:
         raise IndexError(f"metadata nested deeper than {_DEEPEST}")
     tag = data.read(1)[0]

@@ -1,4 +1,4 @@
-"""What a launch of several graphs does, made by compiled code (native/calls.h)."""
+"""The calls of a launch of several graphs, made by compiled code (native/calls.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from .data import ForeignCall, LaunchCall
 
-_CALL: Final = struct.Struct("=4Q")  # calls.h: call_t, the address or place of the function, two arguments, kind
+_CALL: Final = struct.Struct("=4Q")  # calls.h: call_t, the address or list index of the function, two arguments, kind
 _FUNCTION: Final = 2  # calls.h: kFunction
 _WORDS: Final = 3  # calls.h: kWords
 _EIGHT: Final = struct.Struct("=8Q")  # the arguments of another library's function
@@ -17,10 +17,10 @@ _HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
 
 
 class CompiledCalls:
-    """Makes the calls of a list on a stream; called with the stream.
+    """Makes the calls of a list on a stream; an instance is called with the stream.
 
-    It knows of each of the runtime's methods the address of what it calls and how calls.h calls it; `fail` raises for one of
-    these and a code. While `failures` is not empty, functions of the host are passed over that are not called always.
+    `known` maps each runtime method to the address of its C function and its call kind in calls.h; `fail` raises for a method
+    and an error code. While `failures` is not empty, host functions are skipped unless their call has `always` set.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CompiledCalls:
         functions: list[Callable[[int], None]] = []
         self._fail_method = fail
         self._at: dict[int, str | ForeignCall] = {}
-        """What is called, by its place."""
+        """Index of a call in the packed list -> what it calls."""
         for what, args, always in calls:
             place = len(packed) // _CALL.size
             if isinstance(what, str):
@@ -53,7 +53,7 @@ class CompiledCalls:
         self._given = (bytes(packed), tuple(functions), failures)
         self._runner = module.runner()
         self._list: ctypes.Array[ctypes.c_char] | None = None
-        """The calls for `Launcher`, which cannot call functions of the host."""
+        """The packed list for `Launcher`, which cannot call host functions; None if there are any."""
         if not functions:
             self._list = ctypes.create_string_buffer(_HEAD.pack(len(packed) // _CALL.size, 0) + bytes(packed))
 
@@ -64,11 +64,11 @@ class CompiledCalls:
 
     @property
     def entry(self) -> tuple[int, int] | None:
-        """What `Launcher.bind` takes for hipGraphLaunch and a graph; None where functions of the host are among the calls."""
+        """Arguments of `Launcher.bind` in place of hipGraphLaunch and a graph; None if host functions are among the calls."""
         return None if self._list is None else (self._runner, ctypes.addressof(self._list))
 
     def failed(self, code: int) -> None:
-        """Raise for a code that the entry has returned."""
+        """Raise the error for a code that running the entry returned."""
         assert self._list is not None
         self._raise(_HEAD.unpack_from(self._list)[1], code)
 

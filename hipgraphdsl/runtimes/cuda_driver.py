@@ -1,4 +1,4 @@
-"""The CUDA driver's functions under HIP's names, where both have one signature, and those that only CUDA has."""
+"""The CUDA driver's functions: under HIP's names where the signatures are equal, and those that only CUDA has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES: Final = {
     "hipModuleLaunchKernel": "cuLaunchKernel",
     "hipModuleLaunchCooperativeKernel": "cuLaunchCooperativeKernel",
 }
-"""HIP's name -> the driver's, for functions of one signature."""
+"""HIP's name -> the driver's, for functions with the same signature."""
 
 # Functions of the driver that have no HIP call of the same signature.
 DRIVER: Final = prototypes({

@@ -1,4 +1,4 @@
-"""What the calls of the protocol take and return: HIP's enumerations and structures, as plain data."""
+"""Argument and result types of the protocol: HIP's enumerations and structures, as plain data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Dim3 = tuple[int, int, int]
 
 ERROR_INVALID_HANDLE = 400
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
-SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels are judged (`Runtime.sanitizes`)
-LAUNCH_STREAM: Final = 2**64 - 1  # stands for the stream of a launch in a `LaunchCall`; no stream has it for a handle
+SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels the sanitizer checks (`Runtime.sanitizes`)
+LAUNCH_STREAM: Final = 2**64 - 1  # placeholder for the launch's stream in a `LaunchCall`; never a stream's handle
 
 
 class MemcpyKind(IntEnum):
@@ -47,7 +47,7 @@ class NodeType(IntEnum):
     MEMCPY_FROM_SYMBOL = 12
     MEMCPY_TO_SYMBOL = 13
     BATCH_MEM_OP = 14
-    CONDITIONAL = 0x1000  # HIP has none; 13 in CUDA
+    CONDITIONAL = 0x1000  # not in HIP; 13 in CUDA
 
 
 class ConditionalMode(IntEnum):
@@ -85,7 +85,7 @@ class CaptureStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CaptureInfo:
-    """What a stream answers while it captures; `graph` is 0 and `dependencies` empty unless status is ACTIVE."""
+    """The capture state of a stream; `graph` is 0 and `dependencies` empty unless status is ACTIVE."""
 
     status: CaptureStatus
     id: int
@@ -97,8 +97,8 @@ class CaptureInfo:
 class Copy3D:
     """One pitched copy (hipMemcpy3DParms): `depth` slices of `height` rows of `width_bytes` bytes.
 
-    Row `y` of slice `z` begins at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where `rows`
-    is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
+    Byte `x` of row `y` of slice `z` is at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where
+    `rows` is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
     """
 
     dst: int
@@ -122,7 +122,7 @@ class Fill2D:
     Raises
     ------
     DeclarationError
-        If `element_size` is another, which some drivers would take for one of these.
+        If `element_size` is another value, which some drivers would treat as one of these.
     """
 
     dst: int
@@ -139,7 +139,7 @@ class Fill2D:
 
 @dataclass(frozen=True, slots=True)
 class MemOp:
-    """One entry of a batch memory operation: write `value`, or wait until memory compares with it."""
+    """One entry of a batch memory operation: write `value`, or wait until memory and `value` satisfy `condition`."""
 
     op: str  # "write" | "wait"
     address: int
@@ -150,9 +150,9 @@ class MemOp:
 
 @dataclass(frozen=True, slots=True)
 class KernelParams:
-    """What a kernel node launches, as read back (hipKernelNodeParams).
+    """The launch parameters of a kernel node, as read back (hipKernelNodeParams).
 
-    `args` is the address of an array of pointers to the arguments; where it is 0, `extra` is that of a
+    `args` is the address of an array of pointers to the arguments; if it is 0, `extra` is the address of a
     HIP_LAUNCH_PARAM list.
     """
 
@@ -174,11 +174,11 @@ class HostParams:
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """What a platform tells of a function."""
+    """A function's name and parameters, as far as the platform reports them."""
 
-    name: str  # as the code object has it; empty where the platform does not tell
+    name: str  # as in the code object; empty if the platform does not report it
     parameters: tuple[tuple[int, int], ...] | None
-    """Offset in packed argument memory and size in bytes of each; None where the platform does not tell."""
+    """Offset in packed argument memory and size in bytes of each; None if the platform does not report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class MemoryRange:
 class CodeObject:
     """A compiled module."""
 
-    image: bytes  # what `module_load_data` takes, which may need it for as long as the module is loaded
+    image: bytes  # argument of `module_load_data`, which may need it as long as the module is loaded
     lowered: dict[str, str] = field(default_factory=dict)
     """For each kernel asked for (``"scale"``, ``"scale<float>"``) and each symbol, the name inside the image."""
     log: str = ""  # the compiler's warnings, with the user's line numbers
@@ -204,11 +204,11 @@ class LaunchAttribute(NamedTuple):
     """An attribute of kernel launches."""
 
     number: int  # hipLaunchAttributeID, and CUlaunchAttributeID, which has the same numbers
-    form: struct.Struct  # of its hipLaunchAttributeValue
-    platforms: tuple[str, ...] = ("amd", "nvidia", "cpu")  # those that know it; launches elsewhere leave it out
+    form: struct.Struct  # layout of its hipLaunchAttributeValue
+    platforms: tuple[str, ...] = ("amd", "nvidia", "cpu")  # those that support it; launches on others omit it
 
     def packed(self, value: Any) -> bytes:
-        """Return a value as the platform reads it."""
+        """Pack a value as a hipLaunchAttributeValue."""
         return self.form.pack(*value) if isinstance(value, tuple) else self.form.pack(value)
 
 
@@ -217,29 +217,29 @@ LAUNCH_ATTRIBUTES: Final = {
     "priority": LaunchAttribute(8, struct.Struct("=i60x")),
     "cluster": LaunchAttribute(4, struct.Struct("=3I52x"), ("nvidia",)),
 }
-"""By the names of `KernelNode`'s fields."""
+"""Keys are the names of `KernelNode`'s fields."""
 
 
 class ForeignCall(NamedTuple):
-    """A function of another library, which takes addresses, handles and integers, at most eight, and returns 0 or a code."""
+    """A function of another library that takes at most eight addresses, handles and integers, and returns 0 or an error code."""
 
-    function: Callable[..., int]  # of ctypes
-    failed: Callable[[int], object]  # raises for a code
+    function: Callable[..., int]  # a ctypes function
+    failed: Callable[[int], object]  # raises the error for a code
     stop: int = 0
-    """Address of a 32-bit word, or 0: while it holds another number than 0 the function is not called, and the code is -1."""
+    """Address of a 32-bit word, or 0: while the word is not 0, the function is not called and the code is -1."""
 
     def make(self, *args: int) -> None:
-        """Call it, as compiled code does."""
+        """Call the function, as compiled code does; raise through `failed` for an error code."""
         code = -1 if self.stop and ctypes.c_int32.from_address(self.stop).value else self.function(*args)
         if code:
             self.failed(code)
 
 
 class LaunchCall(NamedTuple):
-    """What each launch does at one place."""
+    """One call that each launch makes."""
 
     what: str | ForeignCall | Callable[[int], None]
-    """The name of the runtime's method, another library's function, or one of the host, which gets the stream."""
+    """The name of a runtime method, another library's function, or a host function, which is called with the stream."""
     args: tuple[int, ...]
     always: bool = False
-    """Whether a function of the host is called even after a callback has raised; all else is."""
+    """Whether a host function is called even after a callback has raised; all other calls are."""

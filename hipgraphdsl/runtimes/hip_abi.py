@@ -1,7 +1,7 @@
 """HIP's C ABI through ctypes: one layer for AMD's libamdhip64 and for the embedded CPU library.
 
-Both export the same names, structure layouts, enum values and error codes, so that a call is written once.
-hip-python's own wrappers cannot serve here: those of 7.2 take the dependencies of a node as an output and hold the GIL
+Both export the same names, structure layouts, enum values and error codes, so that each call is written once.
+hip-python's own wrappers are unusable here: those of 7.2 treat the dependencies of a node as an output and hold the GIL
 while they wait, and the graph queries of 7.2 and 10.0 let HIP write beyond the memory that they pass.
 
 Speed: structures that HIP only reads are packed into `bytes` and passed by address. That costs less than a ctypes
@@ -75,7 +75,7 @@ from .native import native
 _ERROR_NO_DEVICE: Final = 100
 _ERROR_PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _STREAM_NON_BLOCKING: Final = 1
-_HOST_REGISTER_MAPPED: Final = 1 | 2  # for every device
+_HOST_REGISTER_MAPPED: Final = 1 | 2  # portable to every device, and mapped
 _EXT_ANY_ORDER_LAUNCH: Final = 1
 _EVENT_DISABLE_TIMING: Final = 2
 _ALLOCATION_PINNED: Final = 1
@@ -86,19 +86,19 @@ _LAUNCH_CALLS: Final = {
     "event_record": ("hipEventRecord", 0),
     "stream_wait_event": ("hipStreamWaitEvent", 1),
 }
-"""What `launch_calls` makes by compiled code: HIP's name, and the kind by which calls.h knows how it is called."""
+"""Methods that `launch_calls` can make by compiled code -> HIP's name, and the call kind in calls.h."""
 
 
 @dataclass(slots=True)
 class _Registered:
-    """A piece of foreign memory that this process has page-locked: where it ends, and how many calls asked for it."""
+    """A region of foreign memory that this process has page-locked: its end address and its reference count."""
 
     stop: int
     users: int = 1
 
 
 _registrations: dict[type, dict[int, _Registered]] = {}
-"""By platform and first byte: runtimes of several devices, and Executables whose arrays overlap, share them."""
+"""Keyed by platform and start address; runtimes of several devices, and Executables whose arrays overlap, share them."""
 _registering = threading.Lock()
 
 
@@ -145,8 +145,8 @@ class HipAbiRuntime(HipCore):
     """The protocol over a shared library with HIP's C ABI.
 
     Every method may be called from any thread; HIP's own rules (one thread at a time builds a graph, the current device
-    belongs to the thread) stay. Out values of a call that failed are never read: HIP leaves garbage in them.
-    The library is a `ctypes.CDLL`: a `ctypes.PyDLL` would deadlock with host callbacks. Messages call it by its label.
+    belongs to the thread) still apply. Out values of a call that failed are never read: HIP leaves garbage in them.
+    The library is a `ctypes.CDLL`: a `ctypes.PyDLL` would deadlock with host callbacks. Error messages name it by `label`.
     """
 
     pack_copy: Callable[[Copy3D], bytes] = staticmethod(pack_copy)
@@ -167,7 +167,7 @@ class HipAbiRuntime(HipCore):
     def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
         module = native()
         for what in {call.what for call in calls if isinstance(call.what, str)}:
-            # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+            # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
             if what not in _LAUNCH_CALLS or getattr(getattr(self, what), "__func__", None) is not getattr(HipAbiRuntime, what):
                 return None
         if module is None:
@@ -177,7 +177,7 @@ class HipAbiRuntime(HipCore):
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
-        # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+        # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
         if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not HipAbiRuntime.graph_add_kernel_node:
             return None
         return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
@@ -196,7 +196,7 @@ class HipAbiRuntime(HipCore):
 
     def wait_addresses(self) -> tuple[int, int]:
         query = self._hip.hipStreamQuery
-        # A call that somebody replaced, to see it or to let it fail, is not passed over.
+        # A call that was replaced, to observe it or make it fail, must not be bypassed.
         if not isinstance(query, FUNCTION) or vars(self).keys() & {"stream_query", "stream_wait"}:
             return (0, 0)
         return address_of(query), address_of(self._hip.hipGetLastError) if self._clears_last_error else 0
@@ -245,12 +245,12 @@ class HipAbiRuntime(HipCore):
     malloc = makes("hipMalloc")
     free = does("hipFree")
     host_free = does("hipHostFree")
-    host_malloc = makes("hipHostMalloc", 0)  # flags that AMD maps into every device's address space and keeps coherent
+    host_malloc = makes("hipHostMalloc", 0)  # with flags 0, AMD maps it into every device's address space and keeps it coherent
     device_graph_mem_trim = does("hipDeviceGraphMemTrim")
     malloc_async = makes("hipMallocAsync")
     free_async = does("hipFreeAsync")
-    # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
-    # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
+    # With host memory of any kind on one side, AMD's call waits until the copy is complete (clr, ihipMemcpy), so that streams
+    # that do not wait for the null stream see the bytes. Only a copy within one device may return before it is complete.
     memcpy = does_at_once("hipMemcpy")
 
     def host_register(self, pointer: int, nbytes: int) -> int:
@@ -270,12 +270,12 @@ class HipAbiRuntime(HipCore):
                         "hipErrorHostMemoryAlreadyRegistered",
                         "a part of it is page-locked already, and no copy reaches across the end of that part",
                     )
-            # AMD registers its own page-locked memory anew, and then cannot free it.
+            # AMD registers its own page-locked memory a second time, and then cannot free it.
             if self.mem_get_address_range(pointer) is not None:
                 return 0
             if not self._succeeds(
                 "hipHostRegister", pointer, nbytes, _HOST_REGISTER_MAPPED, unless=ERROR_HOST_MEMORY_ALREADY_REGISTERED
-            ):  # it is registered by somebody else, who will also undo it
+            ):  # others have registered it and will unregister it
                 return 0
             known[pointer] = _Registered(stop)
         return pointer
@@ -364,7 +364,7 @@ class HipAbiRuntime(HipCore):
 
     def stream_wait(self, stream: int, timeout_s: float) -> bool:
         module, query = native(), self._hip.hipStreamQuery
-        # A call that somebody replaced, to see it or to let it fail, is not passed over.
+        # A call that was replaced, to observe it or make it fail, must not be bypassed.
         if module is None or not isinstance(query, FUNCTION) or "stream_query" in vars(self):
             return super().stream_wait(stream, timeout_s)
         if self._query is None or self._query[0] is not query:
@@ -396,7 +396,7 @@ class HipAbiRuntime(HipCore):
     # -- modules ---------------------------------------------------------------------------------------------------
     def module_load_data(self, image: bytes) -> int:
         module = self._new("hipModuleLoadData", image)
-        # AMD's runtime does not copy the image.
+        # AMD's runtime does not copy the image, so keep it alive until the module is unloaded.
         self._images[module] = image
         return module
 
@@ -420,7 +420,7 @@ class HipAbiRuntime(HipCore):
             cooperative = attributes.pop("cooperative", False)
             if attributes.pop("any_order", False):
                 threads = (blocks * own for blocks, own in zip(grid, block))
-                how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
+                how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no start and stop events
                 self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
                 return
             if attributes:
@@ -449,7 +449,7 @@ class HipAbiRuntime(HipCore):
         if status.value != CaptureStatus.ACTIVE:
             # The other out values are uninitialised then.
             return CaptureInfo(CaptureStatus(status.value), 0, 0, ())
-        # `nodes` points into the stream: it is copied before another call can change it.
+        # `nodes` points into the stream's state: copy it before another call can change it.
         dependencies = tuple(node or 0 for node in nodes[: count.value])
         return CaptureInfo(CaptureStatus.ACTIVE, number.value, graph.value or 0, dependencies)
 
@@ -504,8 +504,8 @@ class HipAbiRuntime(HipCore):
         return node, int(MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])
 
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
-        # AMD's node keeps the address of the array, not a copy, and so does every executable that is made of it. Arrays
-        # of equal content are shared, so that they can be kept for good.
+        # AMD's node, and every executable instantiated from it, keep the address of the array, not a copy. Arrays are
+        # therefore never freed, and those with equal content are shared.
         packed = pack_mem_ops(ops)
         array = self._mem_op_arrays.setdefault(packed, ctypes.create_string_buffer(packed, len(packed)))
         # AMD refuses a null context. The primary one lives as long as the process, so it is released at once.
@@ -518,7 +518,7 @@ class HipAbiRuntime(HipCore):
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         self._call("hipGraphAddDependencies", graph, handles(sources), handles(targets), len(sources))
 
-    # -- what a graph holds ------------------------------------------------------------------------------------------
+    # -- graph queries -----------------------------------------------------------------------------------------------
     graph_mem_free_node_get_params = tells("hipGraphMemFreeNodeGetParams")
     graph_event_record_node_get_event = tells("hipGraphEventRecordNodeGetEvent")
     graph_event_wait_node_get_event = tells("hipGraphEventWaitNodeGetEvent")
@@ -542,7 +542,7 @@ class HipAbiRuntime(HipCore):
             raise not_supported("hipGraphNodeGetType", f"node type {out.value} is not known here") from None
 
     def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node would launch; `args` stays valid until the node is changed or destroyed."""
+        """Return the launch parameters of a kernel node; `args` stays valid until the node is changed or destroyed."""
         bx, by, bz, extra, function, gx, gy, gz, args, shared_bytes = self._structure(
             "hipGraphKernelNodeGetParams", node, KERNEL_NODE_PARAMS
         )
@@ -575,7 +575,7 @@ class HipAbiRuntime(HipCore):
         for name in self.launch_attributes:
             number, form, _ = LAUNCH_ATTRIBUTES[name]
             packed = ctypes.create_string_buffer(form.size)
-            if self._hip.hipGraphKernelNodeGetAttribute(node, number, packed):  # AMD knows only what has been set
+            if self._hip.hipGraphKernelNodeGetAttribute(node, number, packed):  # AMD fails for attributes that were not set
                 self._clear_last_error()
             elif any(value := form.unpack(packed)):
                 found[name] = value if len(value) > 1 else value[0]

@@ -1,4 +1,4 @@
-"""The library's functions with their prototypes and structures, and what all parts of `HipAbiRuntime` call them by."""
+"""The library's functions with their prototypes and structures, and the helpers by which `HipAbiRuntime` calls them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .base import Runtime, not_supported
 from .data import Copy3D, Fill2D, MemOp
 
 ERROR_NOT_READY = 600
-FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # what every function of a library is
+FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of every function of a ctypes library
 LOCATION_DEVICE = 1
 _ACCESS_READ_WRITE = 3
 
 # Structures, in `struct` notation; tests/struct_layouts.py compares them with AMD's header.
 KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
-"""Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
+"""Call address, parameter size; offsets of function, grid, block, shared bytes, arguments; most shared bytes without opt-in."""
 KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
 MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
 HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
@@ -43,7 +43,7 @@ _TYPES = {
 
 
 def prototypes(table: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
-    """Return the argument types of each function; `table` has the functions by the letters of these types."""
+    """Return the argument types of each function; `table` maps the letters of these types to function names."""
     return {api: tuple(_TYPES[letter] for letter in letters) for letters, apis in table.items() for api in apis.split()}
 
 
@@ -124,7 +124,7 @@ class HipCalls:
         self._label = label
 
     def _described(self, api: str) -> tuple[str, tuple[Any, ...], str]:
-        """Return the name of a function, its prototype, and what is said where the library lacks it."""
+        """Return the exported name of a function, its prototype, and the error text if the library lacks it."""
         if api not in PROTOTYPES:
             raise AttributeError(api)
         return api, PROTOTYPES[api], f"{self._label} does not export it"
@@ -146,12 +146,12 @@ class HipCalls:
 
 
 def address_of(call: _Call) -> int:
-    """Return where a function of a library, or a callback, begins."""
+    """Return the address of a library function or a callback."""
     return ctypes.cast(cast(Any, call), c_void_p).value or 0
 
 
 class _Packers(dict[int, Callable[..., bytes]]):
-    """For n handles, the function that packs them into bytes."""
+    """Number of handles -> the function that packs them into bytes."""
 
     def __missing__(self, count: int) -> Callable[..., bytes]:
         pack = struct.Struct(f"={count}Q").pack
@@ -165,16 +165,16 @@ PACK_KERNEL = KERNEL_NODE_PARAMS.pack
 
 
 def handles(given: Sequence[int]) -> bytes | None:
-    """Return handles as an array, None where there are none."""
+    """Pack handles into an array; return None if there are none."""
     # HIP refuses an address with a count of 0 for some node types, hence None.
     count = len(given)
     return PACK_HANDLES[count](*given) if count else None
 
 
 def pack_copy(copy: Copy3D) -> bytes:
-    """Return hipMemcpy3DParms."""
-    # xsize, the extent of the allocation, is 0: HIP only checks by it, and would refuse a box whose last row ends before a
-    # whole pitch of the allocation is left.
+    """Pack a copy as hipMemcpy3DParms."""
+    # xsize, the extent of the allocation, is 0: HIP uses it only for a check, which would reject a box in an allocation that
+    # ends before the full pitch of the box's last row.
     return MEMCPY_3D_PARMS.pack(
         0, *copy.src_pos, copy.src, copy.src_pitch_bytes, 0, copy.src_rows,
         0, *copy.dst_pos, copy.dst, copy.dst_pitch_bytes, 0, copy.dst_rows,
@@ -183,14 +183,14 @@ def pack_copy(copy: Copy3D) -> bytes:
 
 
 def pack_fill(fill: Fill2D) -> bytes:
-    """Return hipMemsetParams."""
-    # AMD checks the pitch of one row too.
+    """Pack a fill as hipMemsetParams."""
+    # AMD checks the pitch even of a single row.
     pitch_bytes = fill.pitch_bytes or fill.width * fill.element_size
     return MEMSET_PARAMS.pack(fill.dst, fill.element_size, fill.height, pitch_bytes, fill.value, fill.width)
 
 
 def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
-    """Return an array of hipStreamBatchMemOpParams."""
+    """Pack operations as an array of hipStreamBatchMemOpParams."""
     return b"".join(
         STREAM_BATCH_MEM_OP_PARAMS.pack(
             MEM_OPERATIONS[op.op, op.size],
@@ -209,15 +209,15 @@ def access_descs(devices: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(packed, max(len(packed), 1))
 
 
-# Methods of calls whose arguments, or all but the last of them, are the method's own; those of hot paths are written out, which
-# saves up to a quarter of the time that Python takes.
+# Factories of methods that pass their arguments on to a call, which may have more at the end; methods of hot paths are written
+# out instead, which saves up to a quarter of the time that Python takes.
 def does(api: str) -> Callable[..., None]:
     """Return a method that makes a call."""
     return lambda self, *args: self._call(api, *args)
 
 
 def does_at_once(api: str) -> Callable[..., None]:
-    """Return the same without `_call`, which nvidia's runtime makes do more."""
+    """Return the same without `_call`, to which nvidia's runtime adds a retry."""
 
     def method(self: HipCore, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
@@ -228,12 +228,12 @@ def does_at_once(api: str) -> Callable[..., None]:
 
 
 def makes(api: str, *last: int) -> Callable[..., int]:
-    """Return a method that returns the handle to which a call's first argument points."""
+    """Return a method that returns the handle that a call stores through its first argument."""
     return lambda self, *args: self._new(api, *args, *last)
 
 
 def tells(api: str) -> Callable[..., int]:
-    """Return a method that returns the handle to which a call's last argument points."""
+    """Return a method that returns the handle that a call stores through its last argument."""
     return lambda self, *args: self._new_last(api, *args)
 
 
@@ -243,7 +243,7 @@ def adds(api: str) -> Callable[..., int]:
 
 
 class HipCore(Runtime):
-    """The library's functions, its errors, and the forms that calls have."""
+    """The library's functions, error handling, and helpers for the common forms of calls."""
 
     calls: ClassVar[type[HipCalls]] = HipCalls
 
@@ -279,7 +279,7 @@ class HipCore(Runtime):
             self._fail(api, code)
 
     def _succeeds(self, api: str, *args: Any, unless: int) -> bool:
-        """Make a call and return True, or False where it answers one code that is no failure here."""
+        """Make a call and return True, or False if it returns the code `unless`, which is not treated as an error."""
         code = getattr(self._hip, api)(*args)
         if code and code != unless:
             self._fail(api, code)
@@ -288,31 +288,31 @@ class HipCore(Runtime):
         return not code
 
     def _new(self, api: str, *args: Any) -> int:
-        """Call a function whose first argument is the address of the handle that it makes."""
+        """Call a function whose first argument is the address of the handle that it creates; return the handle."""
         out = c_void_p()
         self._call(api, byref(out), *args)
         return out.value or 0
 
     def _new_last(self, api: str, *args: Any) -> int:
-        """Call a function whose last argument is the address of the handle that it answers."""
+        """Call a function whose last argument is the address of the handle that it stores; return the handle."""
         out = c_void_p()
         self._call(api, *args, byref(out))
         return out.value or 0
 
     def _integer(self, api: str, *args: Any) -> int:
-        """Call a function whose first argument is the address of the int that it answers."""
+        """Call a function whose first argument is the address of the int that it stores; return the int."""
         out = c_int()
         self._call(api, byref(out), *args)
         return out.value
 
     def _structure(self, api: str, node: int, layout: struct.Struct) -> tuple[Any, ...]:
-        """Call a function whose last argument is the address of the structure that it answers."""
+        """Call a function whose last argument is the address of the structure that it fills; return the fields."""
         params = ctypes.create_string_buffer(layout.size)
         self._call(api, node, params)
         return layout.unpack(params)
 
     def _two_calls(self, api: str, handle: int, arrays: int = 1) -> tuple[tuple[int, ...], ...]:
-        """Ask for the number first and then for the handles; `arrays` of them in parallel."""
+        """Call once for the count and once more for the handles; return them as `arrays` parallel tuples."""
         count = c_size_t()
         self._call(api, handle, *[None] * arrays, byref(count))
         if not count.value:

@@ -1,7 +1,7 @@
 """hiprtc: HIP C++ to a code object for one architecture, kept in a cache on disk.
 
-It needs no device: the architecture is always named. Left to itself hiprtc asks the device, and fails with an empty log
-where there is none.
+It needs no device, because the architecture is always given. Without one, hiprtc queries the device, and fails with an empty
+log if there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rtc import Rtc, kept
 
 _CACHE_FORMAT = 1
 
-# hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
+# hiprtc before 7 terminates the process if it does not know the architecture, so only these are accepted.
 _KNOWN_BEFORE_7 = {
     "gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012", "gfx1030", "gfx1031",
     "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
@@ -29,7 +29,7 @@ _KNOWN_BEFORE_7 = {
 
 
 class HipRtc(Rtc):
-    """The compiler library, called through hip-python, beside a HIP runtime of a version; hiprtc answers 9.0 in all releases.
+    """The compiler library, called through hip-python; `version` is the HIP runtime's, as hiprtc returns 9.0 in all releases.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class HipRtc(Rtc):
         self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *,
         architecture: str, name: str = "module",
     ) -> CodeObject:  # fmt: skip
-        """Compile, or take what an earlier process compiled; the arguments and errors are those of `Runtime.rtc_compile`.
+        """Compile, or load from the disk cache; the other arguments and the errors are those of `Runtime.rtc_compile`.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class HipRtc(Rtc):
         try:
             expressions = self._add_expressions(program, names, symbols)
             given = [f"--offload-arch={architecture}", *options]
-            # hip-python 7.2 frees an array that it makes of a list before the call, so it is made here.
+            # hip-python 7.2 converts a list to an array and frees it before the call, so the array is created here.
             array = self._list_of_bytes([option.encode() for option in given])
             (code,) = self._binding.hiprtcCompileProgram(program, len(given), array)
             log = self._program_log(program, file_name)
@@ -105,7 +105,7 @@ class HipRtc(Rtc):
             return ""
         self._call("hiprtcGetProgramLog", program, log)
         text = log.partition(b"\0")[0].decode(errors="replace")
-        # hiprtc compiles a copy in a temporary folder, whose name is no help and differs from run to run.
+        # hiprtc compiles a copy in a temporary folder, whose name is meaningless to the user and differs from run to run.
         return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, text).strip()
 
 
@@ -125,7 +125,7 @@ def _file_identity() -> list[str]:
 
 
 def _explain(log: str, source: str, architecture: str, name: str, file_name: str) -> str:
-    """Return the compiler's message, with the line of the source that it speaks of."""
+    """Return the compiler's message, with the source line that it refers to."""
     failed = f"module {name!r} does not compile for {architecture}"
     if not log:
         return f"{failed}, and the compiler does not say why"
@@ -135,6 +135,6 @@ def _explain(log: str, source: str, architecture: str, name: str, file_name: str
     number = int(first.group(1))
     lines = source.splitlines()
     if number > len(lines):
-        # hiprtc appends a line for each kernel and variable that is asked for.
+        # hiprtc appends a line for each requested kernel and variable.
         return f"module {name!r} lacks what is asked of it ({first.group(2)}); does it declare that name?\n{log}"
     return f"{failed}: line {number}, {first.group(2)}: {lines[number - 1].strip()}\n{log}"

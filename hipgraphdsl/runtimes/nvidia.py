@@ -1,9 +1,9 @@
 """nvidia: HIP's calls on CUDA, one to one, as HIP's own NVIDIA platform maps them.
 
-Most of HIP's graph API has CUDA's signatures, so `HipAbiRuntime` serves both: `cuda_driver` says which driver function has which
-HIP name. What differs is here: the structures of kernel, memcpy and memset nodes, devices and contexts, and modules. The
-driver (libcuda) is called through ctypes, which costs half of what cuda-bindings' wrappers do; the binding finds and drives
-NVRTC (`nvrtc`) and is what says whether CUDA is installed.
+Most of HIP's graph API has CUDA's signatures, so `HipAbiRuntime` serves both: `cuda_driver` maps HIP's names to driver functions.
+This module has the differences: the structures of kernel, memcpy and memset nodes, devices and contexts, and modules. The
+driver (libcuda) is called through ctypes, which costs half of what cuda-bindings' wrappers do; the binding loads and calls
+NVRTC (`nvrtc`), and CUDA counts as installed if the binding is.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from .nvrtc import Nvrtc
 
 _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
-_RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
+_RESIDENT_THREADS: Final = 39  # CUdevice_attribute: maximum resident threads per multiprocessor
 
 # CUDA's reference for cudaGraphExecMemcpyNodeSetParams and ...MemsetNodeSetParams: only 1-D operations can change, and their
-# memory stays on the same devices ("fixed_memory_devices"). A 2-D memset that was disabled does not come back when it is enabled
+# memory stays on the same devices ("fixed_memory_devices"). A disabled 2-D memset node does not run again after it is enabled
 # (observed on driver 580, tests/conformance).
-# Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
-# before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-# A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
-# 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
-# A launch may never end where the body of a conditional node holds two others that no path orders (observed on driver 580.159,
-# CUDA 13.0; tests/device/parallel_conditionals.cu shows it). Two in a graph itself were not seen to hang.
+# In a graph with host nodes, disabling a first or last node breaks the order between two launches: the second starts before
+# host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
+# A memset node that cuGraphNodeSetEnabled has disabled makes launches fail, including those in flight: error 719 (observed on
+# driver 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
+# A launch may never end if the body of a conditional node holds two conditional nodes that no path orders (observed on driver
+# 580.159, CUDA 13.0; tests/device/parallel_conditionals.cu shows it). Two in the top-level graph were not seen to hang.
 _QUIRKS: Final = frozenset({"only_flat_updates", "memset_enable_fails", "pageable_read_at_launch", "conditionals_in_order"})
 
 # CUdevice_attribute
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = 75, 76, 16, 97, 40
 _MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
-_ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
+_ORDINARY_SHARED_BYTES: Final = 49152  # a kernel must opt in to more
 
 _KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
 # CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
@@ -75,9 +75,9 @@ _MEMORY_TYPE, _RANGE_START, _RANGE_SIZE = 2, 11, 12  # CUpointer_attribute
 
 _NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP, 13: NodeType.CONDITIONAL}  # CUgraphNodeType where it differs from HIP's
 
-# A kernel that hands a word in memory to a conditional node, as PTX: cudaGraphSetConditional is part of the driver, which
-# finds it when it loads the module, so that neither NVRTC's headers nor libcudadevrt are needed. PTX 6.4 and sm_50 are the
-# oldest that drivers with conditional nodes take, so that one text serves all.
+# A PTX kernel that passes a word in memory to a conditional node: cudaGraphSetConditional is part of the driver, which
+# resolves it when it loads the module, so that neither NVRTC's headers nor libcudadevrt are needed. PTX 6.4 and sm_50 are the
+# oldest versions that drivers with conditional nodes accept, so one text works for all.
 _SET_CONDITION: Final = b"""
 .version 6.4
 .target sm_50
@@ -109,7 +109,7 @@ _SET_CONDITION: Final = b"""
     ret;
 }
 \0"""
-_ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
+_ALL_MODES: Final = (12, 8)  # first CUDA version in which `if` may have an else, and which has `switch`
 
 
 _SIDES: Final = {
@@ -149,12 +149,12 @@ def _pack_fill(fill: Fill2D) -> bytes:
 
 
 def _adds_in_context(api: str, pack: Callable[..., bytes]) -> Callable[..., int]:
-    """Return a method that adds a node, of parameters that are packed, in the thread's context."""
+    """Return a method that packs its parameters and adds a node in the thread's current context."""
     return lambda self, graph, deps, *params: self._add(api, graph, deps, pack(*params), self._context)
 
 
 def _sets_in_context(api: str, pack: Callable[..., bytes]) -> Callable[..., None]:
-    """Return a method that changes a node of an executable graph likewise."""
+    """Return a method that packs its parameters and sets them for a node of an executable graph, in the same context."""
     return lambda self, graph_exec, node, params: self._call(api, graph_exec, node, pack(params), self._context)
 
 
@@ -164,7 +164,7 @@ class NvidiaRuntime(HipAbiRuntime):
     Raises
     ------
     RuntimeUnavailable
-        If cuda-bindings, the driver's library or the device is not there.
+        If cuda-bindings, the driver's library or the device is missing.
     """
 
     needs_context = True
@@ -192,13 +192,13 @@ class NvidiaRuntime(HipAbiRuntime):
         self._several = count.value > 1
         self._contexts: dict[int, int] = {}
         self._device = device
-        if not self._current_context():  # as HIP's threads, which have a current device from the start
+        if not self._current_context():  # HIP's threads have a current device from the start
             self.set_device(device)
         self.target = self._describe_target(device)
         self._rtc = Nvrtc(nvrtc, self.architecture)
         self._wide: set[int] = set()
         self._setters: dict[int, int] = {}
-        """For each device the kernel that sets conditions."""
+        """Device number -> the function handle of `_SET_CONDITION`."""
 
     def _describe_target(self, device: int) -> Target:
         major, minor = (self._attribute(a, device) for a in (_COMPUTE_MAJOR, _COMPUTE_MINOR))
@@ -248,7 +248,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _call(self, api: str, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
-        if code == _INVALID_CONTEXT:  # a thread without one calls the runtime itself: those of HIP begin with a device
+        if code == _INVALID_CONTEXT:  # the thread has no context; HIP's threads start with a current device
             self.set_device(self._device)
             code = getattr(self._hip, api)(*args)
         if code:
@@ -266,7 +266,7 @@ class NvidiaRuntime(HipAbiRuntime):
         return self._integer("cuDeviceGetAttribute", attribute, self._integer("cuDeviceGet", device))
 
     def _context_of(self, device: int) -> int:
-        """Return a device's primary context, which is kept from the first time on."""
+        """Return a device's primary context, which is retained at the first call and cached."""
         context = self._contexts.get(device)
         if context is None:
             context = self._contexts[device] = self._new("cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device))
@@ -290,7 +290,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def get_device(self) -> int:
         device = c_int()
-        # Asked of the driver, because other libraries of this thread change it too; a thread without a context has none yet.
+        # Query the driver, because other libraries in this thread change the device too; a thread without a context has none yet.
         if self._hip.cuCtxGetDevice(byref(device)):
             return self._device
         return device.value
@@ -343,7 +343,8 @@ class NvidiaRuntime(HipAbiRuntime):
     host_malloc = makes("hipHostMalloc", 1 | 2)  # portable to every context, mapped for kernels
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
-        # From pageable memory the call returns when the bytes are staged, and no stream of ours waits for the null stream.
+        # From pageable memory the call returns once the bytes are staged, and this library's streams do not wait for the null
+        # stream, so wait for the null stream here.
         self._call("cuMemcpy", dst, src, nbytes)
         self._call("hipStreamSynchronize", 0)
 
@@ -381,7 +382,7 @@ class NvidiaRuntime(HipAbiRuntime):
             return FunctionInfo(name, None)
         parameters: list[tuple[int, int]] = []
         offset, size = c_size_t(), c_size_t()
-        # The first index beyond the last parameter is refused.
+        # The call fails for the first index beyond the last parameter.
         while not self._hip.cuFuncGetParamInfo(function, len(parameters), byref(offset), byref(size)):
             parameters.append((offset.value, size.value))
         return FunctionInfo(name, tuple(parameters))
@@ -394,7 +395,7 @@ class NvidiaRuntime(HipAbiRuntime):
     module_load_data = makes("hipModuleLoadData")
 
     def _allow_shared(self, function: int) -> None:
-        """Ask for dynamic shared memory beyond what every kernel may have."""
+        """Opt a kernel in to more dynamic shared memory than the default limit."""
         if function not in self._wide:
             self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, self.target.max_shared_bytes)
             self._wide.add(function)
@@ -418,7 +419,7 @@ class NvidiaRuntime(HipAbiRuntime):
         function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = self._structure(
             "hipGraphKernelNodeGetParams", node, _KERNEL_NODE_PARAMS
         )
-        if not function:  # what CUDA's runtime launches is a kernel of a library, of which each context has its function
+        if not function:  # CUDA's runtime launches kernels of a library, which have one function per context
             function = self._new("cuKernelGetFunction", kernel)
         return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
 
@@ -476,10 +477,10 @@ class NvidiaRuntime(HipAbiRuntime):
         return node
 
     def _add_setter(self, graph: int, deps: Sequence[int], handle: int, condition: int) -> int:
-        """Add a kernel node that hands the word at `condition` to a conditional node."""
+        """Add a kernel node that passes the word at `condition` to a conditional node."""
         device = self.get_device()
         if device not in self._setters:
-            # A capture of this thread forbids to load modules; this one has nothing to do with what it records.
+            # A capture in this thread forbids loading modules; this module is unrelated to the work that it records.
             mode = c_int(CaptureMode.RELAXED)
             self._call("hipThreadExchangeStreamCaptureMode", byref(mode))
             try:
@@ -505,7 +506,7 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
         if not self.target.programmatic_launch:
             return super().graph_get_edges(graph)
-        # The older call refuses graphs with edges that are not plain.
+        # The older call fails for graphs with edges that carry edge data (programmatic ones).
         sources, targets, _ = self._two_calls("cuGraphGetEdges_v2", graph, arrays=3)
         return tuple(zip(sources, targets, strict=True))
 
@@ -518,7 +519,7 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_exec_memcpy_node_set_params_1d(
         self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> None:
-        # Memory types must stay what they are in the node: those of its own kind, or "unified" if a capture recorded it.
+        # The memory types must match the node's: those of `kind`, or "unified" if a capture recorded the node.
         context = self._context
         if self._hip.cuGraphExecMemcpyNodeSetParams(graph_exec, node, _pack_run(dst, src, nbytes, kind), context):
             unified = _pack_run(dst, src, nbytes, MemcpyKind.DEFAULT)
@@ -526,7 +527,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
 
 class _UsingContext:
-    """Makes a context the thread's current one for a while, and afterwards the one that was, or none, current again."""
+    """Makes a context the thread's current one, and restores the previous one, or none, on exit."""
 
     __slots__ = ("_before", "_context", "_runtime")
 
@@ -539,10 +540,10 @@ class _UsingContext:
         if self._before != self._context:
             try:
                 self._runtime._set_context(self._context)
-            except KeyboardInterrupt:  # it may come behind the call
+            except KeyboardInterrupt:  # it may be raised after the call has succeeded
                 self._runtime._set_context(self._before)
                 raise
 
     def __exit__(self, *_: object) -> None:
-        if self._before != self._context or self._runtime._several:  # what ran meanwhile may have gone to other devices
+        if self._before != self._context or self._runtime._several:  # the body may have changed the device
             self._runtime._set_context(self._before)

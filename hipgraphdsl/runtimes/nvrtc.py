@@ -12,7 +12,7 @@ from ..errors import DeclarationError, lacks
 from .data import CodeObject
 from .rtc import Rtc, kept
 
-# What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
+# Names that HIP source may use and that CUDA lacks or spells differently. CUDA's warps have 32 threads.
 _PLACES: Final = "".join(
     f"#define hip{name}_{axis} {name[0].lower()}{name[1:]}.{axis}\n"
     for name in ("ThreadIdx", "BlockIdx", "BlockDim", "GridDim")
@@ -57,7 +57,7 @@ class Nvrtc(Rtc):
     def compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
     ) -> CodeObject:
-        """Compile, or take from the cache; the arguments and errors are those of `Runtime.rtc_compile`."""
+        """Compile, or load from the disk cache; the arguments and errors are those of `Runtime.rtc_compile`."""
         wanted = (source, sorted(names), sorted(symbols), tuple(options), self.architecture, self.version(), _PRELUDE, name)
         return kept("nvidia", repr(wanted), lambda: self._compile(source, names, symbols, options, name))
 
@@ -88,7 +88,7 @@ class Nvrtc(Rtc):
             self._binding.nvrtcDestroyProgram(program)
 
     def version(self) -> tuple[int, int]:
-        """Return (major, minor), or raise RuntimeUnavailable: only when it is asked does the binding load the library."""
+        """Return (major, minor), or raise RuntimeUnavailable: the binding loads the library only at the first call."""
         try:
             major, minor = self._call("nvrtcVersion")
         except RuntimeError as missing:
@@ -101,8 +101,8 @@ class Nvrtc(Rtc):
 
     def _bytes(self, program: Any, api: str) -> bytes:
         size = self._call(f"{api}Size", program)
-        # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
-        # that is empty (one zero byte) must not be written into bytes of that length.
+        # The binding writes into the `bytes` object that is passed. Python shares a single object for each `bytes` of length 1,
+        # so an empty log (one zero byte) must not be written into an object of that length.
         result = bytes(size + 2)
         if size:
             self._call(api, program, result)

@@ -1,8 +1,8 @@
-"""A runtime without a device: it writes down every call, checks handles, and fails where a test wants it to.
+"""A runtime without a device: it records every call, checks handles, and fails where a test requests it.
 
-What it answers follows AMD's runtime (7.2): a capture with an unjoined fork ends with hipErrorStreamCaptureUnjoined
-(904), and calls that a capture forbids are refused and spoil it (900, 906, then 901). Handles of destroyed things are
-refused, where AMD's runtime may crash.
+Its results follow AMD's runtime (7.2): a capture with an unjoined fork ends with hipErrorStreamCaptureUnjoined
+(904), and calls that a capture forbids fail and invalidate it (900, 906, then 901). Handles of destroyed objects are
+rejected, where AMD's runtime may crash.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 @dataclass
 class _Failure:
-    n: int  # of how many calls the last one fails
+    n: int  # calls left, including the one that fails
     code: int
     api: str | None
 
@@ -72,7 +72,7 @@ class _Node:
     handle: int
     kind: NodeType
     params: Any
-    graphs: tuple[int, ...] = ()  # of a child node, and of a conditional node's bodies
+    graphs: tuple[int, ...] = ()  # a child node's graph, or a conditional node's bodies
 
 
 @dataclass
@@ -109,31 +109,31 @@ class _Capture:
     origin: int
     mode: CaptureMode
     graph: _Graph
-    tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node waits for
+    tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node depends on
     invalidated: bool = False
 
 
-# The kind of handle that an argument of this name is.
+# Name of an argument -> the kind of its handle.
 _HANDLES = {"stream": "stream", "event": "event", "start": "event", "stop": "event", "module": "module",
             "function": "function", "graph_exec": "exec"}  # fmt: skip
-_OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # what is no parameter of a node
+_OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # arguments that are not parameters of a node
 
 
 @dataclass(eq=False)
 class _Recorded:
-    """One call of the protocol, as a descriptor: what it does beyond being recorded and having its handles checked."""
+    """Descriptor of one call of the protocol: its effects beyond recording the call and checking its handles."""
 
     api: str  # HIP's name
     makes: str = ""  # the kind of handle that it returns
     destroys: str = ""  # the kind of handle that it takes and destroys
     adds: NodeType | None = None  # the kind of node that it adds to a graph
-    issues: NodeType | None = None  # the kind of node that it adds where its stream captures
+    issues: NodeType | None = None  # the kind of node that it adds if its stream is capturing
     sets: NodeType | None = None  # the kind of node that it changes in an executable
-    packs: Callable[..., Any] | None = None  # makes the node's parameters one value
-    refused: int = 0  # the code while a stream captures, 0 where capture permits the call
+    packs: Callable[..., Any] | None = None  # packs the node's parameters into one value
+    refused: int = 0  # the error code while a stream is capturing, 0 if capture permits the call
     during: Literal["strict", "any", "own"] = "strict"
-    """Which captures refuse: those that are not relaxed, all, or that of the call's own stream."""
-    answers: Callable[..., Any] | None = None  # returns the answer, called with the runtime and the arguments by name
+    """Which captures forbid the call: those that are not relaxed, any, or that of the call's own stream."""
+    answers: Callable[..., Any] | None = None  # computes the result; called with the runtime and the arguments by name
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._signature = inspect.signature(getattr(Runtime, name))
@@ -147,7 +147,7 @@ class _Recorded:
 
     def __call__(self, runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
         given = (*args, *self._defaults[len(args) :])
-        # `bind`, which takes longer, is for names, and says what is wrong.
+        # `bind` is slower; it handles keyword arguments, and raises the error for wrong ones.
         if named or not self._required <= len(args) <= len(self._names):
             bound = self._signature.bind(runtime, *args, **named)
             bound.apply_defaults()
@@ -161,7 +161,7 @@ def _call(api: str, **effects: Any) -> Callable[..., Any]:
 
 
 def _answers(api: str) -> Callable[[_Method], _Method]:
-    """Make a call of a method that answers it."""
+    """Turn a method that computes a result into a recorded call."""
 
     def made(method: _Method) -> _Method:
         return cast(_Method, _call(api, answers=method))
@@ -170,15 +170,15 @@ def _answers(api: str) -> Callable[[_Method], _Method]:
 
 
 class RecorderRuntime(Runtime):
-    """Record calls, give out handles and keep account of them.
+    """Records calls, issues handles and tracks which are live.
 
-    Device memory is an address range that nothing backs. Page-locked memory is real and zeroed, since initial values
-    are written there; copies move nothing and kernels and host functions are not run.
+    Device memory is an address range without storage. Page-locked memory is real and zeroed, since initial values
+    are written there; copies move no data, and kernels and host functions are not run.
 
     Attributes
     ----------
     device : int
-        The one that is current.
+        The current device.
     calls : list of Call
         All calls since the last `clear`, failed ones included.
     created, destroyed : Counter
@@ -209,7 +209,7 @@ class RecorderRuntime(Runtime):
         self._functions: dict[int, int] = {}
         self._failures: list[_Failure] = []
 
-    # -- what tests ask and order --------------------------------------------------------------------------------------
+    # -- for tests -----------------------------------------------------------------------------------------------------
     @property
     def live(self) -> dict[str, int]:
         """Return how many handles of each kind were created and not destroyed; kinds without any are left out."""
@@ -218,19 +218,19 @@ class RecorderRuntime(Runtime):
     def fail_at(self, n: int, code: int = 1, api: str | None = None) -> None:
         """Make one call fail: the `n`-th from now (counted from 1), or the `n`-th from now of `api`.
 
-        A destroying call that is made to fail has destroyed: a caller cannot do it again.
+        A destroying call that is made to fail still destroys the handle: a caller cannot repeat it.
         """
         self._failures.append(_Failure(n, code, api))
 
     def clear(self) -> None:
-        """Forget the calls recorded; handles, counts and ordered failures stay."""
+        """Delete the recorded calls; handles, counts and requested failures stay."""
         self.calls.clear()
 
     def apis(self) -> list[str]:
-        """Return the names of the calls."""
+        """Return HIP's names of the recorded calls."""
         return [call.api for call in self.calls]
 
-    # -- what every call does ------------------------------------------------------------------------------------------
+    # -- common to all calls -------------------------------------------------------------------------------------------
     def _perform(self, call: _Recorded, values: dict[str, Any]) -> Any:
         api = call.api
         if call.destroys:
@@ -293,7 +293,7 @@ class RecorderRuntime(Runtime):
             self._stream_devices[handle] = self.device
         elif kind == "graph":
             self._graphs.setdefault(handle, _Graph(handle))
-        elif kind == "function":  # it goes with its module
+        elif kind == "function":  # it is destroyed with its module
             self._functions[handle] = values["module"]
             return handle
         self._handles.setdefault(kind, set()).add(handle)
@@ -338,7 +338,7 @@ class RecorderRuntime(Runtime):
                 self._fail(call.api, call.refused, "a stream is capturing")
 
     def _issue(self, api: str, stream: int, kind: NodeType, params: Any) -> None:
-        """Add a node where the stream captures; else there is nothing to do."""
+        """Add a node if the stream is capturing; otherwise do nothing."""
         capture = self._captures.get(stream)
         if capture is None:
             return
@@ -382,7 +382,7 @@ class RecorderRuntime(Runtime):
         return graph.nodes[node]
 
     def _known_graph(self, api: str, graph: int) -> _Graph:
-        # Graphs inside child nodes and graphs that are being captured belong to no one who counts them, so not `_need`.
+        # Graphs inside child nodes and graphs being captured are not counted as live handles, so `_need` would reject them.
         found = self._graphs.get(graph)
         if found is None:
             self._fail(api, 400, f"{graph:#x} is no graph that exists")
@@ -636,7 +636,7 @@ class RecorderRuntime(Runtime):
         return self._of_kind("hipGraphKernelNodeGetParams", node, NodeType.KERNEL).params
 
     def graph_node_get_params(self, node: int) -> Any:
-        """Return what the node was added with (not a HIP call): several arguments as a tuple, in their order."""
+        """Return the arguments that the node was added with (not a HIP call); several are a tuple, in their order."""
         return self._found("graph_node_get_params", node).params
 
     # -- executables -------------------------------------------------------------------------------------------------
@@ -658,7 +658,7 @@ class RecorderRuntime(Runtime):
             self._fail(api, 1, f"flags {flags}")
         if found.has_cycle():
             self._fail(api, 1, "the graph has a cycle")
-        # The exec is addressed by the nodes of the graph that was instantiated, even after that graph is destroyed.
+        # Nodes of the exec are addressed by the handles of the instantiated graph's nodes, even after that graph is destroyed.
         nodes = {handle: replace(node) for handle, node in found.nodes.items()}
         handle = self._make("exec")
         self._execs[handle] = _Graph(handle, nodes)

@@ -1,4 +1,4 @@
-"""What the compilers of both GPU platforms share: calls of a binding, names that are asked for, and the cache on disk."""
+"""The common part of both GPU platforms' compilers: calls of a binding, name expressions, and the disk cache."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _log = logging.getLogger("hipgraphdsl")
 
 
 class Rtc:
-    """A compiler library through its binding, whose functions answer a code and what was asked for."""
+    """A compiler library, called through its binding, whose functions return an error code and results."""
 
     prefix: ClassVar[str]
-    """What the names of its functions begin with."""
+    """Prefix of its functions' names."""
 
     def __init__(self, binding: Any) -> None:
         self._binding = binding
 
     def _call(self, api: str, *args: Any) -> Any:
-        """Return what a call answers besides its code."""
+        """Return the results of a call without its error code; raise HipError if the code is not 0."""
         code, *answers = getattr(self._binding, api)(*args)
         self._require(code, api)
         return answers[0] if len(answers) == 1 else answers
@@ -36,15 +36,15 @@ class Rtc:
             raise HipError(api, int(code), getattr(code, "name", f"{self.prefix} error {int(code)}"))
 
     def _add_expressions(self, program: Any, names: Sequence[str], symbols: Sequence[str]) -> dict[str, str]:
-        """Ask for kernels and variables, and return the expression of each."""
-        # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
+        """Register a name expression for each kernel and variable, and return the expressions by name."""
+        # A variable's expression is its address, as in C++; a registered kernel or variable is not eliminated as unused.
         expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
         for expression in expressions.values():
             self._call(f"{self.prefix}AddNameExpression", program, expression.encode())
         return expressions
 
     def _lowered(self, program: Any, expressions: dict[str, str]) -> dict[str, str]:
-        """Return the name inside the image of each that was asked for."""
+        """Return the name inside the image of each registered kernel and variable."""
         lowered = {}
         for name, expression in expressions.items():
             found = self._call(f"{self.prefix}GetLoweredName", program, expression.encode())
@@ -53,7 +53,7 @@ class Rtc:
 
 
 def kept(folder: str, key: str, compiled: Callable[[], CodeObject]) -> CodeObject:
-    """Return what an earlier process has compiled and kept in a folder of the cache, or what is compiled now and kept there."""
+    """Load a code object from a folder of the disk cache, by a hash of `key`; else call `compiled` and store its result there."""
     path = cache_folder(folder) / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
     found = _load(path)
     if found is None:
@@ -67,7 +67,7 @@ def kept(folder: str, key: str, compiled: Callable[[], CodeObject]) -> CodeObjec
 
 
 def _load(path: Path) -> CodeObject | None:
-    # A header of one line, then the image; a file that a full disk cut short is compiled again.
+    # The file has a header of one line, then the image; a file that a full disk truncated is compiled again.
     try:
         head, _, image = path.read_bytes().partition(b"\n")
         header = json.loads(head)

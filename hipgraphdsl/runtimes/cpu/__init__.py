@@ -1,7 +1,7 @@
-"""The embedded CPU runtime: HIP's calls over the threads of this machine, so that every workflow runs anywhere.
+"""The embedded CPU runtime: HIP's calls executed by threads of this machine, so that every workflow runs anywhere.
 
-The library beside this file is C++ with HIP's own C API. It is compiled on first use by the compiler that compiles the
-kernels, and kept in the cache directory.
+The C++ sources in this folder implement HIP's C API. They are compiled on first use, by the compiler that also compiles
+the kernels, and the library is kept in the cache directory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 log = logging.getLogger("hipgraphdsl")
 
-#: Longest that a wait stays outside Python, in microseconds: Ctrl-C is noticed this soon.
+#: Longest time that a wait stays outside Python, in microseconds: Ctrl-C is handled within this time.
 _SLICE_US = 50_000
 #: hipErrorIllegalAddress, hipErrorAssert, hipErrorLaunchFailure.
 _KERNEL_FAULTS = frozenset({700, 710, 719})
-#: In a fault's text, before a place in the code.
+#: Precedes each code location in a fault's text.
 _PLACE_BEGINS = "\x01"
 _MAX_DEVICES = 16  # kMaxDevices of memory.h
 
@@ -58,7 +58,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def runtime_library() -> Path:
-    """Return the runtime's shared library, built if need be; one for the process, which all devices share.
+    """Return the runtime's shared library, building it if needed; all devices of the process share it.
 
     Raises
     ------
@@ -87,8 +87,8 @@ class CpuRuntime(HipAbiRuntime):
     Parameters
     ----------
     device : int
-        There are as many as the environment variable HIPGRAPHDSL_CPU_DEVICES says, by default one. They share threads and
-        memory, and keep apart what HIP keeps apart: memory, streams, events and modules belong to one of them.
+        The environment variable HIPGRAPHDSL_CPU_DEVICES sets the number of devices, by default one. They share the threads
+        and the memory of the machine, but each allocation, stream, event and module belongs to one device, as in HIP.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class CpuRuntime(HipAbiRuntime):
         If there is no C++ compiler, or no such device.
     """
 
-    #: Shared variables are known by the library's ELF symbols.
+    #: The sanitizer finds shared variables by the library's ELF symbols.
     sanitizes = sys.platform.startswith("linux")
 
     def __init__(self, device: int = 0) -> None:
@@ -123,7 +123,7 @@ class CpuRuntime(HipAbiRuntime):
         self.workers = int(library.hgcpuWorkers())
         self.target = replace(Target.named("cpu"), multiprocessors=self.workers)
         self._pid = os.getpid()
-        # Before the interpreter goes: a host function that started later would wait for the GIL for ever.
+        # Before the interpreter shuts down: a host function that started later would wait for the GIL forever.
         atexit.register(self._shutdown)
 
     def _shutdown(self) -> None:
@@ -189,7 +189,7 @@ class CpuRuntime(HipAbiRuntime):
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
 
     def host_func_failed(self) -> None:
-        """Say, inside a host function, that it failed: nothing behind it starts, and the next synchronize raises."""
+        """Report, inside a host function, that it failed: no later work starts, and the next synchronize raises."""
         self._ext.hgcpuHostFuncFailed()
 
     def graph_add_conditional_node(
@@ -220,14 +220,14 @@ class CpuRuntime(HipAbiRuntime):
         super()._fail(api, code, detail)
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
-        """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""
+        """Stop launches in flight from starting more nodes; the stream's next synchronize raises hipErrorLaunchFailure."""
         self._call("hgcpuGraphExecAbort", graph_exec)
         return True
 
     def set_device_count(self, count: int) -> None:
-        """Choose how many devices there are from now on, 1 to 16, none with access to another's memory.
+        """Set the number of devices from now on, 1 to 16, and reset peer access: none can access another's memory.
 
-        What belongs to devices that go must have been returned.
+        Resources of the devices that are removed must have been released.
         """
         self._call("hgcpuSetDeviceCount", count)
 
@@ -238,9 +238,9 @@ class CpuRuntime(HipAbiRuntime):
         Parameters
         ----------
         seed : int
-            Replays the same choices; the k-th launch after this call uses the k-th part of its sequence.
+            The same seed replays the same choices; the k-th launch after this call uses the k-th part of its sequence.
         mode : {0, 1, 2}
-            0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: as 0, with random
+            0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: like 0, with random
             delays.
         """
         self._call("hgcpuSetSchedule", seed & (2**64 - 1), mode)
@@ -250,7 +250,7 @@ class CpuRuntime(HipAbiRuntime):
         """Create a timeline semaphore; its value only grows."""
         return self._new("hgcpuSemaphoreCreate", value)
 
-    #: Give up the handle; nodes that use the semaphore keep it.
+    #: Release the handle; nodes that use the semaphore keep the semaphore alive.
     semaphore_destroy = does("hgcpuSemaphoreDestroy")
 
     def semaphore_value(self, semaphore: int) -> int:

@@ -1,7 +1,7 @@
 """Find the host's C++ compiler, and build shared libraries with it once.
 
 Both the CPU runtime itself and the kernels that it runs are built here. A library is kept in the cache directory under
-a name that holds the hash of everything that decides its bytes, so two processes may build the same one at once.
+a name with the hash of everything that determines its contents, so two processes may build the same one at once.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from ...errors import lacks
 
 log = logging.getLogger("hipgraphdsl")
 
-#: Version of what the runtime, the kernel libraries and the Python above them agree on; part of every cache key.
+#: Version of the interface between the runtime, the kernel libraries and the Python code; part of every cache key.
 ABI_VERSION = 4
 
-#: A build that takes longer than this says so, because the first one may take a minute (zig unpacks its own libc).
+#: A build that takes longer than this is logged, because the first one may take a minute (zig unpacks its own libc).
 _SLOW_S = 2.0
 
-#: Keeps zig from linking its library of helpers (128-bit division and the like), which it has to compile first, once to a cache.
+#: Keeps zig from linking its library of helpers (128-bit division etc.), which it has to compile first, once per cache.
 WITHOUT_HELPERS = "-rtlib=none"
 
-#: One thread asks a compiler for its version, and others take the answer.
+#: Held while a thread probes the compilers, so that other threads wait for its result.
 _FINDING = threading.Lock()
 
 
 class BuildFailed(Exception):
-    """The compiler refused a source; `log` is what it printed."""
+    """The compiler rejected a source; `log` is its output."""
 
     def __init__(self, compiler: Compiler, log: str) -> None:
         super().__init__(f"{compiler} could not build it:\n{log}")
@@ -65,12 +65,12 @@ class Compiler:
 
     @property
     def is_clang(self) -> bool:
-        """Whether it takes clang's pragmas and options."""
+        """Whether it accepts clang's pragmas and options."""
         return self.kind != "gcc"
 
     @property
     def major(self) -> int:
-        """Number of its main version; 0 where it does not say."""
+        """Major version; 0 if the version text has none."""
         found = re.search(r"(\d+)\.\d+", self.version)
         return int(found[1]) if found else 0
 
@@ -93,7 +93,7 @@ class Compiler:
 
 @functools.cache
 def cpu_features() -> str:
-    """Return what distinguishes this CPU for ``-march=native``; machines that share a cache may differ in it."""
+    """Return a hash of the CPU's features for ``-march=native``; machines that share a cache may differ in them."""
     text = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
@@ -101,7 +101,7 @@ def cpu_features() -> str:
             if key in {"model name", "flags", "Features", "CPU part"}:
                 text += "\n" + line
             elif not line.strip():
-                break  # the first processor stands for all
+                break  # the first processor represents all
     except OSError:
         text += platform.processor()
     return hashlib.sha256(text.encode()).hexdigest()
@@ -168,13 +168,13 @@ def find_compiler() -> Compiler:
 
 
 def forget_compiler() -> None:
-    """Look for a compiler anew next time."""
+    """Clear the cached compiler, so that the next call searches again."""
     _find.cache_clear()
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock on `path`, so that of two processes one builds and the other finds the result."""
+    """Hold an advisory lock on `path`, so that one of two processes builds and the other finds the result."""
     import fcntl
 
     with path.open("a") as handle:
@@ -197,16 +197,16 @@ def _key(compiler: Compiler, sources: tuple[tuple[str, str], ...], options: tupl
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What happens to a source before it is compiled.
+    """How a source is preprocessed and transformed before it is compiled.
 
-    `finish` gives the text that is compiled, from the one that the preprocessor made. `leave_out` takes what the compiler says of
-    a text that it refuses, and returns whether `finish` gives another one now.
+    `finish` turns the preprocessor's output into the text to compile. `leave_out` takes the compiler's log for a text that it
+    rejected, and returns whether `finish` now produces a different text.
     """
 
     options: tuple[str, ...]  # for the preprocessor alone
     finish: Callable[[str], str]
     leave_out: Callable[[str], bool]
-    also: tuple[str, ...]  # what `finish` depends on besides
+    also: tuple[str, ...]  # other inputs of `finish`, for the cache key
 
 
 def build(
@@ -218,7 +218,7 @@ def build(
     what: str = "kernels",
     reading: Reading | None = None,
 ) -> Path:
-    """Build a shared library, or find it in the cache; return its path, of which `build_log` gives the compiler's warnings.
+    """Build a shared library, or find it in the cache; return its path, for which `build_log` returns the compiler's warnings.
 
     Parameters
     ----------
@@ -229,16 +229,16 @@ def build(
     stem : str
         Beginning of the library's file name.
     what : str
-        What is built, for the line that a long build logs.
+        Description of the library, for the log line of a long build.
     reading : Reading, optional
         How the one ``.cpp`` is preprocessed and finished first.
 
     Raises
     ------
     BuildFailed
-        If the compiler refuses the source; `log` is what it said.
+        If the compiler rejects the source; `log` is its output.
     RuntimeUnavailable
-        If the compiler has gone since it was found.
+        If the compiler was found but can no longer be started.
     """
     texts = {f"{stem}.cpp": sources} if isinstance(sources, str) else dict(sources)
     flags = (*compiler.library_options(), *options)
@@ -246,7 +246,7 @@ def build(
     unit = f"{stem}.cpp"
     said = read = ""
     also = () if reading is None else (*reading.options, *reading.also)
-    # Files of the user's are known by what the preprocessor makes of them.
+    # If the user's own files are included, the cache key covers the preprocessed text.
     outside = reading is not None and reads_files(reading.options, texts[unit])
     if reading is not None and outside:
         with _folder(texts, cache) as folder:
@@ -260,7 +260,7 @@ def build(
         if target.exists():
             return target
         with _folder(texts, cache) as folder:
-            # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
+            # Built in a temporary folder and renamed: a reader never sees a partial library, even if the build is killed.
             if reading is not None and not outside:
                 read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
                 (folder / unit).write_text(reading.finish(read))
@@ -282,7 +282,7 @@ def build(
 def _preprocessed(
     compiler: Compiler, flags: Sequence[str], reading: Reading, folder: Path, unit: str, what: str
 ) -> tuple[str, str]:
-    """Return what the preprocessor makes of a source in a folder, and what the compiler said."""
+    """Preprocess a source in a folder; return the preprocessed text and the compiler's output."""
     said = _run(compiler, [*flags, *reading.options, "-E", "-o", "preprocessed", unit], folder, what)
     if not (folder / "preprocessed").is_file():
         raise _nothing_written(compiler, said, flags)
@@ -290,7 +290,7 @@ def _preprocessed(
 
 
 def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
-    """Make a library of sources in a folder; return what the compiler said."""
+    """Compile and link sources in a folder to a library; return the compiler's output."""
     arguments = [*flags, "-o", name, *units]
     if sys.platform != "darwin":
         arguments += ["-lpthread", "-ldl"]
@@ -303,7 +303,7 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
                 raise
             said = _run(compiler, arguments, folder, what)
     except BuildFailed as failed:
-        if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
+        if "FileNotFound" not in failed.log:  # zig's message if its clang wrote no file
             raise
         said = failed.log
     if not (folder / name).is_file():
@@ -312,14 +312,14 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
 
 
 def _with_fewer_libraries(compiler: Compiler, arguments: list[str]) -> list[str]:
-    """Return arguments by which most libraries are linked faster; the linker refuses those that need more."""
+    """Return arguments that link most libraries faster; linking fails for libraries that need more."""
     if sys.platform == "darwin" or WITHOUT_HELPERS in arguments:
         return arguments
     if compiler.kind == "zig":
-        # To compile the helpers takes longer than all else, and few libraries need them.
+        # Compiling the helpers takes longer than everything else, and few libraries need them.
         return [*arguments, WITHOUT_HELPERS, "-Wl,-z,defs"]
     if compiler.kind == "gcc" and "-nostdinc++" in arguments:
-        # To read the C++ library takes more than half of the time that linking takes; without its headers few need it.
+        # Reading the C++ library takes more than half of the link time; few sources that do not include its headers need it.
         kept = [word for word in arguments if word != "-lstdc++"]
         return [*kept, "-nodefaultlibs", "-Wl,-z,defs", "-lm", "-lgcc", "-lc"]
     return arguments
@@ -331,20 +331,20 @@ def _nothing_written(compiler: Compiler, said: str, flags: Sequence[str]) -> Bui
 
 
 def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str] = ()) -> str:
-    """Return clang's syntax tree of the functions whose name contains `name`, as JSON; empty where there is none, or an error."""
+    """Return clang's syntax tree of the functions whose name contains `name`, as JSON; empty if there is none, or on an error."""
     with tempfile.TemporaryDirectory(prefix="tree.", dir=cache_folder()) as folder:
         (Path(folder) / "text.cpp").write_text(text)
         flags = ["-fsyntax-only", "-w", "-Xclang", "-ast-dump=json", "-Xclang", f"-ast-dump-filter={name}", "text.cpp"]
         command = [*compiler.command, *compiler.library_options(), *options, *flags]
-        # zig fails behind clang, which wrote no object: FileNotFound.
+        # zig fails after clang has succeeded, because clang wrote no object: FileNotFound.
         done = subprocess.run(command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    # What is wrong is left out of the tree.
+    # Code with errors is missing from the tree.
     wrong = re.search(rb":\d+:\d+: (?:fatal )?error: (?!.*FileNotFound)", done.stderr)
     return "" if wrong else done.stdout.decode(errors="replace")
 
 
 def reads_files(options: Sequence[str], source: str) -> bool:
-    """Return whether a source includes files of the user's."""
+    """Return whether a source may include the user's own files."""
     return any(option.startswith(("-I/", "-include")) or option == "-I" for option in options) or bool(
         re.search(r'^\s*#\s*include\s*["<]/', source, re.MULTILINE)
     )
@@ -393,7 +393,7 @@ def _run(compiler: Compiler, arguments: Sequence[str], folder: Path, what: str) 
 
 
 def build_log(library: Path) -> str:
-    """Return what the compiler printed when it built `library`: its warnings; empty where there were none."""
+    """Return what the compiler printed when it built `library`: its warnings; empty if there were none."""
     try:
         return library.with_suffix(".log").read_text()
     except OSError:

@@ -26,11 +26,11 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     Parameters
     ----------
     source : path
-        The program, as it was written or as somebody has gone on with it.
+        The program, as exported or edited since.
     output : path
         The executable. It uses the CPU runtime and the kernels from the cache directory.
     options : sequence of str
-        Options for the C++ compiler, beside ``-std=c++17 -O2``, for the program and its kernels.
+        Options for the C++ compiler, in addition to ``-std=c++17 -O2``, for the program and its kernels.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     found = _KERNELS.search(text)
     kernels = "\n" * text.count("\n", 0, found.start(1)) + found.group(1) if found else ""
     code = re.sub(r"^[ \t]*//[^\n]*|^#define[^\n]*", "", text[found.end() :] if found else text, flags=re.MULTILINE)
-    uses = [(" ".join(kernel.split()), symbol.strip()) for kernel, symbol in _USES.findall(code)]  # as # spells arguments
+    uses = [(" ".join(kernel.split()), symbol.strip()) for kernel, symbol in _USES.findall(code)]  # as the preprocessor's # does
     used_kernels, used_symbols = (list(dict.fromkeys(filter(None, names))) for names in zip(("", ""), *uses))
     compiler = find_compiler()
     flags = ["-std=c++17", "-O2", "-DHIP_CPU", f"-I{Path(__file__).parent / 'include'}", *options]

@@ -1,11 +1,11 @@
 """Compile HIP C++ kernels to a shared library for this CPU.
 
-The host compiler preprocesses the source with device.h and HIP's headers, `weave` puts in what the runtime needs, and the host
-compiler compiles the result with an entry for each kernel. How blocks run is said in fibers.h and docs/cpu_kernels.md.
+The host compiler preprocesses the source with device.h and HIP's headers, `weave` inserts the code that the runtime needs, and
+the host compiler compiles the result with an entry for each kernel. fibers.h and docs/cpu_kernels.md describe how blocks run.
 
 Results follow IEEE 754 as NumPy's do: multiplications and additions are not contracted to fused ones (GPUs do that by
-default; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and floating-point traps are not
-looked at, because vector code needs that and no kernel can see it.
+default; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and floating-point traps are
+ignored, because vector code requires that and no kernel can observe them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .split import refused, split
 from .tokens import place_behind, read_tokens
 from .weave import weave
 
-#: Begins a code object of this runtime; the path of the library and a zero byte follow.
+#: Prefix of this runtime's code objects; the path of the library and a zero byte follow.
 IMAGE_PREFIX: Final = b"HGCPU:"
-#: What makes a header be found; a program's compiler has another way to say it.
+#: Advice in the error for a missing header; program.py replaces it by the command-line option.
 ADD_FOLDER: Final = "options=['-I/folder'] to the module"
 
 _OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char", "-UNDEBUG")
@@ -34,21 +34,21 @@ _CLANG_OPTIONS: Final = (
     "-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-Wno-dangling-else",
     "-mllvm", "-inline-threshold=20000",
 )  # fmt: skip
-#: From LLVM 20 on (still in 22) a run-time check that a wide index does not wrap stands also for a narrower one
-#: (`SCEVWrapPredicate::implies` extends both), as in ``z[i % 8]``: vector code writes behind the end. So there is no such check.
+#: From LLVM 20 on (still in 22), a run-time check that a wide index does not wrap around is taken to imply it for a narrower one
+#: (`SCEVWrapPredicate::implies` extends both), as in ``z[i % 8]``: vector code writes past the end. So disable such checks.
 _WITHOUT_WRAP_CHECKS: Final = tuple(
     word
     for pass_name in ("vectorize", "pragma-vectorize", "loop-load-elimination")
     for word in ("-mllvm", f"-{pass_name}-scev-check-threshold=0")
 )
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi", "-Wno-dangling-else")
-#: A call in front of each load and store, of each division by zero and of each index beyond an array of known length, and at the
-#: end of a function that has written behind its local variables (instrumented.h); line numbers by DWARF 4, in which files are
-#: counted alike by all compilers. What the options would link is left out. Vectors of more than 16 bytes get no call.
+#: Insert a call before each load, store, division by zero and index beyond an array of known length, and at the end of a function
+#: that has written past its local variables (instrumented.h); line numbers are DWARF 4, in which all compilers number files
+#: alike. The libraries that these options imply are not linked. Accesses to vectors of more than 16 bytes get no call.
 _SANITIZED: Final = ("-O1", "-gdwarf-4")
 _SANITIZED_CLANG: Final = (
     *_SANITIZED, "-gline-tables-only", "-fno-vectorize", "-fno-slp-vectorize",
-    "-Xclang", "-stack-protector", "-Xclang", "2",  # zig knows the driver's own option for it only with libc
+    "-Xclang", "-stack-protector", "-Xclang", "2",  # zig accepts the driver's own option for it only with libc
     "-Xclang", "-fsanitize=thread,integer-divide-by-zero,array-bounds", "-Xclang", "-fsanitize-recover=array-bounds",
     "-mllvm", "-tsan-instrument-read-before-write=1", "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
@@ -58,28 +58,28 @@ _SANITIZED_GCC: Final = (
     "--param=tsan-distinguish-volatile=1",
     "-nodefaultlibs", "-Wl,--no-as-needed,--wrap=memcpy,--wrap=memmove,--wrap=memset", "-lstdc++", "-lm", "-lgcc_s", "-lc",
 )  # fmt: skip
-#: Options for a GPU's compiler that mean nothing here.
+#: Options of GPU compilers that have no meaning here.
 _GPU_OPTIONS: Final = re.compile(
     r"--?(offload-arch|gpu-architecture|amdgpu-target|cuda-gpu-arch|gpu-code|arch)\b.*|-m(cumode|no-cumode|wavefrontsize64|"
     r"no-wavefrontsize64|unsafe-fp-atomics|code-object-version.*)|-x.*|--?(hip|rocm|cuda)-.*|-fgpu-.*|-fhip-.*|-nogpu.*|"
     r"-std=(c\+\+|gnu\+\+)(98|03|0x|11|14|1y|1z)|--use_fast_math|-use_fast_math"
 )
-#: Macros that device.h and the headers of the library look at.
+#: Macros that device.h and the library headers test.
 _READ_BY_HEADER: Final = re.compile(r"_|NDEBUG\b|HGCPU_")
-#: Headers whose contents device.h has: HIP's own, and C's.
+#: Headers whose contents device.h provides: HIP's and CUDA's.
 _KNOWN_HEADERS: Final = (
     "hip/hip_runtime.h", "hip/hip_runtime_api.h", "hip/hip_fp16.h", "hip/hip_bf16.h", "hip/hip_bfloat16.h",
     "hip/hip_complex.h", "hip/hip_vector_types.h", "hip/hip_math_constants.h", "hip/math_functions.h",
     "hip/device_functions.h", "hip/hip_common.h", "hip/hiprtc.h", "hip/amd_detail/amd_hip_atomic.h",
     "hip/hip_atomic.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "math_constants.h",
 )  # fmt: skip
-#: Headers of the C and C++ library of which device.h has what kernels commonly use: so few kernels pay for the real ones.
+#: C and C++ library headers of which device.h provides the commonly used parts, so that few kernels pay for the real ones.
 _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
 _HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"
-#: Dynamic shared memory of a block at most; of `Target` "cpu".
+#: Maximum dynamic shared memory of a block, in bytes; that of `Target` "cpu".
 _DYNAMIC_BYTES: Final = 65536
 _REFUSED: Final = (
     (re.compile(r"asm|__asm__|__asm"), "inline assembly of a GPU", "put it behind #if !defined(HGCPU_CPU)"),
@@ -115,14 +115,14 @@ def compile_kernels(
     symbols : sequence of str
         Device variables.
     options : sequence of str
-        Compiler options. Those that only a GPU's compiler knows are left out; ``-mno-wavefrontsize64`` gives warps of 32.
+        Compiler options. Those for GPU compilers alone are ignored; ``-mno-wavefrontsize64`` selects warps of 32 lanes.
     name : str
         File name for the compiler's messages.
     compiler : Compiler, optional
-        Another than `find_compiler` finds.
+        The compiler to use instead of the one that `find_compiler` returns.
     mode : {"fast", "base", "sanitize"}
-        ``"base"`` runs the threads of a block one by one; ``"fast"`` may make vector code of that loop; ``"sanitize"`` is
-        ``"base"`` with calls by which the runtime judges each access (sanitizer.h).
+        ``"base"`` runs the threads of a block one by one; ``"fast"`` may vectorize that loop; ``"sanitize"`` is ``"base"``
+        with calls by which the runtime checks each access (sanitizer.h).
 
     Returns
     -------
@@ -132,8 +132,8 @@ def compile_kernels(
     Raises
     ------
     DeclarationError
-        If a name is not there, the source uses what a CPU cannot do, or it does not compile: the message holds the
-        compiler's own, with the user's line numbers.
+        If a name does not exist, the source uses a feature that a CPU lacks, or it does not compile: the message contains
+        the compiler's, with the user's line numbers.
     RuntimeUnavailable
         If there is no compiler.
     """
@@ -145,7 +145,7 @@ def compile_kernels(
         compilation = _Compilation(source, tuple(sorted(asked)), tuple(sorted(variables)), tuple(options), name, compiler, mode)
         found = _Library(asked, variables, compilation.library())
         _, read, directives = _split_options(options)
-        if not reads_files(read, directives + source):  # which may change
+        if not reads_files(read, directives + source):  # the files may change
             known.append(found)
     return CodeObject(
         image=IMAGE_PREFIX + str(found.path).encode() + b"\0",
@@ -164,7 +164,7 @@ class _Library(NamedTuple):
 def _libraries(
     source: str, options: tuple[str, ...], name: str, compiler: Compiler, mode: str, folder: Path
 ) -> list[_Library]:  # fmt: skip
-    """Return the list of what this process has made of a source: one with more kernels serves for those that are asked for."""
+    """Return this process's list of libraries built from a source: one with more kernels than requested can be reused."""
     return []
 
 
@@ -180,26 +180,26 @@ class _Compilation:
         self.mode = mode
         self.preprocessed = ""
         self.splits = mode == "fast" and self.compiler.is_clang
-        self.split: dict[str, str] = {}  # kernels with functions that run a whole block
-        self.synced: list[str] = []  # kernels that may have one
-        self.whole: set[str] = set()  # kernels that stay as they are
+        self.split: dict[str, str] = {}  # kernel -> its function that runs a whole block
+        self.synced: list[str] = []  # kernels that may have such a function
+        self.whole: set[str] = set()  # kernels that are not split
         self.flags: tuple[str, ...] = ()
 
     def library(self) -> Path:
-        """Return the library."""
+        """Build the library, with the real library headers if it fails without them."""
         real = False
         while True:
             try:
                 return self.build(real)
             except BuildFailed as failed:
-                # device.h may lack what the real headers of the library have.
+                # device.h may lack declarations of the real library headers.
                 if not real and re.search(r"^\s*#\s*include\s*<(?!hip/|cuda)\w+(\.h)?>", self.source, re.MULTILINE):
                     real = True
                     continue
                 raise self.explained(failed) from None
 
     def leave_out(self, said: str) -> bool:
-        """Leave out the functions that the compiler's messages name, or all: in the end they are about the user's own text."""
+        """Drop the split functions that the compiler's messages name, or all, so that remaining messages are about user code."""
         if not self.split:
             return False
         self.whole |= refused(said, self.synced) & set(self.split) or set(self.split)
@@ -217,13 +217,13 @@ class _Compilation:
             read.append("-DHGCPU_SANITIZE=1")
         if "-mno-wavefrontsize64" in self.options:
             read.append("-DHGCPU_WARP_SIZE=32")
-        if re.search(r"\bvoid\s+half\s*\(", self.source):  # a function of that name, and no type
+        if re.search(r"\bvoid\s+half\s*\(", self.source):  # the source defines a function of that name, not the type
             read.append("-DHGCPU_OWN_HALF=1")
         headers = dict.fromkeys(_KNOWN_HEADERS if real else (*_KNOWN_HEADERS, *_LIGHT_HEADERS), "")
         if real:
             read.append("-DHGCPU_STD=1")
             if self.compiler.kind == "zig":
-                flags.append("-lc++")  # else zig does not even look for its C++ headers
+                flags.append("-lc++")  # else zig does not even search for its C++ headers
         else:
             flags.append("-nostdinc++")
         sources = {
@@ -237,7 +237,7 @@ class _Compilation:
         return build(self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading)
 
     def woven(self, preprocessed: str) -> str:
-        """Return what is compiled."""
+        """Return the text to compile, made from the preprocessed text."""
         self.preprocessed = preprocessed
         sanitizes = self.mode == "sanitize"
         made = weave(preprocessed, guards=sanitizes)
@@ -281,11 +281,11 @@ class _Compilation:
         return "".join(parts)
 
     def row(self, more: str = "", apart: bool = False) -> str:
-        """Return what stands before the loop over the threads of a row, or of a warp.
+        """Return the pragma for the loop over the threads of a row, or of a warp.
 
-        Threads that do not wait are in no order, but the compiler is not told that no memory access of one depends on another's:
-        LLVM (still 22) takes that for a thread's own arrays too, which lie in the same place for all threads. It has to prove it,
-        but where threads have nothing of their own in memory (`apart`) and LLVM loads nothing that they leave out (22 does not).
+        Threads that do not wait are unordered, but the compiler is not told that their memory accesses are independent: LLVM
+        (still 22) applies that to a thread's own arrays too, which have the same address for all threads. It has to prove it,
+        except where threads have no data of their own in memory (`apart`) and LLVM does not load what they skip (22 does not).
         """
         if self.mode != "fast" or not self.compiler.is_clang:
             return ""
@@ -303,7 +303,7 @@ class _Compilation:
         return f"::{found[0] if angle else kernels[found[0]]}{angle}{arguments}"
 
     def explained(self, failed: BuildFailed) -> DeclarationError:
-        """Return the error for what the compiler refused."""
+        """Return the error for a source that the compiler rejected."""
         name = re.escape(self.name)
         absent = re.search(
             rf"^({name}):(\d+):\d+: fatal error: '?([^':\n]+)'?(?: file not found|: No such file)", failed.log, re.MULTILINE
@@ -335,7 +335,7 @@ class _Compilation:
         for line in _clean(failed.log).splitlines():
             out.append(line)
             at = re.match(rf"{name}:(\d+):\d+: (?:fatal )?error: ", line)
-            if at and not self.compiler.is_clang and int(at[1]) <= len(lines):  # gcc looks for a file of that name
+            if at and not self.compiler.is_clang and int(at[1]) <= len(lines):  # gcc quotes only from a file of that name
                 out.append(f"{at[1]:>6} | {lines[int(at[1]) - 1]}")
         return DeclarationError(f"kernel source {self.name!r} does not compile:\n" + "\n".join(out))
 
@@ -347,16 +347,16 @@ def _header(name: str) -> str:
 
 @functools.cache
 def _writers() -> tuple[str, ...]:
-    """Return the text of what writes the text that is compiled: another version of it makes other libraries."""
+    """Return the source of the modules that generate the compiled text; it is part of the cache key."""
     names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations")
     return tuple(_header(f"{name}.py") for name in names)
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
-    """Return the options for compiling, those for preprocessing, and directives that stand before the source in place of others.
+    """Return options for compiling, options for preprocessing, and directives that replace ``-D``, ``-U`` and ``-include``.
 
-    Folders are absolute; options of a GPU's compiler are left out. Macros are defined by directives, behind device.h, which has
-    parameters of templates with names such as ``N``; but for those that it reads itself.
+    Folders become absolute; options of GPU compilers are dropped. Macros are defined by directives after device.h, whose template
+    parameters have names such as ``N``, except for the macros that device.h itself tests.
     """
     kept: list[str] = []
     read: list[str] = []
@@ -370,7 +370,7 @@ def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
         elif option == "-include":
             directives += f'#include "{Path(next(after, "")).absolute()}"\n'
         elif option.startswith(("-D", "-U")):
-            said = (option[2:] or next(after, "")).partition("\n")[0].rstrip("\\")  # compilers end a definition there, too
+            said = (option[2:] or next(after, "")).partition("\n")[0].rstrip("\\")  # as compilers do, end it at a line break
             name, equals, value = said.partition("=")
             if _READ_BY_HEADER.match(name):
                 read.append(f"{option[:2]}{name}{equals}{value}")
@@ -382,6 +382,6 @@ def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:
 
 
 def _clean(said: str) -> str:
-    """Strip what is no message from the compiler's output."""
+    """Strip non-diagnostic lines from the compiler's output."""
     noise = r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?"
     return re.sub(noise, "", said, flags=re.MULTILINE).strip()

@@ -1,4 +1,4 @@
-"""What the sanitizer of the CPU runtime found, for people: places in the code become lines of the user's source."""
+"""Format the findings of the CPU runtime's sanitizer: code locations become lines of the user's source."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, Final
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-#: As the runtime writes a place, between two marks: a library's path, the offset in it, and the line if it knows that.
+#: A code location as the runtime writes it, between two marks: a library's path, the offset in it, and the line or 0.
 _PLACE: Final = re.compile("\x01(.*?)\\+0x([0-9a-f]+):(\\d+)\x02")
-#: Our own headers, whose functions are part of the user's statement that calls them.
+#: This runtime's own headers, whose functions count as part of the user's statement that calls them.
 _OWN: Final = frozenset({"device.h", "fibers.h", "instrumented.h", "lanes.h", "launch.h"})
 
 
 def told(text: str) -> str:
-    """Return what the runtime said of a fault, with ``file:line`` for each place, and variables by the user's names."""
+    """Return the runtime's text for a fault, with ``file:line`` for each code location and the user's names of variables."""
     text = _PLACE.sub(lambda found: _place(found[1], int(found[2], 16), int(found[3])), text)
     return re.sub(r"'(_Z\w+)[.\d]*'", lambda found: f"'{_plain(found[1])}'", text)
 
 
 def _plain(mangled: str) -> str:
-    """Return the name that a mangled one ends with, which is the variable's: its length stands before it."""
+    """Return the variable's name, which is the last component of its mangled name and is preceded by its length."""
     for length in re.finditer(r"\d+", mangled):
         end = length.end() + int(length[0])
         name = mangled[length.end() : end]
@@ -33,7 +33,7 @@ def _plain(mangled: str) -> str:
 
 
 def _place(path: str, offset: int, line: int) -> str:
-    """Return ``file:line`` of the user's statement at an offset of a library, or the offset where no line is known."""
+    """Return ``file:line`` of the user's statement at an offset of a library, or path and offset if no line is known."""
     try:
         found = next((frame for frame in _frames(_dwarf(path), offset) if frame[0] not in _OWN), None)
     except (OSError, ELFError):
@@ -43,7 +43,7 @@ def _place(path: str, offset: int, line: int) -> str:
 
 @functools.lru_cache(maxsize=4)  # several faults of one library follow each other
 def _dwarf(path: str) -> Any:
-    """Return the line tables of a library, whose path says what is in it; a linked library's need no relocation."""
+    """Return the debug information of a library, whose path identifies its contents; a linked library needs no relocation."""
     with open(path, "rb") as file:
         return ELFFile(file).get_dwarf_info(relocate_dwarf_sections=False)
 
@@ -63,7 +63,7 @@ def _frames(dwarf: Any, offset: int) -> Iterator[tuple[str, int]]:
 
 
 def _row(program: Any, offset: int) -> Any:
-    """Return the row of a line table that an instruction belongs to; None if it is of another unit."""
+    """Return the row of a line table that covers an instruction; None if the instruction belongs to another unit."""
     before = None
     for state in (entry.state for entry in program.get_entries()):
         if state is None:

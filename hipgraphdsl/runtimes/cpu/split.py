@@ -1,11 +1,11 @@
-"""Split kernels at their barriers: loops over the threads of a block in place of threads that wait for each other.
+"""Split kernels at their barriers into loops over the threads of a block, so that no thread has to wait for others.
 
-clang prints the syntax tree of a kernel. Where the tree shows that all threads of a block reach each ``__syncthreads()``
-together, a second function is written beside the kernel that runs a whole block: what stands between two barriers is a loop
-over the threads, which can become vector code, and no thread ever waits. The parts are the user's own text; of it only the
-names of variables that live across a barrier are replaced, and ``return``. See docs/cpu_kernels.md for what is split.
+If clang's syntax tree of a kernel shows that all threads of a block reach each ``__syncthreads()`` together, a second function
+that runs a whole block is added to the source. In it, each part between two barriers is a loop over the threads, which the
+compiler can vectorize, and no thread ever waits. The parts are the user's own text, in which only ``return`` and the names of
+variables that live across a barrier are replaced. docs/cpu_kernels.md lists what is split.
 
-Whatever is not understood raises `Unknown`, and the kernel stays as it is.
+Any construct that is not supported raises `Unknown`, and the kernel is not split.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .tokens import place_behind
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
-#: Threads of a block at most.
+#: Maximum number of threads of a block.
 _THREADS: Final = 1024
-#: A warp, which lanes.h may read on both sides of what is kept of the threads.
+#: Padding of one warp, which lanes.h may read, at both ends of an array over the threads.
 _BESIDE: Final = 64
-#: Bytes of a stack for what lives across barriers.
+#: Maximum bytes on the stack for variables that live across barriers.
 _KEPT_BYTES: Final = 512 * 1024
 _BARRIER: Final = "__syncthreads"
 _MARK: Final = "hgcpu_synced_"
-#: The file that the compiler's messages name for the function of a kernel; its number follows.
+#: File name of a kernel's split function in the compiler's messages; the kernel's number follows.
 _NAMED: Final = "hgcpu split "
 _MARKS: Final = re.compile(rf"{_MARK}(\d+|f)_")
 _JUMPS: Final = frozenset({"BreakStmt", "ContinueStmt"})
-#: What does not itself need memory of a thread.
+#: Kinds of nodes that need no per-thread memory themselves.
 _STEPS: Final = _JUMPS | LOOPS | {"DeclStmt", "CompoundStmt", "IfStmt", "ReturnStmt", "NullStmt", "CompoundAssignOperator"}
-#: What is not looked into: code of its own, jumps, types of its own.
+#: Kinds of nodes that are not supported: nested code, jumps, local types.
 _REFUSED: Final = frozenset(
     """GotoStmt IndirectGotoStmt LabelStmt LambdaExpr GCCAsmStmt MSAsmStmt CXXTryStmt CXXForRangeStmt StmtExpr CXXRecordDecl
     RecordDecl FunctionDecl DecompositionDecl BlockExpr CXXThrowExpr CoroutineBodyStmt""".split()  # noqa: SIM905
@@ -43,18 +43,18 @@ _NOT_READ: Final = re.compile(
     r"^\s*#\s*pragma\s+(?!unroll|nounroll|GCC\s+unroll)", re.MULTILINE,
 )  # fmt: skip
 
-#: Text of a function, or what gives it when all is known of the variables.
+#: Text of a function, or a callable that returns it once all variables are analyzed.
 Piece = str | Callable[[], str]
 
 
 def split(
     text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Callable[[str, str], str]
 ) -> tuple[str, dict[str, str]]:
-    """Write a function beside each kernel that can be split, of those that are `wanted`.
+    """Add a function that runs a whole block for each of the `wanted` kernels that can be split.
 
-    `text`, `marked`, `kernels` and `leading` are of `Woven`. `tree` gives clang's syntax tree of a text, as JSON: of the
-    functions whose names contain a word. Returns the text with the functions, and for each kernel that was split what
-    `hgcpu_kernel` gets.
+    `text`, `marked`, `kernels` (there `synced`) and `leading` are fields of `Woven`. ``tree(text, word)`` returns clang's
+    syntax tree, as JSON, of the functions whose names contain a word. Returns the text with the functions, and for each split
+    kernel the additional template argument of `hgcpu_kernel`.
     """
     data = marked.encode()
     trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []
@@ -79,7 +79,7 @@ def split(
         try:
             kernel = _Kernel(source, node)
             file, line = place_behind(data[: end_of(own[k])].decode())
-            # As of a system header: the compiler's warnings are about the kernel itself. What follows has its own line again.
+            # Marked as a system header, so that warnings are only about the kernel itself; then the user's line is restored.
             function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n# {line} "{file}"\n'
         except (Unknown, LookupError, RecursionError):
             continue
@@ -89,16 +89,16 @@ def split(
 
 
 def refused(said: str, kernels: Sequence[str]) -> set[str]:
-    """Return the kernels whose functions the compiler's messages name."""
+    """Return the kernels whose split functions the compiler's messages name."""
     return {kernels[int(k)] for k in re.findall(rf"^{_NAMED}(\d+):", said, re.MULTILINE)}
 
 
 def _flattened(
     data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Callable[[str, str], str]
 ) -> dict[int, tuple[bytes, Node]]:
-    """Return the text with kernels as `Flat` wrote them, and their trees: without those that are other than they were.
+    """Return, for each kernel that `Flat` rewrote, the rewritten text and its tree, except kernels whose calls changed by it.
 
-    clang prints no tree of a text with an error, so the half of the kernels that has it is looked for.
+    clang prints no tree of a text with an error, so bisect the kernels to find those with an error.
     """
     if not own:
         return {}
@@ -117,19 +117,19 @@ def _flattened(
 
 
 def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
-    """Return the definitions of the kernels."""
+    """Return the definitions of the kernels by their numbers."""
     marks = [(re.search(rf"{_MARK}(\d+)_", n.get("name", "")), n) for n in trees]
     return {int(mark[1]): n for mark, n in marks if mark and n["kind"] == "FunctionDecl"}
 
 
 def _array(kind: str, name: str, value: str = "") -> str:
-    """Declare an array over the threads. A cache line more keeps arrays from lying a multiple of the page apart."""
+    """Declare an array over the threads. Extra elements keep the distance of arrays from being a multiple of the page size."""
     room = name.replace("hgcpu_", "hgcpu_room_")
     return f"alignas(64) {kind} {room}[{_THREADS + 2 * _BESIDE + 16}]{value}; {kind}* const {name} = {room} + {_BESIDE};"
 
 
 def _on(mask: int) -> str:
-    """Return the warps in which some thread does not leave out what a mask says."""
+    """Return the C++ expression for the warps in which some thread is not in a mask, and so does not skip its code."""
     return f"hgcpu_on_{mask}" if mask else "~0u"
 
 
@@ -142,9 +142,9 @@ class _Kernel(Variables):
         self.part: Part | None = None
         self.loops = 0
         self.masks = 0
-        self.off = 0  # the mask of the threads that leave out what stands here
+        self.off = 0  # number of the mask of the threads that skip the current code, 0 for none
         self.warps = False  # whether there are warp operations
-        self.gone = False  # whether threads that have returned are noted
+        self.gone = False  # whether threads that have returned are recorded
 
     def function(self, name: str) -> str:
         """Return the function that runs a block."""
@@ -191,7 +191,7 @@ class _Kernel(Variables):
     def text(self, start: int, end: int) -> str:
         return self.data[start:end].decode()
 
-    # -- what stands between barriers ---------------------------------------------------------------------------------------
+    # -- code between barriers ----------------------------------------------------------------------------------------------
 
     def level(self, statements: Sequence[Node]) -> None:
         """Find the variables and statements between barriers."""
@@ -258,7 +258,7 @@ class _Kernel(Variables):
         return out
 
     def begin(self, part: Part) -> Piece:
-        """Note a part, and return its piece."""
+        """Add a part, and return its piece."""
         self.parts.append(part)
         return lambda: self.loop(part)
 
@@ -276,7 +276,7 @@ class _Kernel(Variables):
         self.part.statements.append(node)
 
     def within(self, jump: Node, statement: Node) -> bool:
-        """Return whether what a `break` or `continue` leaves is inside of a statement."""
+        """Return whether the loop or `switch` that a `break` or `continue` refers to is a statement or inside of it."""
         node = jump
         while node is not statement:
             node = self.parent[id(node)]
@@ -311,7 +311,7 @@ class _Kernel(Variables):
         return variable is not None and variable.how == "uniform"
 
     def control(self, node: Node) -> list[Piece]:
-        """Return an `if` or a loop that all threads go through together."""
+        """Return the pieces of an `if` or a loop; one that only some threads run is masked or refused."""
         first, condition, step, branches = control_of(node)
         if condition and not self.is_uniform(condition):
             return self.masked(node, condition)
@@ -340,7 +340,7 @@ class _Kernel(Variables):
         return out
 
     def masked(self, node: Node, condition: Node) -> list[Piece]:
-        """Return an `if` that some threads of the block leave out."""
+        """Return the pieces of an `if` whose body some threads of the block skip."""
         if node["kind"] != "IfStmt" or node.get("hasElse") or any(called(n) == _BARRIER for n in walk(node)):
             raise Unknown("a loop, a barrier or an `else` that only some threads may reach")
         around = self.off
@@ -360,7 +360,7 @@ class _Kernel(Variables):
         return f"hgcpu_off_{number}" if number else "hgcpu_gone" if self.gone else "nullptr"
 
     def operation(self, node: Node) -> Piece:
-        """Return a warp operation of the whole block."""
+        """Return the piece that makes a warp operation for the whole block."""
         name, off = called(node).removeprefix(OPERATION), self.off
         arguments = [bare(n) for n in children(node)[1:]]
         masked = "_sync" in name or name == "__syncwarp"
@@ -383,10 +383,10 @@ class _Kernel(Variables):
 
         return text
 
-    # -- what lives across barriers -------------------------------------------------------------------------------------------
+    # -- variables that live across barriers ----------------------------------------------------------------------------------
 
     def find_kept(self) -> None:
-        """Find what lives across barriers, and which of it can be computed again."""
+        """Find the variables that live across barriers, and those of them that can be recomputed."""
         names = [n["name"] for n in walk(self.node) if n["kind"] in ("VarDecl", "ParmVarDecl") and "name" in n]
         types = any(n["kind"] in ("TypedefDecl", "TypeAliasDecl") for n in walk(self.body))
         for variable in self.variables.values():
@@ -396,7 +396,7 @@ class _Kernel(Variables):
             variable.pure = (
                 first is not None and variable.is_scalar and not variable.writes and not variable.exposed
                 and self.is_uniform(first, fixed=True, threads=True)
-                # Its names mean the same wherever it is computed again.
+                # The names in the initializer refer to the same variables wherever it is recomputed.
                 and all(names.count(d["name"]) == (d["id"] in self.variables) for d in named(first))
                 and not (types and any(n["kind"] in CASTS - {"ImplicitCastExpr"} for n in walk(first)))
             )  # fmt: skip
@@ -412,7 +412,7 @@ class _Kernel(Variables):
         return part is not None and any(start_of(s) <= use < end_of(s) for s in part.statements)
 
     def must_be_known(self, variable: Variable) -> None:
-        """Ask that the tree has each mention of a variable's name, and none where it is declared would need its new name."""
+        """Require that the tree has each mention of a variable's name, and that its own declaration does not change it."""
         known = set()
         for node in walk(self.node):
             if node.get("referencedDecl", node).get("name") == variable.name:
@@ -455,7 +455,7 @@ class _Kernel(Variables):
             for v in self.variables.values() if v.pure for use in v.uses
         }  # fmt: skip
         body: list[str] = []
-        for variable in reversed(self.variables.values()):  # each before those that it needs
+        for variable in reversed(self.variables.values()):  # a variable comes before those that it depends on
             if variable in again and variable.initial is not None:
                 again += [v for d in named(variable.initial) if (v := self.variables.get(d["id"])) and v.pure]
                 value = edited(self.data, variable.initial, renamed)
@@ -474,7 +474,7 @@ class _Kernel(Variables):
 
     @staticmethod
     def is_apart(part: Part) -> bool:
-        """Return whether threads have nothing of their own in memory there: numbers that only names lead to are in registers."""
+        """Return whether a part has no per-thread data in memory: scalars that are accessed only by name are in registers."""
         return all(
             (n["kind"] in QUIET | _STEPS and not (n["kind"] == "UnaryOperator" and n["opcode"] == "&"))
             or (n["kind"] == "VarDecl" and SCALAR.fullmatch(n["type"]["qualType"])) or called(n) in PURE

@@ -1,4 +1,4 @@
-"""clang's syntax tree, as it prints it in JSON: nodes are dictionaries, places are offsets in the text."""
+"""clang's syntax tree in JSON: nodes are dictionaries, positions are byte offsets in the text."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ Node = dict[str, Any]
 
 
 def documents(text: str) -> Iterator[Node]:
-    """Yield the trees of what clang printed, one after another, without those that are deeper than Python goes."""
+    """Yield the trees in clang's output, one after another, except those that exceed Python's recursion limit."""
     for document in re.findall(r"^\{.*?^\}", text, re.MULTILINE | re.DOTALL):
         with suppress(RecursionError):
             yield json.loads(document)
 
 
 def children(node: Node) -> list[Node]:
-    """Return the nodes directly below."""
+    """Return a node's children."""
     return [n for n in (*node.get("inner", ()), *node.get("array_filler", ())) if n]
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, in the order of the text."""
+    """Yield a node and all its descendants, in preorder."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def named(node: Node) -> list[Node]:
-    """Return the declarations of what an expression names."""
+    """Return the declarations that an expression refers to."""
     return [n["referencedDecl"] for n in walk(node) if n["kind"] == "DeclRefExpr"]
 
 
 def start_of(node: Node) -> int:
-    """Return the offset of the first byte."""
+    """Return the offset of a node's first byte."""
     return int(node["range"]["begin"]["offset"])
 
 
 def end_of(node: Node) -> int:
-    """Return the offset behind the last byte."""
+    """Return the offset just past a node's last byte."""
     end = node["range"]["end"]
     return int(end["offset"]) + int(end["tokLen"])
 
 
 def bare(node: Node) -> Node:
-    """Return what stands in parentheses."""
+    """Return the node inside any parentheses and constant-expression wrappers."""
     while node["kind"] in ("ParenExpr", "ConstantExpr"):
         node = children(node)[0]
     return node
 
 
 def control_of(node: Node) -> tuple[Node, Node, Node, list[Node]]:
-    """Return the parts of an `if` or a loop: what `for` begins with, the condition, the step of `for`, and the bodies."""
+    """Return the parts of an `if` or a loop: the init statement of `for`, the condition, the step of `for`, and the bodies."""
     inner = node["inner"]
     if node["kind"] == "ForStmt":
         return inner[0], inner[2], inner[3], inner[4:]
@@ -74,7 +74,7 @@ def is_write(node: Node) -> bool:
 
 
 def place(node: Node, parent: Mapping[int, Node]) -> Node:
-    """Return the outermost part of what is named by members and indices of a variable."""
+    """Return the outermost member or index expression that selects a part of a named variable, as in ``v.rows[i]``."""
     while True:
         above = parent[id(node)]
         kind = above["kind"]
@@ -90,7 +90,7 @@ def place(node: Node, parent: Mapping[int, Node]) -> Node:
 
 
 def parents(node: Node) -> dict[int, Node]:
-    """Return what each node below stands in, by its identity."""
+    """Map the `id` of each descendant to its parent node."""
     return {id(child): above for above in walk(node) for child in children(above)}
 
 
@@ -101,7 +101,7 @@ def is_read(node: Node, parent: Mapping[int, Node]) -> bool:
 
 
 def write_of(node: Node, parent: Mapping[int, Node]) -> Node | None:
-    """Return what changes a variable that is named; None where it may do anything with it."""
+    """Return the expression that writes a named variable; None if the use may do anything else with it."""
     node = place(node, parent)
     above = parent[id(node)]
     if not is_write(above) or children(above)[0] is not node:
@@ -112,13 +112,13 @@ def write_of(node: Node, parent: Mapping[int, Node]) -> Node | None:
 
 
 def type_of(node: Node) -> str:
-    """Return the type of a declaration or an expression, without names for it."""
+    """Return the type of a declaration or an expression, with typedefs resolved."""
     kind = node["type"]
     return str(kind.get("desugaredQualType", kind["qualType"]))
 
 
 def called(node: Node) -> str:
-    """Return the name of the function that a node calls; empty where it is no plain call."""
+    """Return the name of the function that a node calls; empty if it is not a direct call of a function."""
     if node["kind"] != "CallExpr":
         return ""
     callee = children(node)[0]
@@ -128,7 +128,7 @@ def called(node: Node) -> str:
 
 
 def edited(data: bytes, node: Node, edits: Mapping[tuple[int, int], str]) -> str:
-    """Return the text of a node, with others in place of some of its parts."""
+    """Return the text of a node after replacing parts of it; `edits` maps (start, end) offsets to the new texts."""
     out, at = [], start_of(node)
     for (start, end), text in sorted(edits.items()):
         if at <= start < end_of(node):

@@ -14,11 +14,11 @@ _NEXT_MARKER: Final = re.compile(r"\n(?=# \d)")
 
 
 def read_tokens(text: str) -> list[Token]:
-    """Return the tokens of preprocessed text that stand in the user's own files; a ``directive`` among them is a pragma.
+    """Return the tokens of preprocessed text that come from the user's own files; a ``directive`` among them is a pragma.
 
-    Raises DeclarationError at what cannot begin a token.
+    Raises DeclarationError for text that cannot begin a token.
     """
-    # System headers are left out without being read. (Macros of theirs that the user uses have their flag, not their name.)
+    # System headers are skipped unread. (The user's uses of their macros have the system flag, but not the header's name.)
     system = {*_ENTERED.findall(text), *(f"{at}{name}.h" for at in ("", "./") for name in ("device", "fibers", "lanes"))}
     found: list[Token] = []
     lexer = Lexer(text, "kernel source")
@@ -35,7 +35,7 @@ def read_tokens(text: str) -> list[Token]:
 
 
 def place_behind(text: str) -> tuple[str, int]:
-    """Return the file and the line of what follows some preprocessed text, as its last marker tells."""
+    """Return the file and the line of the position after some preprocessed text, according to its last line marker."""
     file, line, at = "", 1, 0
     for marker in _MARKER.finditer(text):
         file, line, at = marker[2], int(marker[1]) - 1, marker.end()
@@ -43,7 +43,7 @@ def place_behind(text: str) -> tuple[str, int]:
 
 
 def closings(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the closing bracket of each opening one; the last token where there is none, which the compiler will say."""
+    """Map the index of each opening bracket to its closing one, or to the last token if that is missing (a compile error)."""
     found: dict[int, int] = {}
     stack: list[int] = []
     for n, token in enumerate(tokens):

@@ -26,34 +26,34 @@ SCALAR: Final = re.compile(
 
 
 def is_constant(declared: Node) -> bool:
-    """Return whether what an expression names is a number that does not change."""
+    """Return whether a declaration is that of a constant number."""
     kind = declared.get("type", {}).get("qualType", "")
     return declared.get("kind") == "VarDecl" and kind.startswith("const ") and bool(SCALAR.fullmatch(kind)) and "*" not in kind
 
 
 class Unknown(Exception):
-    """The tree has something that is not understood."""
+    """The tree has a construct that is not supported."""
 
 
 @dataclass(slots=True, eq=False)
 class Variable:
     """A parameter, or a variable that is declared between barriers (not inside of a statement there).
 
-    `how` says what becomes of it: it stays in its part (``local``); it is the same for all threads, and one for the block
-    (``uniform``); it is declared as it was, outside of threads (``fixed``); each thread's is kept in an array (``kept``); or it
-    is computed again in each part that needs it (``again``).
+    `how` is the way it is compiled: it stays in its part (``local``); it has the same value for all threads, and exists once per
+    block (``uniform``); its declaration is unchanged, outside of the loops over threads (``fixed``); an array keeps the value of
+    each thread (``kept``); or each part that needs it recomputes it (``again``).
     """
 
     node: Node  # its declaration
     number: int
-    uses: list[int] = field(default_factory=list)  # where it is named: offsets
-    changes: list[int] = field(default_factory=list)  # those of them that do more than read it
-    writes: list[Node] = field(default_factory=list)  # statements that change it, beside its initialiser
-    exposed: bool = False  # its address, or a reference to it, may be somewhere
+    uses: list[int] = field(default_factory=list)  # offsets at which it is named
+    changes: list[int] = field(default_factory=list)  # offsets of the uses that do more than read it
+    writes: list[Node] = field(default_factory=list)  # assignments, increments and decrements of it, without its initializer
+    exposed: bool = False  # its address, or a reference to it, may escape
     how: str = "local"
-    pure: bool = False  # computing it again gives the same, at any time after its declaration
-    part: Part | None = None  # where it is declared, if a thread declares it
-    met: bool = False  # a warp operation takes it
+    pure: bool = False  # recomputing it gives the same value, at any time after its declaration
+    part: Part | None = None  # the part that declares it, if threads declare it
+    met: bool = False  # it is an operand of a warp operation
 
     @property
     def name(self) -> str:
@@ -77,8 +77,8 @@ class Variable:
 class Part:
     """Statements between barriers, in a loop over the threads.
 
-    With `mask`, the one of these is a condition, and threads that do not fulfil it are noted in the mask of that number. Threads
-    of the mask `off` leave the part out.
+    If `mask` is not 0, the only statement is a condition, and threads for which it is false are recorded in the mask of that
+    number. Threads in the mask `off` skip the part.
     """
 
     number: int
@@ -90,7 +90,7 @@ class Part:
 
 
 class Variables:
-    """What is known of the variables of a kernel."""
+    """Analysis of the variables of a kernel."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -100,7 +100,7 @@ class Variables:
         self.body = bodies[0]
         self.parent = parents(self.body)
         self.variables: dict[str, Variable] = {}
-        self.at_level: set[int] = set()  # statements that stand between barriers, and not inside of others
+        self.at_level: set[int] = set()  # statements between barriers that are not nested in others
 
     def find_uses(self) -> None:
         for node in walk(self.body):
@@ -122,7 +122,7 @@ class Variables:
 
     def find_uniform(self) -> None:
         """Find the variables that are the same for all threads."""
-        # Writes that may be made once for the block.
+        # Nodes that, if they are writes, may be executed once for the block.
         places = {id(bare(n)) for n in walk(self.body) if id(n) in self.at_level}
         for variable in self.variables.values():
             whole = all(id(w) in places for w in variable.writes)
@@ -148,20 +148,20 @@ class Variables:
                 changed = True
 
     def varies(self, write: Node, variable: Variable) -> bool:
-        """Return whether some of the threads that see a variable may leave out a change of it."""
+        """Return whether some of the threads that have a variable in scope may skip a change of it."""
         declared = self.parent.get(id(variable.node))
         around = self.body if declared is None else self.parent[id(declared)]
         while write is not around:
             write = self.parent[id(write)]
-            # Loops that some threads leave before others are refused.
+            # Only `if` is checked: loops that some threads leave before others are refused.
             if write["kind"] == "IfStmt" and not self.is_uniform(control_of(write)[1]):
                 return True
         return False
 
     def is_uniform(self, node: Node, fixed: bool = False, threads: bool = False) -> bool:
-        """Return whether a value is the same for all threads, and computing it changes nothing.
+        """Return whether an expression has the same value for all threads, and no side effects.
 
-        With `fixed`, also at any time; with `threads`, threadIdx may be in it, and what is computed from that.
+        With `fixed`, the value must also be the same at any time; with `threads`, it may depend on threadIdx.
         """
         node = bare(node)
         kind = node["kind"]
@@ -204,7 +204,7 @@ class Variables:
         return is_constant(declared)
 
     def is_shared(self, node: Node) -> bool:
-        """Return whether an array is the block's."""
+        """Return whether an array is in the block's shared memory."""
         if node["kind"] != "DeclRefExpr":
             return False
         declared = node["referencedDecl"]

@@ -1,9 +1,9 @@
-"""Kernels with warp operations, written so that they can be split at them (split.py).
+"""Rewrite kernels with warp operations so that they can be split at them (split.py).
 
-Each operation becomes a statement of its own at the level of its block, ``hgcpu_op__shfl_down(result, value, delta, width)``,
-and what stood in its place becomes ``result``. Functions that lead to operations or barriers are written in place of their
-calls, all that they declare under new names. A statement has one operation or call, with nothing in it whose value or effect
-could depend on which of the two comes first; all else raises `Unknown`.
+Each operation becomes a separate statement of its block, ``hgcpu_op__shfl_down(result, value, delta, width)``, and ``result``
+replaces it in its expression. Functions that lead to operations or barriers are inlined, with new names for everything that
+they declare. A statement may have one operation or call, and nothing whose value or effect could depend on being evaluated
+before or after it; anything else raises `Unknown`.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import Final
 from .syntax import Node, bare, called, children, edited, end_of, is_read, is_write, parents, start_of, type_of, walk, write_of
 from .uniform import CASTS, LITERALS, LOOPS, SCALAR, Unknown, is_constant
 
-#: Before an operation's name, in the tree, and what names of results and operands begin with.
+#: Prefixes in the rewritten text: of an operation's name, and of the names of results and operands.
 OPERATION: Final = "hgcpu_op"
 RESULT: Final = "hgcpu_w"
 _FUNCTION: Final = "hgcpu_synced_f_"
-#: Types of an operation's operands, without the mask that stands before them in those with ``_sync``.
+#: Types of an operation's operands, without the mask that precedes them in the ``_sync`` operations; "" is the result's type.
 _OPERANDS: Final = {
     "__shfl": ("", "int", "int"), "__shfl_up": ("", "unsigned", "int"), "__shfl_down": ("", "unsigned", "int"),
     "__shfl_xor": ("", "int", "int"), "__ballot": ("int",), "__any": ("int",), "__all": ("int",), "__activemask": (),
 }  # fmt: skip
-#: Expressions that do nothing but compute a value, if they do not assign.
+#: Kinds of expressions that have no side effects, unless they assign.
 QUIET: Final = CASTS | LITERALS | set(
     """DeclRefExpr ParenExpr ConstantExpr BinaryOperator UnaryOperator ConditionalOperator ArraySubscriptExpr MemberExpr
     UnaryExprOrTypeTraitExpr""".split()  # noqa: SIM905
 )  # fmt: skip
-#: Functions of device.h without side effects; nobody else may use such names.
+#: Functions of device.h without side effects; their names are reserved.
 PURE: Final = frozenset({"__popc", "__popcll", "__ffs", "__ffsll", "__clz", "__clzll", "__brev", "__brevll", "__lane_id"})
 _INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
-#: Names that only what is written here may have; the tree has some of weave.py's.
+#: Names that only generated code may have; the excluded ones are those of weave.py and device.h, which the tree may have.
 OWN: Final = re.compile(rb"hgcpu_(?!synced_|own_|dynamic\b|assert_failed\b)")
 _WORD: Final = re.compile(rb"(?<![\w.])(?<!->)[^\W\d]\w*")
-_MOST: Final = 500  # results and operands
+_MOST: Final = 500  # limit on the number of results and operands
 
-#: Names and types of functions, and how often each is named.
+#: (name, type) of a function -> how often it is named.
 Calls = Counter[tuple[str, str]]
 
 
 def calls_of(node: Node) -> Calls:
-    """Return the functions that are named, with their types; none that `Flat` replaces or brings in."""
+    """Count the functions that are named, by name and type, except those that `Flat` replaces or adds."""
     found = (n["referencedDecl"] for n in walk(node) if n["kind"] == "DeclRefExpr")
     return Counter(
         (d["name"], d["type"]["qualType"])
@@ -53,25 +53,25 @@ def calls_of(node: Node) -> Calls:
 
 
 def _leads(name: str) -> bool:
-    """Return whether a function is a warp operation that is understood, or leads to one or to a barrier."""
+    """Return whether a function is a supported warp operation, or leads to one or to a barrier."""
     return name.startswith(_FUNCTION) or name.removesuffix("_sync") in _OPERANDS or name == "__syncwarp"
 
 
 class Flat:
-    """Writes a kernel anew; `trees` are, of the text `data`, the kernels and the functions that lead to operations."""
+    """Rewrites a kernel; `trees` has the kernels of the text `data`, and the functions that lead to operations."""
 
     def __init__(self, data: bytes, trees: Sequence[Node], leading: Set[str]) -> None:
         self.data, self.leading = data, leading
         self.count = 0
         self.calls: Calls = Counter()
-        self.names: set[bytes] = set()  # that the kernel declares
-        self.functions: dict[str, Node] = {}  # by identity, or name and type
+        self.names: set[bytes] = set()  # names that the kernel declares
+        self.functions: dict[str, Node] = {}  # by the tree's id, and by name and type
         for node in trees:
             if node["kind"] == "FunctionDecl" and any(n["kind"] == "CompoundStmt" for n in children(node)):
                 self.functions[node["id"]] = self.functions[node["name"] + node["type"]["qualType"]] = node
 
     def kernel(self, node: Node) -> tuple[str, Calls]:
-        """Return a kernel's text, and the functions that it names; raises Unknown."""
+        """Return a kernel's rewritten text, and the functions that it names; raise Unknown if it is not supported."""
         self.names = {n["name"].encode() for n in walk(node) if n["kind"].endswith("Decl") and "name" in n and n is not node}
         body = _Body(self, node, ())
         return self.data[start_of(node) : start_of(body.node)].decode() + body.text(), self.calls
@@ -84,7 +84,7 @@ class Flat:
 
 
 class _Body:
-    """The body of a kernel, or of a function that is called by those `around`."""
+    """The body of a kernel, or of a function that is inlined into the functions `around`."""
 
     def __init__(self, flat: Flat, function: Node, around: Sequence[Node], result: str = "") -> None:
         self.flat, self.function, self.around, self.result = flat, function, around, result
@@ -92,7 +92,7 @@ class _Body:
         self.parent = parents(self.node)
         self.renames: dict[tuple[int, int], str] = {}
         self.holds: set[int] = set()  # nodes with a call inside
-        # Scalars that nothing else can read or change than what names them.
+        # Scalars that can be read or changed only by their names.
         self.plain = {
             n["id"] for n in walk(function)
             if n["kind"] in ("VarDecl", "ParmVarDecl") and "storageClass" not in n and SCALAR.fullmatch(n["type"]["qualType"])
@@ -119,7 +119,7 @@ class _Body:
         flat.calls += calls_of(self.node)
 
     def rename(self) -> None:
-        """Give all that a function declares names of its own."""
+        """Give everything that a function declares a unique name."""
         names: dict[str, str] = {}
         spelled: set[bytes] = set()
         for node in walk(self.function):
@@ -189,12 +189,12 @@ class _Body:
     # -- calls ------------------------------------------------------------------------------------------------------------
 
     def call(self, root: Node) -> tuple[str, dict[tuple[int, int], str]]:
-        """Return statements that make the call in an expression, and what takes its place."""
+        """Return statements that make the call in an expression, and the edit that replaces the call by its result."""
         node = root
         if id(root) not in self.holds:
             return "", {}
         if is_write(root):
-            target, node = children(root)  # C++17 computes the value first, and then where it is stored
+            target, node = children(root)  # C++17 evaluates the value before the target
             if id(target) in self.holds or any(is_write(n) or not self.is_quiet(n) for n in walk(target)):
                 raise Unknown("an order that is not certain")
         while not _leads(called(node)):
@@ -217,7 +217,7 @@ class _Body:
         return node["kind"] in QUIET or called(node) in PURE
 
     def is_still(self, node: Node) -> bool:
-        """Return whether a node is the same before and after an operation or a call, its parts aside."""
+        """Return whether a node, without its children, has the same value before and after an operation or a call."""
         if is_write(node) or not self.is_quiet(node):
             return False
         if node.get("castKind") != "LValueToRValue":
@@ -229,7 +229,7 @@ class _Body:
         return declared.get("id") in self.plain or is_constant(declared)
 
     def operation(self, node: Node) -> tuple[str, str]:
-        """Return the statements of an operation, and its result."""
+        """Return the statements of an operation, and the name of its result."""
         name = called(node)
         arguments = [n for n in children(node)[1:] if n["kind"] != "CXXDefaultArgExpr"]
         mask = ("unsigned long long",) if name.endswith("_sync") or name == "__syncwarp" else ()
@@ -250,7 +250,7 @@ class _Body:
         return f"{before}\n{_type(node)} {result}; {OPERATION}{name}({', '.join([result, *operands])});", result
 
     def inlined(self, node: Node) -> tuple[str, str]:
-        """Return a function's body, with its parameters declared, and its result."""
+        """Return the body of a called function after declarations of its parameters, and the name of its result."""
         flat = self.flat
         reference = children(children(node)[0])[0]["referencedDecl"]
         function = flat.functions.get(reference["id"]) or flat.functions[reference["name"] + reference["type"]["qualType"]]
@@ -283,7 +283,7 @@ class _Body:
 
 
 def _read(node: Node) -> Node:
-    """Return the variable that an expression reads, and that is all it does; else nothing."""
+    """Return the variable that an expression does nothing but read, or an empty node for any other expression."""
     if node["kind"] != "ImplicitCastExpr" or node["castKind"] != "LValueToRValue":
         return {}
     read: Node = bare(children(node)[0]).get("referencedDecl", {})

@@ -1,14 +1,14 @@
-"""What the preprocessor made of a kernel source, to C++ that a host compiler takes.
+"""Turn preprocessed kernel source into C++ that a host compiler accepts.
 
-Everything that C++ means is left to the compiler. Here are read only words that the language or HIP reserves and the brackets
+Interpreting C++ is left to the compiler. This module reads only words that the language or HIP reserves and the brackets
 around them, in text without macros, comments and conditionals:
 
-- ``__global__``, ``__shared__`` and ``__noinline__``, which are no macros of device.h: ``__shared__`` becomes a thread-local
-  static (each worker runs one block at a time), ``extern __shared__`` the block's dynamic shared memory;
-- where warp operations without a mask are used, functions, statements and loops that may lead to one are given numbers, by
-  which the runtime knows which lanes stand in the same place (see docs/cpu_kernels.md).
+- ``__global__``, ``__shared__`` and ``__noinline__``, which device.h does not define as macros: ``__shared__`` becomes a
+  thread-local static (each worker runs one block at a time), ``extern __shared__`` the block's dynamic shared memory;
+- if warp operations without a mask are used, functions, statements and loops that may lead to one are numbered, so that the
+  runtime can tell which lanes are at the same point of the program (see docs/cpu_kernels.md).
 
-All that is inserted stays on its line, so the compiler's messages name the user's own lines.
+Insertions add no lines, so the compiler's messages have the user's own line numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_o
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
 _GUARD_BYTES: Final = 512
-_OWN: Final = "hgcpu_own_"  # before the name of a kernel that functions share
+_OWN: Final = "hgcpu_own_"  # prefix of a kernel whose name functions may have too
 _NOT_CALLED: Final = _ATTRIBUTES | set(
     """if for while switch return sizeof alignof catch static_assert int float double char bool short long unsigned signed
     void auto const_cast static_cast reinterpret_cast dynamic_cast new delete operator else do case and or not""".split()  # noqa: SIM905
@@ -49,7 +49,7 @@ class _Unit:
     """A function with its body: token indices of its head, and of the braces."""
 
     name: str
-    at: int  # where its name stands
+    at: int  # token index of its name
     space: str
     head: tuple[int, int]
     body: tuple[int, int]
@@ -59,33 +59,34 @@ class _Unit:
 
 @dataclass(slots=True)
 class Woven:
-    """What `weave` makes: `text` is C++ with line markers.
+    """Result of `weave`: `text` is C++ with line markers.
 
-    Threads of the kernels `synced` wait nowhere but in their own bodies and in functions that can be written in place of their
-    calls: ``/*hgcpu_split_k*/`` stands behind the k-th of them in the text. `marked` is the text without places, where its name
-    begins with ``hgcpu_synced_k_``, and such functions' names with ``hgcpu_synced_f_``.
+    Threads of the kernels `synced` wait only in their own bodies and in functions that can be inlined; ``/*hgcpu_split_k*/``
+    follows the k-th of them in the text. `marked` is the text without the numbers for warp operations, in which the name of the
+    k-th kernel has the prefix ``hgcpu_synced_k_``, and the names of such functions have the prefix ``hgcpu_synced_f_``.
     """
 
     text: str
-    kernels: dict[str, str]  # names of those that have a body, with their namespaces, and what they are called in `text`
+    kernels: dict[str, str]  # qualified name of each kernel with a body -> its name in `text`
     dynamic: bool  # dynamic shared memory is declared
     prints: bool  # printf is mentioned
     calm: set[str]  # kernels whose threads never wait
     synced: list[str]
-    leading: set[str]  # what waits beside ``__syncthreads()``: warp operations and functions
-    broken: bool  # its declarations cannot be told apart, as of a bracket that is not closed: the compiler will say where
+    leading: set[str]  # names that wait, besides ``__syncthreads()``: warp operations and functions
+    broken: bool  # its declarations cannot be parsed, e.g. after an unclosed bracket: the compiler reports where
     marked: str = ""
 
 
 def weave(text: str, *, guards: bool = False) -> Woven:
-    """Weave what the CPU runtime needs into preprocessed kernel source.
+    """Insert the code that the CPU runtime needs into preprocessed kernel source.
 
-    With `guards`, unused bytes lie between shared variables, which the sanitizer needs.
+    With `guards`, insert unused bytes between shared variables, which the sanitizer needs.
 
     Raises
     ------
     DeclarationError
-        If warp operations stand where the lanes that take part cannot be known; file and line are named.
+        If the lanes that take part in a warp operation cannot be determined, or a declaration of dynamic shared memory is not
+        that of one array; the message has the file and the line.
     """
     return _Weaver(without_digraphs(text), guards).run()
 
@@ -100,13 +101,13 @@ class _Weaver:
         self.classes: set[str] = set()
         self.place = {token.start: n for n, token in enumerate(self.tokens)}
         self.closing = closings(self.tokens)
-        self.leading: set[str] = set()  # names of what may lead to a warp operation
-        self.variables: set[str] = set()  # those of them that hold functions, and count where they are called
+        self.leading: set[str] = set()  # names that may lead to a warp operation
+        self.variables: set[str] = set()  # those of them that hold functions; they count only where they are called
         self.number = 0
         self.extents: dict[int, int] = {}
         self.dynamic = False
         self.broken = False
-        self.plain_kernels: list[int] = []  # where the names of kernels that are no templates stand
+        self.plain_kernels: list[int] = []  # token indices of the names of non-template kernels
 
     def run(self) -> Woven:
         tokens = self.tokens
@@ -158,7 +159,7 @@ class _Weaver:
         self.edits.append((start, end, len(self.edits), text))
 
     def before(self, n: int, text: str) -> None:
-        """Insert before a token; before a pragma, which needs a line of its own, at the end of the line before it."""
+        """Insert before a token; before a pragma, which needs a line of its own, insert after the token before it."""
         if self.tokens[n].kind == "directive":
             at, text = self.tokens[n - 1].end, f" {text}"
         else:
@@ -173,7 +174,7 @@ class _Weaver:
         return "".join([*out, self.text[at:]])
 
     def types(self) -> set[str]:
-        """Return the names of types that the source itself declares, and of template parameters."""
+        """Return the names of types that the source itself declares, and of its template parameters."""
         tokens = self.tokens
         found = {after.text for token, after in pairwise(tokens) if token.text in _CLASS_KEYS | {"typename", "using"}}
         for n, token in enumerate(tokens):
@@ -189,7 +190,7 @@ class _Weaver:
     # -- kernels -------------------------------------------------------------------------------------------------------
 
     def taken(self) -> set[str]:
-        """Return the names that a kernel may share with functions: of headers, and of the user's own."""
+        """Return the names that kernels and functions may share: names in headers, and names of several user functions."""
         names = [unit.name for unit in self.units]
         taken = {name for name in names if names.count(name) > 1}
         at = 0
@@ -200,7 +201,7 @@ class _Weaver:
         return taken
 
     def waits(self, kernels: Mapping[str, str], taken: set[str]) -> tuple[set[str], list[_Unit], set[str], set[str]]:
-        """Return the kernels that never wait, those that may be split, functions to write in place, and all names that wait."""
+        """Return the kernels that never wait, those that may be split, functions to inline, and all names that wait."""
         tokens = self.tokens
         bodies = [(u, {t.text for t in tokens[slice(*u.body)] if t.kind == "name"}) for u in self.units]
         heads = [{t.text for t in tokens[slice(*u.head)]} for u in self.units]
@@ -213,13 +214,13 @@ class _Weaver:
         while more := {u.name for u, names in bodies if names & waits and u not in own} - waits:
             if any(u.name in more and (u.callee or u.owner or u.name == "operator()") for u in self.units):
                 return set(), [], set(), set()
-            # Whatever calls a function by its address does not name it.
+            # A call through a function's address does not name the function.
             if any(t.text in more and tokens[self.behind_arguments(n)].text != "(" for n, t in enumerate(tokens[:-1])):
                 return set(), [], set(), set()
             waits |= more
         spelled = [u.space + u.name for u in own]
         waiting = {u.space + u.name for u, names in bodies if u in own and names & waits}
-        # Their names mean the same as in a kernel.
+        # Only functions whose names refer to the same function inside a kernel.
         functions = waits - _WAITS - taken - {u.name for u, head in zip(self.units, heads) if u.space or "template" in head}
         known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
         synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
@@ -227,7 +228,7 @@ class _Weaver:
         return {kernels[name] for name in spelled if name not in waiting}, synced, functions, waits
 
     def behind_arguments(self, n: int) -> int:
-        """Return what follows a function's name and its template arguments."""
+        """Return the index of the token after a function's name and its template arguments."""
         tokens = self.tokens
         return min(closing_angle(tokens, n + 1) + 1, len(tokens) - 1) if tokens[n + 1].text == "<" else n + 1
 
@@ -245,7 +246,7 @@ class _Weaver:
         if "extern" not in words:
             if "static" in words:
                 self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
-            # Compilers take what nothing writes for 0 and leave out its loads, which the sanitizer must see.
+            # Compilers assume that a variable without writes is 0 and remove its loads, which the sanitizer must see.
             used = " __attribute__((used))" * self.guards
             self.edit(tokens[n].start, tokens[n].end, f"static thread_local{used}")
             if self.guards:
@@ -256,7 +257,7 @@ class _Weaver:
         self.dynamic_array(n, start, end, tokens[words["extern"]])
 
     def dynamic_array(self, n: int, start: int, end: int, extern: Token) -> None:
-        """Declare an array as the block's dynamic shared memory; the declaration is that of the tokens from `start` to `end`."""
+        """Map the array that the tokens from `start` to `end` declare to the block's dynamic shared memory."""
         tokens = self.tokens
         opening = next((m for m in self.level(start, end) if tokens[m].text == "[" and tokens[m + 1].text != "["), end)
         behind = self.closing.get(opening, end) + 1
@@ -271,7 +272,7 @@ class _Weaver:
             self.edit(extern.end, extern.end, " __thread")
             self.edit(last, last, ' __asm__("hgcpu_dynamic")')
             return
-        # In a function it is a pointer, because two functions may give it two types.
+        # In a function it becomes a pointer, because two functions may declare it with different types.
         name, close = tokens[opening - 1], tokens[self.closing[opening]]
         kind = " ".join(self.type_words(start, opening - 1))
         bounds = self.text[close.end : last]
@@ -281,7 +282,7 @@ class _Weaver:
         self.edit(close.end, tokens[end].start, "")
 
     def type_words(self, i: int, end: int) -> Iterator[str]:
-        """Yield the words of a declaration's type, without attributes and what says where the variable lies."""
+        """Yield the words of a declaration's type, without attributes and storage specifiers."""
         tokens = self.tokens
         while i < end:
             text, following = tokens[i].text, tokens[i + 1].text
@@ -294,10 +295,10 @@ class _Weaver:
             i += 1
 
     def guard(self, start: int) -> None:
-        """Declare bytes that nobody may touch in front of a declaration of shared memory."""
+        """Declare guard bytes, which kernels must not access, before a declaration of shared memory."""
         tokens = self.tokens
         opening = {close: begin for begin, close in self.closing.items()}
-        while start and tokens[start - 1].text == ")":  # the attributes that the declaration begins with
+        while start and tokens[start - 1].text == ")":  # attributes at the beginning of the declaration
             begin = opening[start - 1]
             if not begin or tokens[begin - 1].text not in _ATTRIBUTES:
                 return
@@ -309,7 +310,7 @@ class _Weaver:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def scope(self, i: int, end: int, space: str, owner: str) -> None:
-        """Find the functions of a namespace or a class."""
+        """Find the functions of a namespace or a class, and of the classes inside."""
         tokens = [token for token in self.tokens[i:end] if token.kind != "directive"]
         try:
             for item in scan(tokens, ""):
@@ -322,7 +323,7 @@ class _Weaver:
             self.broken = True
 
     def declaration(self, item: Item, begin: int, space: str, owner: str) -> None:
-        """Read a declaration; the index of its first token is given."""
+        """Read a declaration; `begin` is the index of its first token."""
         opening = self.place[item.head[-1].start] + 1
         while opening < len(self.tokens) and self.tokens[opening].kind == "directive":
             opening += 1
@@ -350,7 +351,7 @@ class _Weaver:
             callee = name != "operator()"
         if item.kind == "kernel" and item.templates is None:
             self.plain_kernels.append(at)
-        while n > 1 and texts[n - 1] == "::" and plain[n - 2].kind == "name":  # declared before, in a namespace
+        while n > 1 and texts[n - 1] == "::" and plain[n - 2].kind == "name":  # a qualified name: declared before, in a namespace
             n -= 2
             names = f"{texts[n]}::{names}"
         if item.body is not None:
@@ -372,7 +373,7 @@ class _Weaver:
     # -- the structure of control flow -----------------------------------------------------------------------------------
 
     def structure(self) -> None:
-        """Mark what may lead to a warp operation."""
+        """Mark the functions, statements and loops that may lead to a warp operation."""
         tokens = self.tokens
         leading = self.leading = set(_OPERATIONS)
         names = {u.name for u in self.units} | self.classes
@@ -390,7 +391,7 @@ class _Weaver:
                         )
                     leading |= {unit.name, unit.owner} - {""}
                     passed = passed or unit.name == "operator()"
-            # Lambdas and functions that are passed on: whatever is called and is not known to be a function may be one.
+            # Lambdas and functions may be passed as values: then any called name that is not a known function may hold one.
             passed = passed or self.passes_on(leading)
             if passed and not self.variables:
                 named = [n for n, token in enumerate(tokens[:-1]) if token.kind == "name"]
@@ -405,7 +406,7 @@ class _Weaver:
                 self.body(*unit.body)
 
     def is_called(self, n: int) -> bool:
-        """Return whether a call's bracket follows a name: ``f(1)``, ``(*f)(1)``, ``f[2](1)``."""
+        """Return whether a name is followed by the parenthesis of a call: ``f(1)``, ``(*f)(1)``, ``f[2](1)``."""
         tokens = self.tokens
         if tokens[n + 1].text == "[":
             n = self.closing[n + 1]
@@ -458,7 +459,7 @@ class _Weaver:
             i = self.statement(i, close, False)
 
     def mark(self, start: int, i: int, end: int, alone: bool) -> bool:
-        """Mark a statement that may lead to a warp operation; return whether it must be closed by a brace."""
+        """Mark a statement that may lead to a warp operation; return whether a closing brace must follow it."""
         if not self.mentions(i, end):
             return False
         self.number += 1
@@ -467,7 +468,7 @@ class _Weaver:
         return alone
 
     def conditional(self, i: int, end: int) -> None:
-        """Tell apart the operations of a statement of which lanes may leave some out."""
+        """Assign a number to each operation of a statement with ``?:``, ``&&`` or ``||``, as lanes may skip some of them."""
         flat = list(self.flat(i, end))
         if not any(self.tokens[n].text in ("?", "&&", "||", "and", "or") for n in flat):
             return
@@ -484,7 +485,7 @@ class _Weaver:
             self.edit(self.tokens[n].start, self.tokens[n].start, f"hgcpu_at_site<{self.number}>::")
 
     def flat(self, i: int, end: int) -> Iterator[int]:
-        """Yield the tokens of a statement outside of the code that it holds, and number that code."""
+        """Yield the indices of a statement's tokens, except those of code in braces inside of it."""
         n = i
         while n < end:
             if self.tokens[n].text == "{" and self.is_code(n):
@@ -498,7 +499,7 @@ class _Weaver:
         return any(t.text in (";", "{") for t in inside) and any(t.text == ";" for t in inside)
 
     def code(self, i: int, end: int) -> None:
-        """Mark lambdas and statement expressions inside of a statement; classes have been found as such."""
+        """Mark lambdas and statement expressions inside of a statement; member functions of classes are marked as functions."""
         tokens = self.tokens
         while i < end:
             if tokens[i].text == "{" and self.is_code(i):
@@ -509,7 +510,7 @@ class _Weaver:
             i += 1
 
     def statement(self, i: int, end: int, alone: bool) -> int:
-        """Read a statement and return what follows it; `alone` where only one statement may stand."""
+        """Process a statement and return the index after it; `alone` if the grammar allows only one statement there."""
         tokens = self.tokens
         start = i
         while i < end and (tokens[i].kind == "directive" or tokens[i].text == tokens[i + 1].text == "["):  # [[attributes]]
@@ -582,7 +583,7 @@ class _Weaver:
             i = self.closing[i] + 1 if self.tokens[i].text in OPENING else i + 1
 
     def extent(self, i: int, end: int) -> int:
-        """Return what follows a statement, which is read without being marked."""
+        """Return the index after a statement, without marking it."""
         if i not in self.extents:
             edits, number = len(self.edits), self.number
             self.extents[i] = self.statement(i, end, False)

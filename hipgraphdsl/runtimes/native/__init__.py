@@ -1,9 +1,9 @@
-"""What this library does often enough that Python is too slow for it: launching, and adding kernel nodes to a graph.
+"""Compiled code for frequent operations that are too slow in Python: launching, and adding kernel nodes to a graph.
 
-One extension module (`module.cpp`), built on first use where Python's headers and a compiler are, absent elsewhere; everything
-that it does can be done without it. Measured on an H200 (16 Xeon cores): submitting an instantiated graph takes 0.98 us in C++,
+One optional extension module (`module.cpp`), built on first use if Python's headers and a compiler are available; everything
+that it does also works without it. Measured on an H200 (16 Xeon cores): submitting an instantiated graph takes 0.98 us in C++,
 2.0 us through ctypes and a Python method; adding a kernel node takes 0.24 us in C++, 8.5 us through ctypes and Python's
-look-ups. docs/benchmarks.md says what is left of the differences here.
+look-ups. docs/benchmarks.md has the differences that remain in this library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("hipgraphdsl")
 
 @functools.cache
 def native() -> ModuleType | None:
-    """Return the extension module, or None where it cannot be had; HIPGRAPHDSL_NATIVE=0 does without it."""
+    """Return the extension module, or None if it cannot be built or loaded, or HIPGRAPHDSL_NATIVE=0 disables it."""
     if os.environ.get("HIPGRAPHDSL_NATIVE") == "0":
         return None
     include = Path(sysconfig.get_paths()["include"])
@@ -36,12 +36,12 @@ def native() -> ModuleType | None:
 
     sources = {path.name: path.read_text() for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h")}
     try:
-        # The option keeps interpreters apart that share a cache.
+        # The macro makes interpreters that share a cache build separate libraries.
         abi = str(sysconfig.get_config_var("SOABI")).replace("-", "_")
         options = ["-O2", f"-I{include}", f"-DINTERPRETER_{abi}"]
         compiler = find_compiler()
         if compiler.kind == "zig" and platform.machine() == "x86_64":
-            # Python's functions are undefined here, so the linker cannot say whether helpers are needed; on x86-64 none is.
+            # Python's functions are undefined here, so the linker cannot tell whether helpers are needed; on x86-64 none is.
             options += [WITHOUT_HELPERS, "-Wl,-z,now"]
         library = build(compiler, sources, options, stem="native", what="the compiled call path")
         loader = importlib.machinery.ExtensionFileLoader("native", str(library))
