@@ -9,7 +9,7 @@ from .scope import Scope
 
 
 def check_devices(scope: Scope, device: int) -> None:
-    """Report nodes that access memory which their device cannot access; `device` is that of nodes and arrays that name none."""
+    """Report nodes that access memory which their device cannot access; nodes and arrays without a device use `device`."""
     written: dict[Symbol, dict[int, AnyNode]] = {}
     read: list[tuple[AnyNode, Symbol, int]] = []
     for node in scope.workflow.nodes:

@@ -128,7 +128,7 @@ def check_lifetimes(scope: Scope, reach: Reach) -> None:
         each.check(before)
 
 
-# -- what is in the memory ---------------------------------------------------------------------------------------------
+# -- contents of memory ------------------------------------------------------------------------------------------------
 
 
 class _Coverage:

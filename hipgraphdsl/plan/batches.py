@@ -28,11 +28,11 @@ from .lanes import Cover
 from .mixes import mixable
 
 _FEWEST: Final = 4
-"""Number of parallel launches from which a batch always pays: on an H200 a level of two launches, each of which waits for both
-launches of the previous level, takes 1.0 us, a level of four 1.7 us, and a level that is one batch 0.8 us."""
+"""Number of parallel launches from which a batch may pay on a full device too: on an H200 a level of two launches, each of which
+waits for both launches of the previous level, takes 1.0 us, a level of four 1.7 us, and a level that is one batch 0.8 us."""
 
 _FEWEST_APART: Final = 2
-"""Like `_FEWEST`, for launches that fit no chain and do not occupy all multiprocessors: on an H200, 1024 empty kernels in a stack
+"""Like `_FEWEST`, for launches in no chain with at most one block per multiprocessor: on an H200, 1024 empty kernels in a stack
 of diamonds, every third of them alone in its level, take 325 us with batches and 387 us without (`bench lanes`)."""
 
 LAUNCHES: Final = 100_000
@@ -244,7 +244,7 @@ class Batcher:
         group_of = [0] * len(nodes)
         parts: list[list[int]] = []
         ways: dict[int, Batching | Mixing] = {}
-        threads: dict[Kernel, int] = {}  # of the largest block if no batch of the kernel fills the multiprocessors; else 0
+        threads: dict[Kernel, int] = {}  # of the largest block if each batch of the kernel passes `_leaves_free`; else 0
         for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
             node = nodes[inside[0]]
             how: Batching | Mixing | str | None = mixed.get(inside[0])

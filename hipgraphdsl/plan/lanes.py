@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..order import levels, positions
 
-_BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
+_BRANCHES_THAT_COST = 8  # gathering pays in any case above this multiple of `bound`
 
 Clock = dict[int, int]
 """The ancestors of a node and the node itself, as the position of the last of them in each lane (a vector clock). Lanes are

@@ -55,8 +55,8 @@ def make_plan(
     Parameters
     ----------
     lanes : "auto", int or None
-        At most this many lanes on each device; None sets no limit, ``"auto"`` gathers independent nodes into fewer lanes
-        where that pays by the target's costs.
+        At most this many lanes on each device; None keeps the declared shape without a limit, ``"auto"`` gathers independent
+        nodes into fewer lanes where that pays by the target's costs.
     join : bool
         Whether a kernel may do small device-to-host copies, and edges may replace an empty node that needs only a few.
     inline : bool

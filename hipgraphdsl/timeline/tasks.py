@@ -155,7 +155,7 @@ class _Made(NamedTuple):
 
     first: int
     stop: int  # one past the last
-    ends: tuple[int, ...]  # the tasks whose end is the end of the node or body
+    ends: tuple[int, ...]  # its last tasks: it has ended when all of them have
     thread: tuple[int, ...]
     """Tasks that the launching thread has waited for afterwards; empty if it only enqueues work on a stream and continues."""
 
@@ -288,7 +288,7 @@ class _Builder:
         """
         segment_of = cut.segment_of
         before = begin  # tasks that the thread waited for last
-        ends: list[tuple[int, ...]] = []  # for each group the tasks whose end is its end
+        ends: list[tuple[int, ...]] = []  # for each group its last tasks
         for step, members, group in zip(cut.plan.steps, cut.members, groups):
             sources = tuple(end for source in step.deps for end in ends[source])
             if step.by_host:
@@ -332,7 +332,7 @@ def _known(name: str, names: Container[str]) -> str:
 
 
 def _ends(nodes: Sequence[int], flats: Sequence[FlatNode], made: Sequence[_Made]) -> tuple[int, ...]:
-    """Return the tasks whose end is the end of all given nodes."""
+    """Return the last tasks of some nodes: when they have ended, all of the nodes have."""
     followed = {d for i in nodes for d in flats[i].deps}
     return tuple(end for i in nodes if i not in followed for end in made[i].ends)
 
