@@ -2,7 +2,7 @@
 
 The edges to a kernel node become programmatic if all of them come from kernel nodes of its device and the kernel begins with a
 wait for its predecessors (`kernels.waiting`). The consumer decides: a kernel without that wait would read data that is not yet
-written. Successors of such a kernel are safe, because it ends only after its wait. A chain saves launch overhead, except the wait.
+written. Successors of such a kernel are safe, because it ends only after its wait. A chain hides launch overhead except the wait.
 
 A graph with alloc or free nodes keeps plain edges, because CUDA removes no edge from it ("Dependencies cannot be removed from
 graphs which contain allocation or free nodes", CUDA Driver API, cuGraphRemoveDependencies).
