@@ -1,6 +1,6 @@
 """Faults that need the whole graph: structure, races, lifetimes, data, launch limits, capture, advice, known defects.
 
-`check_workflow` runs all of them on a description; no device is needed. Each finding has a code of the catalogue, by
+`check_workflow` runs all checks on a workflow; no device is needed. Each finding has a code of the catalogue, in
 groups: HG1xx structure, HG2xx races and ordering, HG3xx lifetimes, HG4xx data, HG5xx launch limits, HG6xx capture,
 HG7xx performance advice, HG8xx known defects of platforms.
 """
@@ -32,16 +32,16 @@ OF_GRAPHS = frozenset({"HG507", "HG508"})
 
 
 def require_sound(workflow: Workflow, target: Target, device: int, backend: str) -> None:
-    """Raise CheckError if a workflow has faults that matter to a backend."""
+    """Raise CheckError if a workflow has errors that apply to a backend; `OF_GRAPHS` apply only to those that build graphs."""
     report = check_workflow(workflow, target, device)
     if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
         raise CheckError(report)
 
 
 def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:
-    """Look for faults in a workflow and in the child graphs inside it; with a target also for its limits and known defects.
+    """Check a workflow and the child graphs inside it; with a target, also check its limits and known defects.
 
-    `device` is the device of all that names none.
+    `device` is the device of nodes and arrays that name none.
     """
     launches = Launches()
     several = len(devices_of(workflow, device)) > 1
@@ -56,7 +56,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         if several:
             check_devices(scope, device)
         if check_cycle(scope):
-            continue  # nothing can be said of an order that does not exist
+            continue  # the following checks need a topological order
         reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
             check_races(scope, reach)

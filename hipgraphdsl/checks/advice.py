@@ -1,4 +1,4 @@
-"""Performance advice (HG7xx): nothing is wrong, something could be faster."""
+"""Performance advice (HG7xx): the graph is correct but could be faster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..target import Target
 from .scope import Scope
 
 _MOST = 20
-_LOOK = 64  # nodes that a search for another path visits before it gives up
-_TRIES = 8  # edges of one array that are examined
+_LOOK = 64  # maximum number of nodes that a search for another path visits
+_TRIES = 8  # maximum number of edges of one array that are examined
 
 
 def check_redundant_edges(scope: Scope) -> None:
@@ -42,7 +42,7 @@ def check_redundant_edges(scope: Scope) -> None:
 
 
 def check_reuse(scope: Scope) -> None:
-    """Report buffers whose reuse is the only reason why nodes wait for each other."""
+    """Report buffers whose reuse is the only reason for an edge between two nodes."""
     workflow = scope.workflow
     if not workflow.infer:
         return
@@ -50,7 +50,7 @@ def check_reuse(scope: Scope) -> None:
     edges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, reasons in enumerate(workflow.reasons):
         for source, reason in zip(predecessors[i], reasons):
-            if reason[:3] == "WAR":  # a write that follows a write directly is of no use, which is another matter
+            if reason[:3] == "WAR":  # WAW: the first write is useless, which is a different finding
                 edges[reason[4:]].append((source, i))
     for name, pairs in edges.items():
         array = workflow.arrays.get(name)
@@ -73,7 +73,7 @@ def check_reuse(scope: Scope) -> None:
 
 
 def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: int) -> bool:
-    """Whether a path other than the edge leads from source to node; True also where it takes too long to find out."""
+    """Return whether a path other than the edge leads from source to node; also True if the search exceeds `_LOOK` nodes."""
     waiting = [p for p in predecessors[node] if p > source]
     seen = set(waiting)
     while waiting:
@@ -89,7 +89,7 @@ def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: 
 
 
 def check_shape(scope: Scope, target: Target | None) -> None:
-    """Report graphs that are too small to pay, or wider than the device."""
+    """Report graphs whose launch costs more than separate launches, or that are wider than the device's hardware queues."""
     workflow = scope.workflow
     if target is None or scope.parent is not None or not workflow.nodes:
         return

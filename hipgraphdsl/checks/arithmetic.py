@@ -1,4 +1,4 @@
-"""C++'s arithmetic of integers and pointers on one value for each lane, where some lanes' values are not known."""
+"""C++ arithmetic of integers and pointers with one value per lane, any of which may be unknown."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..source import COMPARED, COMPUTED, CType
 
 _LEAST: Final = -(2**63)
 FAR: Final = 2**52
-"""Numbers and offsets beyond this count as unknown where floating-point numbers judge them."""
+"""Offsets and loop counters from this magnitude on count as unknown; for offsets this prevents overflow of int64."""
 
-Known = Any  # bool, or one for each lane
+Known = Any  # bool, or an array of one per lane
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
     """What a pointer points into: an ``argument``, a ``symbol``, ``shared`` or ``local`` memory, or ``dynamic`` shared memory.
 
-    `nbytes` is -1 where the kernel's source does not tell, `number` is that of an argument.
+    `nbytes` is -1 if the kernel's source does not tell; `number` is the index of an argument, else -1.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Integer:
 class Pointer:
     """The type of a pointer into `base`, to elements of some type or to arrays of them with `extents`.
 
-    Where it points at a member of a struct or vector, `whole` is the size of that in bytes, else 0.
+    If it points to a member of a struct or vector, `whole` is the size of that struct or vector in bytes, else 0.
     """
 
     base: Base
@@ -52,47 +52,47 @@ class Pointer:
 
     @property
     def size(self) -> int:
-        """Bytes of an element; 0 where that is not known."""
+        """Bytes of an element; 0 if unknown."""
         return self.element.size
 
     @property
     def stride(self) -> int:
-        """Bytes from one thing that it may point at to the next."""
+        """Bytes by which the pointer advances when incremented."""
         return self.size * math.prod(self.extents)
 
 
 class Lanes(NamedTuple):
     """A value in each lane: an integer, or a pointer as bytes from its base."""
 
-    number: Any  # int, or an array of one for each lane
-    known: Known  # where it is False the number means nothing
+    number: Any  # int, or an array of one per lane
+    known: Known  # where it is False, the number is meaningless
     type: Any = Integer()  # or a Pointer
 
 
 def as_integer(value: Lanes | None) -> Lanes | None:
-    """Return what is an integer, else None."""
+    """Return the value if it is an integer, else None."""
     return value if value is not None and isinstance(value.type, Integer) else None
 
 
 def as_pointer(value: Lanes | None) -> Lanes | None:
-    """Return what is a pointer, else None."""
+    """Return the value if it is a pointer, else None."""
     return value if value is not None and isinstance(value.type, Pointer) else None
 
 
 def type_of(kind: CType) -> Integer | Pointer | None:
-    """Return the type of a C++ type; None for what is neither an integer nor a pointer to objects of known size."""
+    """Return the `Integer` or `Pointer` of a C++ type; None for types other than integers and single pointers."""
     if kind.pointers == 1:
         return Pointer(Base("none", ""), replace(kind, pointers=0))
     return Integer(*kind.integer) if kind.integer[0] else None
 
 
 def settled(number: Any) -> Any:
-    """Return truth values and numbers without dimensions as integers."""
+    """Return an array as int64, and a scalar or 0-d array as int."""
     return number.astype(np.int64, copy=False) if isinstance(number, np.ndarray) and number.ndim else int(number)
 
 
 def fits(number: Any, kind: Integer) -> Known:
-    """Return whether a number is one of a type's; those beyond 63 bits are none."""
+    """Return whether a type can represent a number; numbers beyond 63 bits count as not representable."""
     if kind.bits == 1:
         return (number >= 0) & (number <= 1)
     low, high = (0, 2**kind.bits - 1) if kind.unsigned else (-(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1) - 1)
@@ -100,7 +100,7 @@ def fits(number: Any, kind: Integer) -> Known:
 
 
 def fit(number: Any, known: Known, kind: Integer) -> Lanes:
-    """Return a result in its type: unsigned ones of up to 32 bits wrap around, others are unknown where they do not fit."""
+    """Convert a result to its type: unsigned types of less than 64 bits wrap around, others are unknown where they overflow."""
     if kind.bits == 1:
         return Lanes(settled(number != 0), known, Integer(1, True))
     if kind.unsigned and kind.bits < 64:
@@ -112,7 +112,7 @@ def fit(number: Any, known: Known, kind: Integer) -> Lanes:
 
 
 def cast(value: Lanes | None, kind: Integer | Pointer) -> Lanes:
-    """Return a value in a type, unknown where it has none; a pointer keeps what it points into."""
+    """Convert a value to a type, unknown if that is not possible; a pointer keeps its base."""
     if isinstance(kind, Integer) and (integer := as_integer(value)):
         return fit(integer.number, integer.known, kind)
     if isinstance(kind, Pointer) and (pointer := as_pointer(value)):
@@ -134,7 +134,7 @@ def common(left: Lanes, right: Lanes) -> tuple[Lanes, Lanes, Integer]:
 
 
 def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
-    """Return the result of a binary operator; None where it is of no known type."""
+    """Return the result of a binary operator; None if its type is unknown."""
     if as_pointer(left) or as_pointer(right):
         if sign == "+":
             return moved(left, right, 1)
@@ -148,7 +148,7 @@ def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
     if sign in COMPARED:
         return Lanes(settled(COMPARED[sign](x, y)), known)
     if sign in ("/", "%"):
-        known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # the magnitude of the least number is none of 64 bits
+        known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # abs() of the least int64 overflows
         dividend, divisor = np.where(x > _LEAST, x, 0), np.where((y != 0) & (y > _LEAST), y, 1)
         quotients = np.where((dividend < 0) == (divisor < 0), 1, -1) * (abs(dividend) // abs(divisor))
         return fit(settled(quotients if sign == "/" else dividend - quotients * divisor), known, kind)
@@ -171,12 +171,12 @@ def _shift(sign: str, left: Lanes, right: Lanes) -> Lanes:
 
 
 def _magnitude(number: Any) -> Any:
-    """Return |number| as a floating-point number, which the least of 64 bits has too."""
+    """Return |number| as a floating-point number, which unlike int64 can represent the magnitude of the least int64."""
     return abs(float(number) if isinstance(number, int) else number.astype(float))
 
 
 def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None:
-    """Return a pointer advanced by some elements; None where the elements' size or the integer is not known."""
+    """Return a pointer advanced by some elements; None if the element size is unknown or the index is not an integer."""
     if as_pointer(index):
         pointer, index = index, pointer
     if pointer is None or not isinstance(pointer.type, Pointer) or as_integer(index) is None or not pointer.type.stride:
@@ -189,7 +189,7 @@ def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None
 
 
 def member_of(pointer: Lanes | None, name: str) -> Lanes | None:
-    """Return the address of a member of the struct or vector that a pointer points at; None where its place is not known."""
+    """Return the address of a member of the struct or vector that a pointer points to; None if its offset is unknown."""
     if pointer is None or not isinstance(pointer.type, Pointer) or pointer.type.extents:
         return None
     of = pointer.type
@@ -213,7 +213,7 @@ def member_of(pointer: Lanes | None, name: str) -> Lanes | None:
 
 
 def _near(number: Any, limit: int) -> Any:
-    """Return a number where its magnitude is below a limit, else 0."""
+    """Return the number where its magnitude is below a limit, and 0 elsewhere."""
     if isinstance(number, int):
         return number if abs(number) < limit else 0
     return np.where((number > -limit) & (number < limit), number, 0)

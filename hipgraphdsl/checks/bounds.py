@@ -1,4 +1,4 @@
-"""Kernels that reach beyond their arrays (HG409), as far as their source tells without a run; see `threads`."""
+"""Kernels that access memory beyond their arrays (HG409), as far as static analysis of their source proves it; see `threads`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .programs import program_of
 from .scope import Scope
 from .threads import Witness, reach_of
 
-_MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
-_MOST_THREADS = 1024  # of a block
+_MOST_STEPS = 20_000  # interpreter steps for all launches of a workflow; further launches are not analysed
+_MOST_THREADS = 1024  # per block
 
 
 Reached = tuple[tuple[Base, Witness, Witness], ...]
-"""What a launch reaches: into what, the first access and the last."""
+"""The accesses of a launch: for each base, the access with the lowest address and the one with the highest."""
 
 _INDEX_HINT: Final = (
     "let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads"
@@ -26,14 +26,14 @@ _NULL_HINT: Final = "give the node an array, or let the kernel test the pointer,
 
 
 class Launches:
-    """The launches of a workflow that have been looked at, for all its scopes."""
+    """A cache of the analysed launches of a workflow, for all its scopes."""
 
     def __init__(self) -> None:
         self.found: dict[Any, Reached] = {}
         self.steps = 0
 
     def reached(self, scope: Scope, node: KernelNode) -> Reached:
-        """Return what a launch reaches."""
+        """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
         program = program_of(node.kernel)
         grid, block = _extents(scope, node.grid), _extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
@@ -51,9 +51,9 @@ class Launches:
 
 
 def check_bounds(scope: Scope, launches: Launches) -> None:
-    """Report accesses beyond the ends of arrays that a thread of a kernel surely makes.
+    """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
 
-    A launch is looked at where grid, block and the scalar arguments on which addresses depend are known.
+    A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged.
     """
     for node in scope.workflow.nodes:
         if type(node) is not KernelNode:
@@ -61,7 +61,7 @@ def check_bounds(scope: Scope, launches: Launches) -> None:
         reached = launches.reached(scope, node)
         if not reached:
             continue
-        # Each use of a child graph binds it to other memory; only what leaves the child's own arrays depends on that.
+        # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
         several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
         for use in (scope, *scope.others) if several else (scope,):
             found = next(_beyond(use, node, reached if use is scope else launches.reached(use, node)), None)
@@ -71,16 +71,16 @@ def check_bounds(scope: Scope, launches: Launches) -> None:
 
 
 def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
-    """Yield what is reached outside of an array: the pointer, the access, the array, and the pointer's byte in it.
+    """Yield accesses outside of an array: the pointer's base, the access, the array, and the pointer's byte offset in it.
 
-    `bound` is False for the arrays as the child graph itself declares them.
+    With `bound` False, use the arrays that the child graph itself declares instead of those bound to it.
     """
     for base, first, last in reached:
         root: Any = None
         nbytes, offset = base.nbytes, 0
         if base.number >= 0:
             arg = node.args[base.number]
-            if arg is None:  # a null pointer, and no condition decides on this access
+            if arg is None:  # a null pointer that a thread definitely accesses
                 yield base, first, None, 0
                 break
             placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
@@ -89,7 +89,7 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
             root, offset = placed
             nbytes = root.nbytes
         elif base.kind == "dynamic":
-            nbytes = node.shared_bytes or -1  # HG510 is about 0 bytes
+            nbytes = node.shared_bytes or -1  # HG510 covers 0 bytes
         if nbytes < 0:
             continue
         for witness in (last, first):
@@ -106,7 +106,7 @@ def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
 
 
 def _known(scope: Scope, value: Any) -> int | None:
-    """Return an integer that no launch can change, else None."""
+    """Return the value as an int if no launch can change it, else None."""
     if type(value) is int:
         return value
     if isinstance(value, Parameter):
@@ -118,7 +118,7 @@ def _known(scope: Scope, value: Any) -> int | None:
 
 
 def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
-    """Return the array in whose memory a view lies and where; None for memory that others own or a launch chooses."""
+    """Return the array that contains a view, and the view's byte offset; None for external memory and unbound parameters."""
     root, offset = view.root, view.offset_bytes
     if bound:
         _, root, inner = scope.resolve(root)

@@ -1,6 +1,6 @@
 """The catalogue of diagnostics: every code that `check` may report.
 
-Codes are stable: a code never changes its meaning and is never used again. Each has a page in ``docs/diagnostics``.
+Codes are stable: a code never changes its meaning and is never reused. Each has a page in ``docs/diagnostics``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Entry:
     """One code."""
 
     title: str  # a few words
-    severity: Severity  # at most; a few are reported with less where the target makes them harmless
-    summary: str  # one sentence: what is wrong and what comes of it
+    severity: Severity  # the highest; known defects (HG8xx) are infos for a target without a version
+    summary: str  # one sentence: the fault and its consequence
 
 
 _TABLE = """\

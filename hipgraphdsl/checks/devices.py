@@ -1,4 +1,4 @@
-"""Which device reaches whose memory (HG406 to HG408), where a workflow names several."""
+"""Access to memory of other devices (HG406 to HG408), in workflows that name several devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .scope import Scope
 
 
 def check_devices(scope: Scope, device: int) -> None:
-    """Report code that reaches memory of a device to which its own has no access; `device` is that of all that names none."""
+    """Report nodes that access memory which their device cannot access; nodes and arrays without a device use `device`."""
     written: dict[Symbol, dict[int, AnyNode]] = {}
     read: list[tuple[AnyNode, Symbol, int]] = []
     for node in scope.workflow.nodes:

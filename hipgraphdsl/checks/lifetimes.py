@@ -1,4 +1,4 @@
-"""Memory made in the graph: when it exists (HG3xx) and what is in it (HG4xx)."""
+"""Lifetimes of memory allocated in the graph (HG3xx) and contents of arrays (HG4xx)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..workflow import AnyNode
 from .reach import Reach
 from .scope import Scope
 
-_MOST = 20  # findings of one code about one array; the rest is counted
+_MOST = 20  # maximum number of findings of one code about one array; the rest is counted
 
 
 @dataclass
 class _Life:
-    """The nodes that make, use and return one array, in order of declaration, and the findings about it."""
+    """The nodes that allocate, use and free one array, in order of declaration, and the number of findings per code."""
 
     scope: Scope
     array: AllocArray
@@ -29,7 +29,7 @@ class _Life:
     counts: Counter[str] = field(default_factory=Counter)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield the nodes whose order matters."""
+        """Yield the pairs of nodes whose order matters."""
         yield from product(self.allocs[:1], self.frees)
         yield from product(self.uses, (*self.allocs[:1], *self.frees))
         if len(self.uses) <= 8:
@@ -39,7 +39,7 @@ class _Life:
         return repr(self.scope.name(self.scope.workflow.nodes[i]))
 
     def say(self, code: str, message: str, *involved: int, hint: str) -> None:
-        """Report a finding, or count it beyond `_MOST` of its code."""
+        """Report a finding; beyond `_MOST` of its code only count it."""
         self.counts[code] += 1
         if self.counts[code] <= _MOST:
             nodes = [self.scope.workflow.nodes[i] for i in involved]
@@ -105,7 +105,7 @@ class _Life:
 
 
 def check_lifetimes(scope: Scope, reach: Reach) -> None:
-    """Report uses outside of the time between alloc and free, and allocs and frees that do not pair."""
+    """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
     lives = {a: _Life(scope, a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
     if not lives and not any(node.freed is not None for node in workflow.nodes):
@@ -128,13 +128,13 @@ def check_lifetimes(scope: Scope, reach: Reach) -> None:
         each.check(before)
 
 
-# -- what is in the memory ---------------------------------------------------------------------------------------------
+# -- contents of memory ------------------------------------------------------------------------------------------------
 
 
 class _Coverage:
-    """The bytes of one array that something has written, as sorted disjoint intervals.
+    """The bytes of one array that have been written, as sorted disjoint intervals.
 
-    A strided write counts with its whole extent, so that what is reported as unwritten surely is.
+    A strided write counts as its whole extent, so that bytes reported as unwritten are definitely unwritten.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Coverage:
         self.stops[first:last] = [stop]
 
     def missing(self, region: Region) -> tuple[int, int]:
-        """Return the first gap that the region reaches into, or (0, 0)."""
+        """Return the first gap that the region overlaps, or (0, 0)."""
         at = region.start
         first = bisect_right(self.stops, region.start)
         for start, stop in (*zip(self.starts[first:], self.stops[first:]), (region.stop, region.stop)):
@@ -165,7 +165,7 @@ class _Coverage:
 
 @dataclass
 class _Contents:
-    """What has become of one array: what is in it since it was made, who wrote it, and whether that has been read or judged."""
+    """The state of one array: bytes written since its alloc, all writers, whether it was read, whether HG401 was reported."""
 
     written: _Coverage | None = None
     writers: list[AnyNode] = field(default_factory=list)
@@ -202,7 +202,7 @@ def check_data(scope: Scope) -> None:
                 seen.add(root)
                 if type(root) is DeviceArray and root.initial is None and access.mode == "read" and _exposed(node, access):
                     _report_unwritten(scope, node, root)
-        for held, region in writes:  # they count once all reads of the same node are judged
+        for held, region in writes:  # record them only after all reads of the node are checked
             if held.written is not None:
                 held.written.add(region.start, region.stop)
     for array, maker in makers.items():
@@ -229,7 +229,7 @@ def check_data(scope: Scope) -> None:
 
 
 def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) -> None:
-    """Report the first read of bytes that nothing has written since the array was made."""
+    """Report the first read of bytes that nothing has written since the array was allocated."""
     held.read = True
     if held.written is None or held.told or not _exposed(node, access):
         return
@@ -248,7 +248,7 @@ def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) ->
 
 
 def _report_unwritten(scope: Scope, node: AnyNode, array: DeviceArray) -> None:
-    """Report an array without values that is read first, unless it stands for another one."""
+    """Report an array that is read first and has no initial values, unless the child graph binds it to another array."""
     if array.name not in scope.bind:
         scope.found(
             "HG404",
@@ -260,7 +260,7 @@ def _report_unwritten(scope: Scope, node: AnyNode, array: DeviceArray) -> None:
 
 
 def _exposed(node: AnyNode, access: Access) -> bool:
-    """Whether the node surely uses values from before it.
+    """Return whether the node definitely reads values that were there before it.
 
     An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a
     child graph may write before it reads.

@@ -1,4 +1,4 @@
-"""What a device takes of a launch (HG5xx), and what stream capture takes (HG6xx)."""
+"""Limits of devices for launches (HG5xx), and of stream capture (HG6xx)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..target import Target
 from ..workflow import AnyNode, ConditionalNode
 from .scope import Scope
 
-Extents = Sequence[int | None]  # None: only a launch decides
+Extents = Sequence[int | None]  # None: set at launch
 Fault = tuple[str, str, str]
 
 _AXES = "xyz"
-_MAX_THREADS = 1024  # of a block, on every device that HIP runs on
+_MAX_THREADS = 1024  # per block, on every device that HIP runs on
 _MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
-_RESIDENT_THREADS = 2048  # of a multiprocessor: the most of all architectures (CDNA, sm_90)
-_RESIDENT_ON_CPU = 256  # kCooperativeBlocks of runtimes/cpu/action.h: a thread of the operating system each
+_RESIDENT_THREADS = 2048  # per multiprocessor: the maximum over all architectures (CDNA, sm_90)
+_RESIDENT_ON_CPU = 256  # kCooperativeBlocks of runtimes/cpu/action.h: an OS thread for each block
 _RESIDENT_BLOCKS = 32
 
 
 def check_limits(scope: Scope, target: Target | None) -> None:
-    """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
+    """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
     judged: dict[Any, tuple[Fault, ...]] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
@@ -148,7 +148,7 @@ def _text(extents: Extents) -> str:
 
 
 def check_capture(scope: Scope, target: Target | None) -> None:
-    """Report what stream capture cannot take, or takes only in part, and kernels of which not everything is known."""
+    """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[AnyNode]] = {}
     for node in scope.workflow.nodes:
         kind = type(node)

@@ -1,4 +1,4 @@
-"""Known defects of platforms by version (HG8xx), that a graph runs into; `defects` lists them."""
+"""Known defects of platform versions that affect a graph (HG8xx); `defects` lists them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Met = Callable[[Workflow], list[AnyNode]]
 
 
 def check_defects(scope: Scope, target: Target | None) -> None:
-    """Report each defect of the target that the graph meets, with the nodes that meet it.
+    """Report each defect of the target that affects the graph, with the affected nodes.
 
-    Without a version only what all versions have is known, and it is information.
+    For a target without a version, only defects of all versions are known, and they are reported as infos.
     """
     if target is None:
         return
@@ -43,7 +43,7 @@ def check_defects(scope: Scope, target: Target | None) -> None:
 
 
 Holds = Callable[[Workflow, int, Any], object]
-"""Whether the node of a workflow at a position is one of those that meet a defect."""
+"""Predicate (workflow, index of a node, node): whether a defect affects the node."""
 
 
 def _each(kinds: type[Node] | tuple[type[Node], ...], holds: Holds = lambda workflow, i, node: True) -> Met:
@@ -69,7 +69,7 @@ def _is_on_host(view: ArrayView) -> bool:
 
 
 def _elsewhere(workflow: Workflow) -> list[AnyNode]:
-    """Nodes on other devices than the first that is named."""
+    """Return the nodes on other devices than the first node that has a device."""
     places = {node.name: device_of(node, 0) for node in workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)
     return [node for node in workflow.nodes if places[node.name] not in (None, first)]
@@ -83,13 +83,13 @@ _RULES: dict[str, tuple[str, Met]] = {
     "fan-out-over-4": ("HG802", _each(Node, lambda w, i, n: len(w.successors[i]) > 4)),
     "captured-alloc-unregistered": ("HG803", _each(Node, lambda w, i, n: n.freed is not None)),
     "captured-alloc-leaks": ("HG803", _unfreed),
-    # Child graphs with parallel branches and something after them.
+    # Child graphs with parallel branches and at least one successor.
     "child-order": (
         "HG804",
         _each(ChildGraphNode, lambda w, i, n: w.successors[i] and (n.derives or any(map(_has_branches, n.workflow.documents)))),
     ),
     "capture-silent": ("HG805", _each(CapturedNode)),
-    # Kernels that a launch with another parameter value updates.
+    # Kernel nodes that are updated when a launch changes a parameter value.
     "update-leaks": ("HG806", _each(KernelNode, lambda w, i, n: n.parameters)),
     "interior-host-pointer": ("HG807", _each(MemcpyNode, lambda w, i, n: any(map(_is_inside_pinned, (n.dst, n.src))))),
     "capture-host-func": ("HG808", _each(HostNode)),

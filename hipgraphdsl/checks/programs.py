@@ -1,4 +1,4 @@
-"""Kernels read for the interpreter: their bodies as syntax trees, and what these say before any thread is followed."""
+"""Kernels parsed for the interpreter: their bodies as syntax trees, and static facts about them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..source import Scope, Value
 from ..source import trees as syntax
 from ..source.bodies import parse_body
 
-_MOST_TOKENS: Final = 5000  # of a body
+_MOST_TOKENS: Final = 5000  # per body
 
-#: Functions that return and change nothing but what a pointer among their arguments points at.
+#: Functions that return, and that change nothing but what a pointer argument points to.
 _HARMLESS: Final = frozenset(
     {
         "__syncthreads", "__threadfence", "__threadfence_block", "__threadfence_system", "__syncwarp", "__ballot",
@@ -41,26 +41,26 @@ ATOMICS: Final = frozenset(
     for name in ("Add", "Sub", "Exch", "Min", "Max", "Inc", "Dec", "CAS", "And", "Or", "Xor")
     for scope in ("", "_system", "_block")
 )
-#: Words of functions that may not return.
+#: Tokens that show that a function may not return.
 _ENDING: Final = frozenset({"asm", "__asm", "__asm__", "__trap", "__builtin_trap", "abort", "exit", "__builtin_unreachable"})
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A kernel that has been read."""
+    """A parsed kernel."""
 
     kernel: Kernel
     body: syntax.Block
-    escaped: frozenset[int]  # variables whose address is taken, so that they may change anywhere
+    escaped: frozenset[int]  # variables whose address is taken: they may change at any time
     scope: Scope
     deciding: frozenset[int]  # arguments on which addresses or conditions depend
-    plain: frozenset[int]  # arguments that are no pointers to arrays
+    plain: frozenset[int]  # arguments declared without [] and (), thus not pointers to arrays
     returning: bool  # whether all functions that it may call return
     _ending: dict[int, bool] = field(default_factory=dict)
     _assigned: dict[int, set[int]] = field(default_factory=dict)
 
     def ends(self, node: Any) -> bool:
-        """Whether a thread that executes a part of the body may not go on to what follows."""
+        """Return whether a thread that executes a part of the body may fail to reach the code after it."""
         found = self._ending.get(id(node))
         if found is None:
             found = self._ending[id(node)] = any(
@@ -90,7 +90,7 @@ class Program:
 
 
 def program_of(kernel: Kernel) -> Program | None:
-    """Read a kernel; None where its source does not tell what is compiled."""
+    """Parse a kernel; None if its source is missing or does not determine the compiled code."""
     return _read(kernel) if kernel.module.source else None
 
 
@@ -107,7 +107,7 @@ def _read(kernel: Kernel) -> Program | None:
         deciding = _deciding(body)
     except (DeclarationError, RecursionError):
         return None
-    for node in syntax.walk(body):  # a function that takes a reference may keep it
+    for node in syntax.walk(body):  # a function may keep a reference to an argument
         if isinstance(node, syntax.Call) and not known_function(kernel, node.name) and not module.takes_values(node.name):
             escaped = escaped.union(*map(syntax.variables, node.arguments))
     values = {n for n, p in enumerate(signature.parameters) if not p.pointer}
@@ -116,7 +116,7 @@ def _read(kernel: Kernel) -> Program | None:
 
 
 def known_function(kernel: Kernel, name: str) -> bool:
-    """Return whether a name is that of a function of C++ or HIP which returns and keeps no reference."""
+    """Return whether a name is that of a C++ or HIP function which returns and keeps no reference to its arguments."""
     name = name.removeprefix("std::")
     known = name in _HARMLESS or name in ATOMICS or name in ("min", "max", "abs", "__ldg")
     return known and not kernel.module.declares(name)
@@ -157,7 +157,7 @@ def _slots(nodes: Iterable[Any]) -> set[int]:
 
 
 class Counter(NamedTuple):
-    """How a loop counts: ``slot comparison limit``, then ``slot += sign * step``."""
+    """A counting loop: it runs while ``slot comparison limit`` holds, and ends each turn with ``slot += sign * step``."""
 
     slot: int
     comparison: str
@@ -170,7 +170,7 @@ _COMPUTED: Final = (syntax.Name, Value, syntax.Binary, syntax.Unary, syntax.Memb
 
 
 def counting(node: syntax.Loop, changed: set[int]) -> Counter | None:
-    """Return how a loop counts whose body changes some variables; None where it does not, or by a step that may change."""
+    """Return how a loop counts; None if it does not count, or if `changed`, the variables its body changes, affect the count."""
     match node.condition, node.step:
         case (
             syntax.Binary("<" | "<=" | ">" | ">=" as comparison, syntax.Name(slot=slot), limit),

@@ -1,4 +1,4 @@
-"""Races: two nodes that no path orders, whose bytes overlap, one of them writing (HG2xx)."""
+"""Races: two nodes that no path orders, that touch overlapping bytes, and of which at least one writes (HG2xx)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .scope import Scope
 Touch = tuple[str, Any, Region]
 """How a node touches memory: mode, address space, bytes."""
 
-_MOST_PAIRS = 5000  # reported of one address space; the rest is counted
+_MOST_PAIRS = 5000  # reported per address space; the rest is counted
 
 
 class _Entry(Held):
-    """One region of an address space and who touches it, as bits relative to the first position that does."""
+    """One region of an address space, its readers and its writers, as bit sets relative to the first position that touches it."""
 
     __slots__ = ("base", "readers", "writers")
 
@@ -33,11 +33,11 @@ class _Entry(Held):
 def racing_pairs(
     scope: Scope, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
 ) -> tuple[list[tuple[int, int]], dict[Any, int]]:
-    """Return all racing pairs of nodes in topological order, and the hits that were left out of the list.
+    """Return all racing pairs of nodes in topological order, and the number of unlisted conflicts by address space.
 
-    Beyond 5000 pairs in one address space, hits are only counted, by address space. Alloc and free nodes take no part:
-    their order is a matter of lifetimes. `touched` is what some nodes touch, by their index, to be looked at in place of the
-    accesses of all.
+    Beyond 5000 pairs in one address space, conflicts are only counted. Alloc and free nodes are skipped: `check_lifetimes`
+    checks their order. `touched`, if given, replaces the accesses of the nodes: it has by node index what each touches, and
+    nodes without an entry touch nothing.
     """
     nodes = scope.workflow.nodes
     within = None if touched is None else Counter(reach.segment_start[reach.position[i]] for i in touched)
@@ -86,7 +86,7 @@ def racing_pairs(
 def edges_cover_accesses(workflow: Workflow) -> bool:
     """Return whether each conflict is ordered by edges that accesses imply, as in a graph whose edges were inferred.
 
-    Cheaper than looking for races, and enough: an edge for each dependency on the last writer and the readers since
+    This is cheaper than a search for races, and sufficient: an edge for each dependency on the last writer and the readers since
     orders all conflicting pairs.
     """
     if workflow.order != tuple(range(len(workflow.nodes))):
@@ -106,7 +106,7 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
 
 
 def _parts_covered(workflow: Workflow) -> bool | None:
-    """Decide the same in half the time where regions of one array are equal or apart, as they mostly are; None elsewhere."""
+    """Fast path of `edges_cover_accesses`, in half the time, if regions of one array are equal or disjoint; None otherwise."""
     arrays: dict[Any, ByRegion[Record[int]]] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
         written: list[Record[int]] = []
@@ -139,7 +139,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
 
 
 def check_races(scope: Scope, reach: Reach) -> None:
-    """Report each racing pair once, with all bytes that it races for."""
+    """Report each racing pair once, with all arrays that it races for."""
     nodes = scope.workflow.nodes
     pairs, left_out = racing_pairs(scope, reach)
     for i, j in pairs:
@@ -201,7 +201,7 @@ def _verb(access: Access) -> str:
 
 
 def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
-    """Return the name and model of the node at fault, which in a child graph is one inside."""
+    """Return the full name and the node that makes an access; for a child graph, the conflicting node inside it."""
     if not node.derives and node.held:
         for inner, leaf, own in scope.leaves(node):
             leaf_key, region = inner.placed(own)
@@ -218,7 +218,7 @@ def _common(a: Region, b: Region) -> Region:
 
 
 def _relative(scope: Scope, access: Access, common: Region) -> str:
-    """Return the bytes as offsets into the access's own array."""
+    """Return bytes of an address space as offsets into the access's own array."""
     _, offset = scope.place(access.view.root)
     return str(common.shifted(-offset))
 
@@ -231,7 +231,7 @@ def _space_name(scope: Scope, key: Any) -> str:
 
 
 def check_events(scope: Scope) -> None:
-    """Report waits for events that nothing records, or that are recorded only later, and records that mark nothing."""
+    """Report waits for events that no node records before them, and records without predecessors and successors."""
     workflow = scope.workflow
     records: dict[str, list[int]] = {}
     waits = []

@@ -1,7 +1,7 @@
-"""Which nodes precede which, without a matrix.
+"""Reachability between nodes without a full matrix.
 
-A topological order is cut wherever everything before the cut precedes everything after it (a chain is cut between all
-of its nodes, layers of nodes between layers). Unordered pairs then lie inside one segment, and sets of ancestors are
+A topological order is cut wherever all nodes before the cut precede all nodes after it (a chain is cut between all
+of its nodes, fully connected layers between layers). Unordered pairs then lie inside one segment, and sets of ancestors are
 needed for one segment at a time.
 """
 
@@ -19,7 +19,7 @@ from ..workflow import Workflow
 
 
 class Reach:
-    """Answers what precedes what in a workflow without a cycle."""
+    """Reachability queries on a workflow without a cycle."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.order = workflow.order
@@ -30,8 +30,8 @@ class Reach:
     def segments(self) -> list[tuple[int, int]]:
         """The segments in order, as (first position, position past the last).
 
-        A cut before position b is valid where each source of the rest follows each sink of the part before b directly:
-        then the number of edges between them is the product of their numbers. All three numbers are sums of intervals.
+        A cut before position b is valid if each source of the part from b on directly follows each sink of the part before b:
+        the number of edges between them is then the product of their counts. All three numbers are sums over intervals.
         """
         n = len(self.order)
         if n == 0:
@@ -62,14 +62,14 @@ class Reach:
         return [start for start, stop in self.segments for _ in range(start, stop)]
 
     def walk(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (node, ancestors) for one segment in order; bit k of a set is position start + k.
+        """Yield (node, ancestors) for one segment in order; bit k of an ancestor set is position start + k.
 
-        Ancestors before the segment are not in the sets: they are all of the positions before it.
+        The sets omit ancestors before the segment: all earlier positions are ancestors.
         """
         return ancestors(self.order, self.predecessors, self.position, start, stop)
 
     def preceding(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Return the pairs of nodes that a path orders, each in its order."""
+        """Return the given pairs of nodes that a path orders, each as (earlier, later)."""
         position, predecessors = self.position, self.predecessors
         found: set[tuple[int, int]] = set()
         asked: dict[int, dict[int, list[int]]] = {}  # segment -> v -> u
@@ -97,7 +97,7 @@ class Reach:
 
 
 def _cover(n: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return how many of the closed intervals hold each of 0..n."""
+    """Return for each of 0..n the number of closed intervals that contain it."""
     keep = first <= last
     steps = np.bincount(first[keep], minlength=n + 2) - np.bincount(last[keep] + 1, minlength=n + 2)
     return np.cumsum(steps)[: n + 1]

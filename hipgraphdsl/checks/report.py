@@ -1,4 +1,4 @@
-"""Diagnostic and Report: what `check` found, for people and for tools."""
+"""Diagnostic and Report: the findings of `check`, as text for people and as JSON and SARIF for tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _COLOURS = {"error": "#c0392b", "warning": "#b9770e", "info": "#2471a3"}
 _DOCS = "docs/diagnostics"
-_MOST_SHOWN = 60  # printed of one severity; to_json and to_sarif give all
+_MOST_SHOWN = 60  # printed per severity; to_json and to_sarif return all
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Diagnostic:
         A key of the catalogue, ``"HG201"``.
     severity : {"error", "warning", "info"}
     message : str
-        Who, what is wrong and what came.
+        The node, the fault and the value found.
     nodes : tuple of str
         Nodes involved; inside a child graph ``child/x``.
     arrays : tuple of str
         Arrays and parameters involved.
     hint : str
-        What to do; may be empty.
+        How to fix it; may be empty.
     sources : tuple of (str, int)
-        File and line that declared each of `nodes`, without those that are not known.
+        File and line of the declaration of each of `nodes`, if known.
     """
 
     code: str
@@ -74,18 +74,18 @@ class Diagnostic:
 class Report(Printed):
     """All findings about one graph, errors first.
 
-    A Report is always true, as most objects are: ask `ok` or `errors`.
+    A Report is always truthy, like most objects; use `ok` or `errors` to test it.
 
     Attributes
     ----------
     graph : str
         The graph's name.
     target : str or None
-        The device whose limits were checked too.
+        The target whose limits were checked too.
     diagnostics : tuple of Diagnostic
-        Errors, then warnings, then infos; within each the order of the checks, and in that the order of declaration.
+        Errors, then warnings, then infos; each in the order of the checks, and within a check in order of declaration.
     ignored : tuple of (Diagnostic, str)
-        What a node's `ignore` silenced, with the reason.
+        Diagnostics that a node's `ignore` suppressed, with the reason.
     """
 
     graph: str
@@ -102,17 +102,17 @@ class Report(Printed):
 
     @cached_property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """What makes compile refuse the graph."""
+        """Faults for which compile refuses the graph."""
         return self._of("error")
 
     @cached_property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What is almost surely not meant."""
+        """Findings that are almost certainly unintended."""
         return self._of("warning")
 
     @cached_property
     def infos(self) -> tuple[Diagnostic, ...]:
-        """What is worth knowing: advice, and what only the user can judge."""
+        """Advice, and findings that only the user can judge."""
         return self._of("info")
 
     def _of(self, severity: Severity) -> tuple[Diagnostic, ...]:
@@ -125,7 +125,7 @@ class Report(Printed):
 
     @property
     def exit_code(self) -> int:
-        """0 without errors, 1 with: the status of a command that checks."""
+        """0 without errors, else 1: the exit status of a command that checks a graph."""
         return int(not self.ok)
 
     @property
@@ -144,7 +144,7 @@ class Report(Printed):
         return f"graph {self.graph!r}{on}: {', '.join(parts) or 'nothing found'}"
 
     def _shown(self) -> Iterator[Diagnostic | str]:
-        """Yield what is printed, with a line in place of what would fill screens."""
+        """Yield the printed diagnostics; beyond `_MOST_SHOWN` of one severity, one line counts the rest."""
         for found in (self.errors, self.warnings, self.infos):
             yield from found[:_MOST_SHOWN]
             if len(found) > _MOST_SHOWN:
@@ -198,7 +198,7 @@ class Report(Printed):
     def to_sarif(self) -> str:
         """Return the report as SARIF 2.1.0, for code hosts and editors.
 
-        What `ignore` silenced stands there too, as suppressed in the source with its justification.
+        Diagnostics that `ignore` suppressed are included, as suppressed in source with their justification.
         """
         found = [(d, "") for d in self.diagnostics] + list(self.ignored)
         codes = sorted({d.code for d, _ in found})

@@ -1,4 +1,4 @@
-"""What a check looks at, one workflow inside the whole, and where it reports."""
+"""The scope of a check: one workflow of the hierarchy, and the diagnostics that the check adds to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Place = tuple[Any, int]
 
 
 class Scope(Level):
-    """A level of the workflow that is checked; all levels add to the same diagnostics, and to those that nodes ignore."""
+    """A level of the checked workflow; all levels share the lists of reported and of ignored diagnostics."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.holders: list[Scope] = []  # whose child nodes hold this same workflow in the same way; it is checked once
-        self.others: list[Scope] = []  # the same workflow in other child nodes of the parent, or of parents that are checked
+        self.holders: list[Scope] = []  # scopes with child nodes that use this workflow in the same way; it is checked once
+        self.others: list[Scope] = []  # the scopes of those child nodes other than this one
         self.diagnostics: list[Diagnostic] = [] if self.parent is None else self.parent.diagnostics
         self.ignored: list[tuple[Diagnostic, str]] = [] if self.parent is None else self.parent.ignored
         self._places: dict[Any, Place] = {}
 
     def place(self, root: Any) -> Place:
-        """Return the address space of an array and the byte at which the array begins in it."""
+        """Return the address space of an array and the byte offset of the array in it."""
         found = self._places.get(root)
         if found is None:
             found = self._places[root] = self._place(root)
@@ -37,7 +37,7 @@ class Scope(Level):
     def _place(self, root: Any) -> Place:
         scope, root, offset = self.resolve(root)
         if isinstance(root, Parameter):
-            # What a launch binds is not known; a default that is an array is.
+            # The array bound at launch is unknown; a default array is known.
             default = scope.workflow.default_view(root)
             if default is not None:
                 key, more = scope.place(default.root)
@@ -51,7 +51,7 @@ class Scope(Level):
 
     @cached_property
     def aliased(self) -> bool:
-        """Whether two arrays of this workflow share bytes though their own address spaces differ."""
+        """Whether two arrays of this workflow share bytes because a binding or default puts them into one address space."""
         spans: dict[Any, list[tuple[int, int]]] = {}
         root: Any
         odd = False
@@ -62,22 +62,22 @@ class Scope(Level):
             odd = odd or (key is not root.hazard_key and key != root.hazard_key)
             spans.setdefault(key, []).append((offset, offset + root.nbytes))
         if not odd:
-            return False  # what shares an address space was known to share it when edges were inferred
+            return False  # arrays that share an address space did so already when edges were inferred
         return any(a[1] > b[0] for intervals in spans.values() for a, b in pairwise(sorted(intervals)))
 
     @cached_property
     def uses(self) -> int:
-        """How many child nodes hold this workflow, at all places where their own workflows are used."""
+        """Number of child nodes that hold this workflow, counted for every use of their own workflows."""
         return sum(holder.uses for holder in self.holders) or 1
 
     def value(self, axis: Any) -> int | None:
-        """Return an extent of a grid or block; None where only a launch decides."""
+        """Return an extent of a grid or block; None if it is set at launch."""
         root = self.resolve(axis)[1] if isinstance(axis, Parameter) else axis
         extent = root.default if isinstance(root, Parameter) else root
         return None if extent is None else int(extent)
 
     def leaves(self, node: AnyNode) -> Iterator[tuple[Scope, AnyNode, Access]]:
-        """Yield each access of a node with who makes it: of a child graph its innermost nodes, in their scopes."""
+        """Yield each access of a node as (scope, node, access); for a child graph, those of its innermost nodes."""
         for scope in () if node.derives else self.inner(node):
             for child in scope.workflow.nodes:
                 yield from scope.leaves(child)
@@ -95,10 +95,10 @@ class Scope(Level):
         severity: Severity | None = None,
         several: bool = True,
     ) -> None:
-        """Add a diagnostic, unless one of the nodes involved ignores its code.
+        """Add a diagnostic; if one of the nodes involved ignores its code, add it to `ignored` instead.
 
-        `names` are their full names, where they are not those of this scope; with `several` it says in how many other child nodes
-        the same was found.
+        `names` are the nodes' full names, if they are not in this scope; with `several` the message counts the other child nodes
+        to which the finding applies.
         """
         shown = tuple(names) or tuple(self.name(node) for node in nodes)
         sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
@@ -116,7 +116,8 @@ class Scope(Level):
 def scopes_of(workflow: Workflow) -> list[Scope]:
     """Return the workflow's scope and one for each different way in which a child workflow is used.
 
-    What follows from a node's fields is sound if they are, and may be large: a collective of 1024 arrays holds a million copies.
+    Graphs derived from a node's fields are skipped: they are sound if the fields are, and a collective of 1024 arrays holds a
+    million copies.
     """
     top = Scope(workflow)
     found: dict[Any, Scope] = {id(workflow): top}
@@ -135,7 +136,7 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
 
 
 def _signature(scope: Scope) -> Any:
-    """Return what decides the findings inside a child: its workflow, how its memory aliases, and values of extents."""
+    """Return a key that determines the findings inside a child: its workflow, the aliasing of its memory, and its extents."""
     values = tuple(
         (name, scope.value(p))
         for name, p in scope.workflow.parameters.items()

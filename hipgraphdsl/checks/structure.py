@@ -1,4 +1,4 @@
-"""The graph as such: cycles, codes that nodes ignore, what is declared and not used (HG1xx)."""
+"""Structure of the graph: cycles, ignored codes, and declarations that are unused or incomplete (HG1xx)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_ignores(scope: Scope) -> None:
 
 
 def check_use(scope: Scope) -> None:
-    """Report what is declared and not used, or not supplied."""
+    """Report empty graphs, unused declarations, and callbacks, arrays and semaphores that are not supplied."""
     workflow = scope.workflow
     if not workflow.nodes:
         scope.found("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing")

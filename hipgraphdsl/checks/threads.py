@@ -1,15 +1,15 @@
-"""What chosen threads of a kernel reach, by interpreting its source for one launch.
+"""Memory accesses of selected threads of a kernel, found by interpreting its source for one launch.
 
-Nothing is compiled and nothing runs. The interpreter follows the integers that it knows: indices of blocks and threads,
-extents of grid and block, scalar arguments, constants, and what C++ computes from them. All else has no known value:
-floating-point numbers, what memory holds, what functions return, a result that its signed type cannot hold. The chosen threads
-(all of a small launch, else those of blocks at the ends of the grid and where an argument's value is reached) are the lanes of
-NumPy arrays. Where a condition is not known for a lane, the lane passes over the branches: what they assign has no known value
-then, and if they may leave the kernel, the lane is dropped. So every access that is noted is one that the thread makes, at the
-noted address, and no bound is guessed.
+Nothing is compiled or run. The interpreter tracks known integers: indices of blocks and threads, extents of grid and block,
+scalar arguments, constants, and what C++ computes from them. Everything else is unknown: floating-point numbers, contents of
+memory, return values of functions, results that overflow their signed type. The selected threads (all of a small launch, else
+those of blocks at the ends of the grid and where the index reaches an argument's value) are the lanes of NumPy arrays. If a
+condition is unknown for a lane, the lane skips the branches: variables that they assign become unknown, and if they may leave the
+kernel, the lane is dropped. Every recorded access is therefore one that the thread makes, at the recorded address; no bound is
+guessed.
 
-A loop that counts is followed in its first and last turn; other loops for some turns, and lanes that still turn then are
-dropped.
+A long counting loop is interpreted for its first and last turn; other loops for a limited number of turns, after which lanes that
+have not left the loop are dropped.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from .programs import ATOMICS, Program, counting, known_function
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Axes = tuple[int, int, int]
 
-_MOST_LANES: Final = 16_384  # of which all are followed
-_MOST_COORDINATES: Final = 12  # of blocks along an axis, in a larger grid
+_MOST_LANES: Final = 16_384  # launches of at most this many threads are interpreted completely
+_MOST_COORDINATES: Final = 12  # selected block indices along an axis, in a larger launch
 _MOST_CHOSEN: Final = 65_536
 _MOST_TURNS: Final = 64
-_WHOLE_TURNS: Final = 16  # a counting loop with more is followed in its first and last turn
-_MOST_WORK: Final = 20_000_000  # lanes and operations
+_WHOLE_TURNS: Final = 16  # a counting loop with more is interpreted for its first and last turn only
+_MOST_WORK: Final = 20_000_000  # steps times (lanes + 500)
 
 _COORDINATE: Final = Integer(32, True)
 _COORDINATES: Final = {"threadIdx": 0, "blockIdx": 1, "blockDim": 2, "gridDim": 3}
@@ -74,8 +74,8 @@ class Witness:
 
     start: int  # bytes from the pointer's value, or from the array's first byte
     stop: int
-    size: int  # of the element, or of the whole whose member this is
-    line: int  # of the source
+    size: int  # of the element, or of the whole struct or vector if a member is accessed
+    line: int  # in the source
     writes: bool
     block: Axes
     thread: Axes
@@ -83,7 +83,7 @@ class Witness:
 
 @dataclass(slots=True)
 class Reach:
-    """The accesses that go furthest back and furthest on, by what they reach into; `steps` is what finding them has cost."""
+    """The accesses with the lowest and the highest address in each base; `steps` is the number of interpreter steps spent."""
 
     lowest: dict[Base, Witness]
     highest: dict[Base, Witness]
@@ -91,17 +91,17 @@ class Reach:
 
 
 class _Enough(Exception):
-    """The work that may be spent is."""
+    """The work limit is reached."""
 
 
 @lru_cache(maxsize=4096)
 def reach_of(program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> Reach:
-    """Return what the chosen threads of a launch reach; `values` has None for arguments that are not known."""
+    """Return the outermost accesses of the selected threads of a launch; `values` has None for unknown arguments."""
     return _Run(program, grid, block, values).reach
 
 
 def _chosen(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
-    """Return the chosen threads: for each axis the indices of blocks, and of threads in them."""
+    """Return the selected threads: for each axis their thread indices, and for each axis their block indices."""
     threads = math.prod(block)
     coordinates = [range(extent) for extent in grid]
     if math.prod(grid) * threads > _MOST_LANES:
@@ -123,12 +123,12 @@ def _chosen(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any,
 
 
 def _uniform(numbers: Any) -> Any:
-    """Return one number for an axis that has only that, else the array."""
+    """Return a single int if all numbers are equal, else the array."""
     return int(numbers[0]) if (numbers == numbers[0]).all() else numbers
 
 
 class _Run:
-    """One launch of one program."""
+    """The interpreter's state for one launch of one program."""
 
     def __init__(self, program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> None:
         self.program = program
@@ -151,13 +151,13 @@ class _Run:
                     self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name, number=n), element))
             elif kind := type_of(CType("", dtype, parameter.lanes, parameter.size)):
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
-        with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # what has been noted by then holds
+        with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # accesses recorded so far stay valid
             self.execute(program.body, np.ones(self.lanes, bool))
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def execute(self, node: Any, mask: Mask) -> Mask:
-        """Execute a statement for some lanes; return those that go on to the next."""
+        """Execute a statement for some lanes; return those that continue with the next statement."""
         if not mask.any():
             return mask
         match node:
@@ -189,7 +189,7 @@ class _Run:
         return np.zeros_like(mask)
 
     def left(self, node: Any, mask: Mask) -> Mask:
-        """Return the lanes that surely come back from the functions that an expression calls."""
+        """Return the lanes that definitely return from all functions that an expression calls."""
         return np.zeros_like(mask) if self.program.ends(node) else mask
 
     def branch(self, node: syntax.If, mask: Mask) -> Mask:
@@ -201,7 +201,7 @@ class _Run:
         return after | self.passed([node.then, node.otherwise], unknown)
 
     def passed(self, nodes: Iterable[Any], mask: Mask) -> Mask:
-        """Let lanes pass over what they may or may not execute; return those that surely go on."""
+        """Skip nodes that lanes may or may not execute; return the lanes that definitely continue."""
         if mask.any():
             for node in nodes:
                 self.forget(self.program.assigned(node), mask)
@@ -209,7 +209,7 @@ class _Run:
         return mask
 
     def decide(self, condition: Any, mask: Mask) -> tuple[Mask, Mask, Mask]:
-        """Return the lanes in which a condition holds, those in which it does not, and those in which it is not known."""
+        """Return three masks: the lanes in which a condition is true, false, and unknown."""
         value = self.evaluate(condition, mask)
         if value is None or not isinstance(value.type, Integer):
             return np.zeros_like(mask), np.zeros_like(mask), mask
@@ -218,7 +218,7 @@ class _Run:
         return yes, known & ~yes, mask & ~known
 
     def loop(self, node: syntax.Loop, mask: Mask) -> Mask:
-        """Follow a loop turn by turn; lanes that still turn in the end are dropped."""
+        """Interpret a loop turn by turn; lanes that are still in it after `_MOST_TURNS` turns are dropped."""
         done = np.zeros_like(mask)
         if self.program.ends((node.condition, node.step)):
             return done
@@ -238,7 +238,7 @@ class _Run:
         return done
 
     def count(self, node: syntax.Loop, mask: Mask) -> Mask | None:
-        """Follow a loop that counts in its first and last turn; None for other loops and for short ones."""
+        """Interpret a counting loop for its first and last turn; None for other loops and for short ones."""
         changed = self.program.assigned(node.body)
         counter = counting(node, changed)
         if counter is None or node.late or self.program.ends(node.body) or counter.slot in self.program.escaped:
@@ -283,7 +283,7 @@ class _Run:
         if not node.deduced:
             kind = type_of(node.type) if node.type is not None else None
             value = None if kind is None else cast(value, kind)
-        self.values.pop(node.slot, None)  # a new one in each turn of a loop
+        self.values.pop(node.slot, None)  # a new variable in each turn of a loop
         self.store(node.slot, value if node.space == "local" else None, mask)
 
     def array(self, node: syntax.Declare, mask: Mask) -> Lanes | None:
@@ -306,7 +306,7 @@ class _Run:
     # -- variables -----------------------------------------------------------------------------------------------------
 
     def store(self, slot: int, value: Lanes | None, mask: Mask) -> None:
-        """Give a variable a value in some lanes."""
+        """Set a variable in some lanes."""
         old = self.values.get(slot)
         if slot in self.program.escaped:
             value = None
@@ -321,7 +321,7 @@ class _Run:
             self.values[slot] = value._replace(known=mask & value.known)
 
     def forget(self, slots: Iterable[int], mask: Mask) -> None:
-        """Take variables for unknown in some lanes."""
+        """Mark variables as unknown in some lanes."""
         for slot in slots:
             value = None if slot in self.arrays else self.values.get(slot)
             if value is not None:
@@ -330,7 +330,7 @@ class _Run:
     # -- expressions ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, node: Any, mask: Mask) -> Lanes | None:
-        """Return the value of an expression, an integer, a pointer or None, and note what its evaluation reaches."""
+        """Return the value of an expression, an integer, a pointer or None, and record the accesses of its evaluation."""
         self.reach.steps += 1
         if self.reach.steps * (self.lanes + 500) > _MOST_WORK:
             raise _Enough
@@ -364,7 +364,7 @@ class _Run:
         return None
 
     def outside(self, name: str) -> Lanes | None:
-        """Return the value of a constant, or the address of a module's array."""
+        """Return the value of a coordinate or constant, or the address of a module's array; None if the name is unknown."""
         if name in _OLD_COORDINATES:
             which, axis = _OLD_COORDINATES[name]
             return Lanes(self.axes[which][axis], True, _COORDINATE)
@@ -375,7 +375,7 @@ class _Run:
         return None if constant is None else fit(constant.number, True, Integer(constant.bits, constant.unsigned))
 
     def place(self, node: Any, mask: Mask) -> Lanes | None:
-        """Return the address of what an lvalue names, which is not accessed; None where it is not known."""
+        """Return the address of an lvalue without accessing it; None if unknown."""
         match node:
             case syntax.Index():
                 base = self.evaluate(node.base, mask)
@@ -393,14 +393,14 @@ class _Run:
         return None
 
     def load(self, pointer: Lanes | None, mask: Mask, line: int) -> Lanes | None:
-        """Return the value of an element, which is unknown; an array inside an array is its address."""
+        """Record the read of an element and return None, as its value is unknown; return the address of a nested array."""
         if pointer is not None and pointer.type.extents:
             return pointer._replace(type=replace(pointer.type, extents=pointer.type.extents[1:]))
         self.touch(pointer, mask, line, writes=False)
         return None
 
     def touch(self, pointer: Lanes | None, mask: Mask, line: int, *, writes: bool) -> None:
-        """Note an access of one element."""
+        """Record an access of one element."""
         if pointer is None or not isinstance(pointer.type, Pointer) or not pointer.type.size or pointer.type.extents:
             return
         base, size = pointer.type.base, pointer.type.size
@@ -438,7 +438,7 @@ class _Run:
         left, right = self.evaluate(node.left, mask), self.evaluate(node.right, mask)
         if operator == ",":
             return right
-        if left is None and operator == ">>":  # of a class, whose operator may change what is on the right
+        if left is None and operator == ">>":  # of a class whose operator may change its right operand
             self.forget(syntax.variables(node.right), mask)
         return operate(operator, left, right)
 
@@ -460,7 +460,7 @@ class _Run:
                 old = self.values.get(slot)
                 if node.operator:
                     value = operate(node.operator, old, value)
-                value = None if old is None else cast(value, old.type)  # None: of a type that is not known here
+                value = None if old is None else cast(value, old.type)  # None: a variable of unknown type
                 if slot >= 0:
                     self.store(slot, value, mask)
                 return old if node.before else value
@@ -493,7 +493,7 @@ class _Run:
             self.touch(values[0] if values else None, mask, node.line, writes=name != "__ldg")
         elif name in ("min", "max") and len(values) == 2:
             left, right = map(as_integer, values)
-            if left and right and left.type == right.type:  # of two types, its result depends on the headers
+            if left and right and left.type == right.type:  # for two different types the result depends on the headers
                 number = (np.minimum if name == "min" else np.maximum)(left.number, right.number)
                 return Lanes(settled(number), left.known & right.known, left.type)
         return None

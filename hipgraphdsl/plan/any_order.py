@@ -1,16 +1,16 @@
-"""Any-order launches: which kernels may begin before those before them in their lane have ended.
+"""Any-order launches: which kernels may begin before the preceding kernels of their lane have ended.
 
-On AMD a launch is a packet in a queue of the device, and its barrier bit lets it wait for all packets before it. A launch with
-``hipExtAnyOrderLaunch`` has none: it may begin as soon as the packets before it have begun. Where independent kernels share a
-lane, they thus overlap as if each had a lane of its own, which would cost the host a branch.
+On AMD a launch is a packet in a queue of the device, and its barrier bit makes it wait for all earlier packets. A launch with
+``hipExtAnyOrderLaunch`` has no barrier bit: it may begin as soon as the earlier packets have begun. Independent kernels that
+share a lane then overlap as if each had a lane of its own, without the host's cost of another branch.
 
-The bit may go in the midst of a chain: plain launches in one lane, of which each waits for the one before and nothing else, and
-nothing else waits for that one. It goes where no declared or inferred edge leads to the launch from the last launch of the chain
-that keeps its bit, or from any since. All other nodes that the launch must wait for precede that last one, which has waited for
-them: there is no path to the launch that leaves the chain.
+Only launches inside a chain may lose the bit. A chain is a sequence of plain launches in one lane: each waits for its predecessor
+and nothing else, and nothing else waits for that predecessor. Call the chain's last launch so far that keeps its bit the barrier.
+A launch loses its bit if no declared or inferred edge leads to it from the barrier or from any launch since. All other nodes that
+the launch must wait for precede the barrier, which has waited for them: no path to the launch leaves the chain.
 
-The first and the last launch of a chain keep the bit. What follows the last, in another lane, by a copy engine, on the host or in
-the next launch of the graph, thus waits for the whole chain, even where the runtime waits for the last packet alone.
+The first and the last launch of a chain keep the bit. Work that follows the last launch, in another lane, on a copy engine, on
+the host or in the next launch of the graph, thus waits for the whole chain, even if the runtime waits only for the last packet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .steps import Plan, Step
 
 
 def require_any_order(any_order: Any, target: Target, backend: str, batch: object) -> None:
-    """Refuse any-order launches where none can be made."""
+    """Raise a DeclarationError if `any_order` is set and the target, backend or `batch` does not support any-order launches."""
     require_flags(any_order=any_order)
     if not any_order:
         return
@@ -50,7 +50,7 @@ def require_any_order(any_order: Any, target: Target, backend: str, batch: objec
 
 
 def no_effect(target: Target, backend: str) -> str:
-    """Return why a device or its runtime takes no notice of any-order launches of a backend, or nothing."""
+    """Return why a device or its runtime ignores any-order launches of a backend; an empty string if it does not."""
     if "any_order_in_turn" in target.quirks:
         return f"{target.name} runs the kernels of a queue one after another, with the barrier bit or without"
     if backend == "capture" and "any_order_not_captured" in target.quirks:
@@ -59,9 +59,9 @@ def no_effect(target: Target, backend: str) -> str:
 
 
 def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: list[str]) -> list[Step]:
-    """Return the steps of a plan, those marked that may begin in any order, and note how many these are.
+    """Return the steps of a plan with `any_order` set where a kernel may begin in any order, and append their number to `notes`.
 
-    `declared` has for each step all those that it waits for, implied ones too, without edges that only gather nodes into lanes.
+    `declared` lists for each step all its predecessors, including implied ones, but not edges that only gather nodes into lanes.
     """
     if any(step.by_host for step in steps):
         notes.append("No kernel begins in any order: the host has something to do in the midst of the graph.")
@@ -70,7 +70,7 @@ def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: 
     deps = [step.deps for step in steps]
     linked = chains(range(len(steps)), deps, lambda d, i: plain[d] and plain[i] and steps[d].lane == steps[i].lane)
     inside = {i for chain in linked for i in chain[1:-1]}
-    since: dict[int, set[int]] = {}  # for each lane the launches since the last that keeps its barrier bit, and that one
+    since: dict[int, set[int]] = {}  # for each lane the last launch that keeps its barrier bit and all launches after it
     made = list(steps)
     for step in steps:
         i, lane = step.index, step.lane
@@ -89,7 +89,7 @@ def in_any_order(steps: list[Step], declared: Sequence[Collection[int]], notes: 
 
 
 def in_order(plan: Plan, disabled: Iterable[int]) -> dict[int, Step]:
-    """Return steps by which every launch keeps its barrier bit, where a disabled step is one of a chain that relies on it."""
+    """Return replacements that restore every barrier bit if a disabled step belongs to a chain that relies on it; else none."""
     steps = plan.steps
     marked = [step for step in steps if step.any_order]
     if not marked:

@@ -1,13 +1,13 @@
-"""Which launches of one kernel become one: nodes that no path orders and that wait for the same.
+"""Batches: launches of one kernel merged into one launch, if no path orders the nodes and they have the same predecessors.
 
-Nodes are put into groups in topological order: two are in one group if they launch the same kernel with blocks of the same shape
-and the groups that they wait for are the same. So no path leads from one node of a group to another, the groups wait for each
-other in no cycle, and a group can begin when each of its nodes could, were the groups before it done.
+Nodes are grouped in topological order: two nodes are in one group if they launch the same kernel with blocks of the same shape
+and wait for the same groups. Therefore no path connects two nodes of a group, the dependencies between groups have no cycle, and
+once its preceding groups have ended, a group can begin as early as each of its nodes could.
 
-What follows one node of a batch waits for all of them. Where the plan chooses by itself, nodes that others follow are in one
-batch only if their grids are the same, so that they are taken to last equally long, and the device can hold all their blocks at
-once: none is then done later than it would be by itself. It makes batches of a kernel where that saves more, in the launches that
-a graph is taken to have, than the compilation of an entry point costs.
+A successor of one node of a batch waits for the whole batch. In automatic mode, nodes with successors share a batch only if their
+grids are equal, so that their durations are assumed equal, and if the device can hold all their blocks at once: no node then ends
+later than it would alone. A kernel is batched only if this saves more, over the assumed number of launches of a graph, than
+compiling an entry point costs.
 """
 
 from __future__ import annotations
@@ -28,56 +28,56 @@ from .lanes import Cover
 from .mixes import mixable
 
 _FEWEST: Final = 4
-"""Launches beside each other that a batch is worth wherever they are: on an H200 a level of two launches, each behind both of the
-level before, takes 1.0 us, one of four 1.7 us, and one of a batch 0.8 us."""
+"""Number of parallel launches from which a batch may pay on a full device too: on an H200 a level of two launches, each of which
+waits for both launches of the previous level, takes 1.0 us, a level of four 1.7 us, and a level that is one batch 0.8 us."""
 
 _FEWEST_APART: Final = 2
-"""As `_FEWEST` of launches that no chain could take and that leave multiprocessors free: on an H200 1024 empty kernels in a stack
-of diamonds, every third by itself, take 325 us so and 387 us one by one (`bench lanes`)."""
+"""Like `_FEWEST`, for launches in no chain with at most one block per multiprocessor: on an H200, 1024 empty kernels in a stack
+of diamonds, every third of them alone in its level, take 325 us with batches and 387 us without (`bench lanes`)."""
 
 LAUNCHES: Final = 100_000
-"""How often a graph is taken to be launched, in this process and in those that find its entry points in the cache."""
+"""Assumed number of launches of a graph, in this process and in other processes that reuse its cached entry points."""
 
 SHARED_BYTES: Final = 48 << 10
-"""Of all kernels of an entry point together, whose variables the compiler puts beside each other."""
+"""Limit of the static shared memory of all kernels of an entry point: the compiler allocates their variables without overlap."""
 
 _SIZES: Final = 4
-"""Each table of a kernel holds so many times the launches of the next smaller one: few sizes, as each must be compiled."""
+"""Ratio of consecutive table sizes of a kernel: there are few sizes, because each must be compiled."""
 
 
 class Batched(NamedTuple):
     """A batch of launches."""
 
-    batching: Batching | Switching  # of launches beside each other, or one behind the other
+    batching: Batching | Switching  # how the launches run: in parallel, or one after another
     capacity: int  # how many launches the table of its entry point holds
 
 
 class Grouping(NamedTuple):
-    """Nodes in a topological order in which those of a batch are neighbours."""
+    """Nodes in a topological order in which the nodes of a batch are adjacent."""
 
     order: list[int]
-    group_of: list[int]  # for each node the number of its group, ascending in `order`
+    group_of: list[int]  # for each node the number of its group; numbers ascend in `order`
     batches: tuple[Batched, ...]
-    batch_of: list[int]  # for each group its batch; -1 for a node by itself
+    batch_of: list[int]  # for each group the index of its batch; -1 for a single node
     refused: dict[Kernel, str]  # why launches of a kernel cannot be batched
 
 
 @dataclass(frozen=True)
 class Batcher:
-    """Finds batches."""
+    """Find batches among the nodes of a workflow."""
 
     nodes: Sequence[AnyNode]
-    order: Sequence[int]  # a topological one
-    cover: Cover  # the edges that are needed, and depths along them
-    places: Sequence[tuple[int | None, int]]  # the device and the segment of each node, which the launches of a batch share
+    order: Sequence[int]  # topological
+    cover: Cover  # the reduced edges, and depths along them
+    places: Sequence[tuple[int | None, int]]  # device and segment of each node; all nodes of a batch share both
     target: Target
     automatic: bool
-    """Whether only what pays is batched, and what follows a node waits no longer than for that node, as far as grids tell."""
+    """Whether to batch only where that pays and, judging by the grids, does not delay a successor of any single node."""
 
     def candidates(self) -> list[Kernel | Module]:
-        """Return the kernels of which there may be batches, and the modules whose kernels may be mixed.
+        """Return the kernels that may have batches, and the modules whose kernels may be mixed.
 
-        That is as far as depths tell: all nodes of a batch have the same depth, because those that they wait for do.
+        This considers only depths: all nodes of a batch have the same depth, because their predecessors do.
         """
         beside = Counter([(node.kernel, at) for node, at in zip(self.nodes, self.cover.depths) if isinstance(node, KernelNode)])
         spared: Counter[Kernel | Module] = Counter()
@@ -94,9 +94,9 @@ class Batcher:
         return [what for what, launches in spared.items() if launches >= worth]
 
     def unpaid(self, grouping: Grouping, branches: int) -> dict[Kernel | Module, str]:
-        """Return the kernels and modules whose batches save less than entry points cost, and why.
+        """Return the kernels and modules whose batches save less than compiling their entry point costs, each with the reason.
 
-        With all of the batches there are `branches` fewer lanes.
+        `branches` is the number of lanes that all batches together save.
         """
         saved: Counter[Kernel | Module] = Counter()
         for group, size in Counter(group for group in grouping.group_of if grouping.batch_of[group] >= 0).items():
@@ -112,7 +112,7 @@ class Batcher:
         }
 
     def grouped(self, among: Collection[Kernel | Module]) -> Grouping:
-        """Return how launches of some kernels, and those of different kernels of some modules, are batched, if any are."""
+        """Return the grouping of the nodes: batches of the given kernels, and mixed batches of kernels of the given modules."""
         known = {kernel: _batching(kernel, self.target) for kernel in among if isinstance(kernel, Kernel)}
         members, group_of, refused = self._groups(known)
         if self.automatic:
@@ -124,14 +124,14 @@ class Batcher:
         return self._numbered(members, known, refused, mixed, runs)
 
     def _groups(self, known: Mapping[Kernel, Batching | str]) -> tuple[list[list[int]], list[int], dict[Kernel, str]]:
-        """Return groups, the group of each node, and the kernels of which none became large enough only because they cannot."""
+        """Return groups, the group of each node, and kernels that would have large groups but cannot be batched, with reasons."""
         nodes, deps, places, even = self.nodes, self.cover.reduced, self.places, self.automatic
         nbytes, resident = self.target.parameter_bytes, self.target.resident_threads
-        kinds = {  # for each kernel its number, which is compared sooner, and how many launches a batch of it holds
+        kinds = {  # for each kernel its number, which is faster to compare, and the most launches a batch of it holds
             kernel: (n, 0 if isinstance(how, str) else how.capacity(nbytes)) for n, (kernel, how) in enumerate(known.items())
         }
         open_groups: dict[Any, int] = {}
-        others: Counter[Any] = Counter()  # launches that could be one, were it not for their kernel
+        others: Counter[Any] = Counter()  # numbers of launches that could be one batch if their kernel allowed it
         group_of, members, room = [0] * len(nodes), list[list[int]](), dict[int, int]()
         nothing = frozenset[int]()
         for i in self.order:
@@ -161,7 +161,7 @@ class Batcher:
         return members, group_of, {kernel: str(how) for kernel, how in known.items() if kinds[kernel] in many}
 
     def _join_ends(self, members: list[list[int]], group_of: Sequence[int], known: Mapping[Kernel, Batching | str]) -> None:
-        """Join groups that nothing follows, whatever their grids are and however long they last."""
+        """Join groups without successors, regardless of their grids and durations."""
         deps = self.cover.reduced
         followed = {group_of[source] for sources in deps for source in sources}
         first: dict[Any, list[int]] = {}
@@ -182,7 +182,7 @@ class Batcher:
                 first[key] = inside
 
     def _kinds(self, members: Sequence[Sequence[int]], modules: Collection[Module]) -> list[Hashable]:
-        """Return for each group what those of a mixed batch have in common; of one that is in none its own number."""
+        """Return a key for each group: groups of one mixed batch have equal keys; a group that fits none has its own number."""
         kinds: list[Hashable] = []
         for group, inside in enumerate(members):
             node = self.nodes[inside[0]] if inside else None
@@ -193,7 +193,7 @@ class Batcher:
         return kinds
 
     def _runs(self) -> dict[int, int]:
-        """Return the nodes that follow one node, or precede one, with nothing between, and how many links their chain has."""
+        """Return the nodes that are in a linear chain, each with the number of nodes that one launch could run with it."""
         known: dict[int, bool] = {}
         counts: dict[int, int] = {}
         for chain in chains(self.order, self.cover.reduced):
@@ -205,7 +205,7 @@ class Batcher:
         return counts
 
     def _mixed(self, members: list[list[int]], sets: Iterable[Sequence[int]], runs: Mapping[int, int]) -> dict[int, Mixing]:
-        """Put the groups of each set into the first of them, where that pays; return for its first node how they become one."""
+        """Merge the groups of each set into its first group where that pays; return the `Mixing` by the first node of the set."""
         found: dict[Module, list[Sequence[int]]] = {}
         for groups in sets:
             inside = [i for group in groups for i in members[group]]
@@ -235,16 +235,16 @@ class Batcher:
         mixed: Mapping[int, Mixing],
         runs: Mapping[int, int],
     ) -> Grouping:
-        """Return groups in an order in which each waits for earlier ones; those that are too small fall apart.
+        """Return the groups in topological order; split groups that are too small into single nodes.
 
-        An empty node that waits for one batch alone is put into it: what follows waits for the batch then.
+        An empty node that waits only for one batch is added to it: its successors then wait for the batch.
         """
         nodes, places, nbytes = self.nodes, self.places, self.target.parameter_bytes
         deps, depths = self.cover.reduced, self.cover.depths
         group_of = [0] * len(nodes)
         parts: list[list[int]] = []
         ways: dict[int, Batching | Mixing] = {}
-        threads: dict[Kernel, int] = {}  # most of a block, as long as all batches of a kernel leave multiprocessors free; else 0
+        threads: dict[Kernel, int] = {}  # of the largest block if each batch of the kernel passes `_leaves_free`; else 0
         for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
             node = nodes[inside[0]]
             how: Batching | Mixing | str | None = mixed.get(inside[0])
@@ -288,33 +288,33 @@ class Batcher:
         return node
 
     def _leaves_free(self, inside: Sequence[int]) -> bool:
-        """Return whether launches of equal blocks have fewer of them than the device has multiprocessors, or as many."""
+        """Return whether launches with blocks of one size together have at most one block per multiprocessor of the device."""
         block: int = math.prod(self._launch(inside[0]).block)
-        threads = [self.nodes[i].threads or math.inf for i in inside]  # those that a parameter decides may be any number
+        threads = [self.nodes[i].threads or math.inf for i in inside]  # unknown if a parameter sets the grid
         return sum(threads) <= self.target.multiprocessors * block
 
     def _alike(self, node: AnyNode) -> tuple[Any, ...] | None:
-        """Return what launches of one batch have in common; None for a node that is in none."""
+        """Return the key that launches of one batch share; None for a node that cannot be batched."""
         if not isinstance(node, KernelNode) or 0 < self.target.resident_threads <= node.least_threads:
-            return None  # what fills the device by itself gains nothing
+            return None  # a launch that fills the device alone gains nothing
         return node.alike
 
 
 def _pays(inside: Sequence[int], runs: Mapping[int, int], *, free: bool) -> bool:
-    """Return whether launches, which may leave multiprocessors free, are better one than in chains, or by themselves."""
+    """Return whether one batch beats chains or single launches; `free` says that the launches leave multiprocessors free."""
     longest = max([runs.get(i, 0) for i in inside])
     return longest < len(inside) if len(inside) >= _FEWEST else free and longest == 0
 
 
 def shared_bytes_of(kernels: Iterable[Kernel]) -> int:
-    """Return the bytes of shared memory that an entry point of these kernels has."""
+    """Return the bytes of static shared memory of an entry point for these kernels."""
     return sum(kernel.static_shared_bytes or 0 for kernel in kernels)
 
 
 def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
-    """Return what launches that one block may do, one behind the other, have in common; None for a node that is in no chain.
+    """Return the key shared by launches that one block can run one after another; None for a node that cannot be chained.
 
-    `known` says for kernels, by their `id`, whether they can be in a chain, and is filled here.
+    `known` caches by the `id` of a kernel whether it can be chained.
     """
     if not isinstance(node, KernelNode) or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
         return None
@@ -326,14 +326,14 @@ def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
 
 
 def _size(count: int, most: int) -> int:
-    """Return the size of a table for so many launches."""
+    """Return the size of a table for `count` launches."""
     while most // _SIZES >= count:
         most //= _SIZES
     return most
 
 
 def _batching(kernel: Kernel, target: Target) -> Batching | str:
-    """Return how launches of a kernel are batched on a target, or why they are not."""
+    """Return how to batch launches of a kernel on a target, or the reason why that is impossible."""
     how = batching(kernel)
     if not isinstance(how, str) and how.capacity(target.parameter_bytes) < _FEWEST:
         return "its arguments are too large for a table of several launches"

@@ -1,8 +1,8 @@
-"""Which kernels of one block become one launch: those that follow each other, with nothing between.
+"""Chains: consecutive kernels of one block merged into one launch.
 
-A link leads from a step to the next in its lane, where it is the only one that waits for the first, and waits for nothing else.
-So whatever comes before or behind a chain waits as it would without, and one block may do all of it, with a barrier behind
-each launch (`kernels.switching`). A plan's steps are put into an order in which those of a chain are neighbours.
+A link connects a step to the next step of its lane if the latter is the only successor of the former and has no other
+predecessor. A chain therefore adds no waiting before or after it, and one block can run all its launches, with a barrier after
+each (`kernels.switching`). The steps of the plan are reordered so that those of a chain are adjacent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .steps import Plan, Step
 _FEWEST: Final = 2
 _SHORT: Final = 32
 _BYTES_OF_A_LAUNCH: Final = 4096
-"""Of a table that a launch with another value would write, for one more launch to be worth not writing them: on an H200 (driver
-580) writing 8 KB costs the host 4 us and 24 KB 11 us, and a launch behind another the device 0.7 us."""
+"""Table bytes that justify one more piece of a chain, so that a changed parameter rewrites less: on an H200 (driver 580) writing
+8 KB costs the host 4 us, writing 24 KB 11 us, and one more launch after another costs the device 0.7 us."""
 
 
 def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
-    """Return the plan with chains among its batches, where it has any; if it is automatic, where they pay."""
+    """Return the plan with its chains added to its batches; if `automatic`, only chains that pay."""
     modules: dict[Module, list[list[int]]] = {}
     for chain in _chains(plan):
         modules.setdefault(_launch(plan.steps[chain[0]]).kernel.module, []).append(chain)
@@ -60,9 +60,9 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
 
 
 def _pieces(plan: Plan, chain: Sequence[int], launch_bytes: int) -> list[list[int]]:
-    """Return a chain in pieces that read different parameters, if they are few for so large a table.
+    """Split a chain where the set of parameters that its steps read changes, if the table size justifies that many pieces.
 
-    A launch with another value of a parameter writes the tables of all pieces that read it.
+    A launch with a changed parameter rewrites the tables of all pieces that read it.
     """
     more = len(chain) * launch_bytes // _BYTES_OF_A_LAUNCH
     if not more:
@@ -72,10 +72,10 @@ def _pieces(plan: Plan, chain: Sequence[int], launch_bytes: int) -> list[list[in
 
 
 def _size(count: int, room: int) -> int:
-    """Return the size of a table for so many links.
+    """Return the size of a table for `count` links.
 
-    Each size must be compiled, so that all short chains have one; and a launch with another value of a parameter writes the whole
-    table, so that at most a quarter of a longer one is left free.
+    Each size must be compiled, so all short chains share one size. A launch with a changed parameter rewrites the whole table, so
+    at most a quarter of a longer table is left unused.
     """
     step = max(_SHORT, 1 << max(0, count.bit_length() - 3))
     return min(room, -(-count // step) * step)
@@ -101,11 +101,11 @@ def _launch(step: Step) -> KernelNode:
 
 
 def _in_order(plan: Plan, batch_of: dict[int, int]) -> Plan:
-    """Return the plan with the steps of each chain in its batch and behind each other, where the first of them stands."""
+    """Return the plan with the steps of each chain in its batch and adjacent, from the position of its first step on."""
     members: dict[int, list[int]] = {}
     for i, batch in batch_of.items():
         members.setdefault(batch, []).append(i)
-    if all(inside[-1] - inside[0] < len(inside) for inside in members.values()):  # they are neighbours already
+    if all(inside[-1] - inside[0] < len(inside) for inside in members.values()):  # already adjacent
         return plan.with_steps({i: plan.steps[i].in_batch(batch) for i, batch in batch_of.items()})
     order: list[int] = []
     for i in range(len(plan.steps)):

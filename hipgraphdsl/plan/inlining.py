@@ -12,25 +12,25 @@ from ..workflow import AnyNode, ChildGraphNode, Level, Workflow
 
 @dataclass(frozen=True, slots=True)
 class FlatNode:
-    """A node among those of all children that are replaced."""
+    """A node after inlining: of the workflow itself, or of a child graph that is replaced by its nodes."""
 
-    name: str  # the full one, ``"child/x"`` inside a child
+    name: str  # full name, ``"child/x"`` inside a child
     node: AnyNode
-    deps: tuple[int, ...]  # positions of those that must have finished before it starts
-    level: Level  # where its names are resolved
-    path: tuple[ChildGraphNode, ...]  # the children that it stands in, outermost first
+    deps: tuple[int, ...]  # positions of the nodes that must finish before it starts
+    level: Level  # resolves its names
+    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
 
 
 def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
-    """Return the nodes of a level in topological order, with those of each child whose full name and node `expands` accepts."""
+    """Return the nodes of a level in topological order; a child whose full name and node `expands` accepts becomes its nodes."""
     flat: list[FlatNode] = []
 
     def visit(level: Level, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Append the nodes of one workflow; return those that nothing inside follows."""
+        """Append the nodes of one workflow; return the positions of those without successors inside it."""
         inner = level.workflow
         if inner.nodes and not inner.order:
             raise cycle_error(inner, level.prefix)
-        ends: dict[int, tuple[int, ...]] = {}  # node -> positions that finish it
+        ends: dict[int, tuple[int, ...]] = {}  # node -> positions of the nodes that end it
         followed: set[int] = set()
         for i in inner.order:
             node = inner.nodes[i]

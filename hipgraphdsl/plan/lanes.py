@@ -1,4 +1,4 @@
-"""Lanes: the edges that are needed, and as few sequences as cover all nodes, in one pass over a topological order."""
+"""Lanes: transitive reduction of the edges, and few sequences that cover all nodes, in one pass over a topological order."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 from ..order import levels, positions
 
-_BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
+_BRANCHES_THAT_COST = 8  # gathering pays in any case above this multiple of `bound`
 
 Clock = dict[int, int]
-"""What precedes a node, as the place of the last such node in each lane, the node itself included. Lanes are totally ordered, so
-that says it all, and it costs only as much as the graph is wide."""
+"""The ancestors of a node and the node itself, as the position of the last of them in each lane (a vector clock). Lanes are
+totally ordered, so this is complete, and it has at most one entry per lane."""
 
 
 class Cover(NamedTuple):
     """Edges and lanes."""
 
-    reduced: list[tuple[int, ...]]  # for each node the predecessors that no other implies
+    reduced: list[tuple[int, ...]]  # for each node the predecessors that no other predecessor implies
     lane_of: list[int]  # for each node
-    added: dict[int, tuple[int, ...]]  # edges to nodes that were put behind a lane that does not precede them
+    added: dict[int, tuple[int, ...]]  # edges to nodes that were appended to a lane whose end did not precede them
     devices: list[int]  # for each lane
-    depths: list[int]  # for each node the nodes on the longest path that ends with it, along added edges too
+    depths: list[int]  # for each node the number of nodes on the longest path that ends with it, including added edges
 
 
 def covered(
@@ -36,10 +36,10 @@ def covered(
 ) -> Cover:
     """Reduce the edges and cover the nodes with lanes.
 
-    An edge is left out when another predecessor implies it (transitive reduction). A node continues the lane of a direct
-    predecessor that ends one (of these, the one with the fewest other successors left), else any lane whose end precedes
-    it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
-    one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
+    An edge is left out if another predecessor implies it (transitive reduction). A node continues the lane of a direct
+    predecessor that is the end of its lane (the one with the fewest other successors left), else the deepest lane whose end
+    precedes it, else it opens a lane; beyond `bound` it is appended to the lane with the smallest depth, with an added edge. A
+    lane belongs to one device, and `bound` applies to each device; a node that is `placed` on no device goes into any lane.
     """
     return _Covering(order, deps, bound, placed, default).run()
 
@@ -59,11 +59,11 @@ class _Covering:
         self.position = positions(self.order)
         self.found = Cover([()] * n, [0] * n, {}, [], [0] * n)
         self.lanes: list[list[int]] = []  # the nodes of each, in order
-        self.place = [0] * n  # of each node within its lane
+        self.place = [0] * n  # position of each node within its lane
         self.depths = self.found.depths
-        self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
+        self.clocks: dict[int, Clock] = {}  # removed or reused at the last successor; kept if there is a `bound`
         self.ends: dict[int, list[tuple[int, int]]] = {}
-        """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
+        """With a `bound`, for each device a heap of (depth, lane) over its lanes; a depth may be stale, that is too small."""
         self.left = [0] * n  # successors that have not been visited
         for sources in self.deps:
             for source in sources:
@@ -80,7 +80,7 @@ class _Covering:
             lane, depth = -1, 0
             if not kept:
                 clock: Clock = {}
-            elif len(kept) == 1:  # what most nodes have, without calls
+            elif len(kept) == 1:  # the most frequent case, without calls
                 source = kept[0]
                 left[source] -= 1
                 clock = clocks[source].copy() if left[source] or bound else clocks.pop(source)
@@ -115,7 +115,7 @@ class _Covering:
         return self.found
 
     def _reduced(self, sources: tuple[int, ...]) -> tuple[tuple[int, ...], Clock]:
-        """Return the predecessors that no other implies, and what precedes the node; latest first, one implies the earlier."""
+        """Return the predecessors that no other implies, and the node's clock; visit the latest first: it may imply others."""
         lane_of, place, left, clocks, bound = self.found.lane_of, self.place, self.left, self.clocks, self.bound
         kept = []
         clock: Clock = {}
@@ -135,7 +135,7 @@ class _Covering:
         return tuple(kept), clock
 
     def _continued(self, kept: tuple[int, ...], device: int | None) -> int:
-        """Return the lane that a direct predecessor ends, -1 if none does."""
+        """Return a lane whose end is a direct predecessor, the one with the fewest successors left; -1 if there is none."""
         lane_of, lanes, devices = self.found.lane_of, self.lanes, self.found.devices
         lane, fewest = -1, 0
         for source in kept:
@@ -147,7 +147,7 @@ class _Covering:
         return lane
 
     def _ended_before(self, clock: Clock, device: int | None) -> int:
-        """Return the lane whose end precedes the node and is deepest, -1 if there is none."""
+        """Return the lane with the deepest end of those whose end precedes the node; -1 if there is none."""
         lanes, devices = self.lanes, self.found.devices
         lane, most = -1, 0
         for mine, at in clock.items():
@@ -159,7 +159,7 @@ class _Covering:
         return lane
 
     def _other(self, device: int | None, bound: int) -> tuple[int, int]:
-        """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
+        """Return a new lane and -1; if the device has `bound` lanes already, the lane of smallest depth and its last node."""
         lanes, devices = self.lanes, self.found.devices
         owner = self.default if device is None else device
         ends = self.ends.setdefault(owner, [])
@@ -168,7 +168,7 @@ class _Covering:
             lanes.append([])
             devices.append(owner)
             return len(lanes) - 1, -1
-        while True:  # lanes have only become deeper, so the first one whose depth holds is the one
+        while True:  # depths only grow, so the first entry that is not stale is the minimum
             depth, lane = ends[0]
             tail = lanes[lane][-1]
             if depth == self.depths[tail]:
@@ -176,7 +176,7 @@ class _Covering:
             heapq.heapreplace(ends, (self.depths[tail], lane))
 
     def _behind(self, i: int, tail: int, kept: tuple[int, ...], clock: Clock) -> tuple[int, ...]:
-        """Add an edge to a node from the end of a lane; return the edges that are needed with it."""
+        """Add an edge to a node from the end of a lane, and merge the clocks; return the reduced edges with it."""
         before = self.clocks[tail]
         for lane, at in before.items():
             if clock.get(lane, -1) < at:
@@ -186,15 +186,15 @@ class _Covering:
 
 
 def gathers(lanes: int, bound: int, order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether gathering so many lanes into `bound` pays.
+    """Return whether gathering `lanes` lanes into `bound` lanes pays.
 
-    It does where more nodes could run at once than the device can. Where lanes are many only because many nodes have no
-    follower, the added edges delay some (1.16 times as long with 451 lanes on an H200), until the branches cost more (0.32
-    times with 3772).
+    It pays if more nodes could run at once than the device can run. If there are many lanes only because many nodes have no
+    follower, the added edges delay some nodes (1.16 times as long with 451 lanes on an H200), until the branches cost more
+    (0.32 times with 3772 lanes).
     """
     return lanes > bound and (_width(order, deps) > bound or lanes > _BRANCHES_THAT_COST * bound)
 
 
 def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:
-    """Return the most nodes of one depth, which is how many could run at once if all took the same time."""
+    """Return the maximum number of nodes of one depth: those that could run at once if all nodes took the same time."""
     return max(Counter(levels(order, deps)).values(), default=0)

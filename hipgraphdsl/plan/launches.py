@@ -1,4 +1,4 @@
-"""What a plan's launches do: one step each, or the steps of a batch or of a chain together."""
+"""Launches of a plan: each runs one step, or all steps of a batch or a chain."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .steps import Plan
 
 
 class Launches(NamedTuple):
-    """A plan whose steps are the launches of another.
+    """A plan whose steps are the launches of another plan.
 
-    A step that does several is as their first, with all their names as `origin`, and waits for what any of them waits for.
+    A step that runs several steps copies the first one, lists all their names in `origin`, and has all their predecessors.
     """
 
     plan: Plan
-    members: tuple[tuple[int, ...], ...]  # for each of its steps the steps of the other plan that it does
+    members: tuple[tuple[int, ...], ...]  # for each step of `plan` the steps of the other plan that it runs
 
 
 def together(plan: Plan) -> list[tuple[int, ...]]:
-    """Return the steps that are done by one launch each, two or more of them, as backends that build graphs make it."""
+    """Return the sets of two or more steps that backends which build graphs run as one launch."""
     return [tuple(run) for run in dict.fromkeys(plan.runs) if len(run) > 1] if plan.batches else []
 
 
@@ -31,17 +31,17 @@ def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:
 
 
 def kind_of(plan: Plan, step: int) -> Literal["batch", "chain"]:
-    """Return whether the launch that does a step does its members beside each other, or one behind the other."""
+    """Return whether the launch that runs a step runs its members in parallel (batch) or one after another (chain)."""
     return "chain" if isinstance(plan.batches[plan.steps[step].batch].batching, Chaining) else "batch"
 
 
 def titled(kind: str, names: Sequence[str]) -> str:
-    """Return what a launch that does several nodes is called: ``"batch of 8: fill_0 … fill_7"``."""
+    """Return the title of a launch that runs several nodes: ``"batch of 8: fill_0 … fill_7"``."""
     return f"{kind} of {len(names)}: {names[0]}{', ' if len(names) == 2 else ' … '}{names[-1]}"
 
 
 def launches(plan: Plan, runs: Iterable[Sequence[int]]) -> Launches:
-    """Return a plan with one step for each of these runs, whose steps are neighbours, and one for each other step."""
+    """Return a plan with one step for each run of adjacent steps in `runs`, and one for each other step."""
     run_of = {i: tuple(run) for run in runs for i in run}
     members = tuple(dict.fromkeys(run_of.get(i, (i,)) for i in range(len(plan.steps))))
     place = {i: n for n, own in enumerate(members) for i in own}

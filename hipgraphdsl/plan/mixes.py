@@ -1,9 +1,9 @@
-"""Which launches of different kernels become one: those whose launches before them and behind them are the same.
+"""Mixed batches: launches of different kernels merged into one launch, if they have the same predecessors and successors.
 
-Nothing is then done later than it would be: what follows one of them follows all of them. Groups of launches (`batches`) of one
-depth, module and block are taken for one, and fall apart as long as some of them wait for others, or are waited for by others,
-than the rest (the coarsest stable partition; Paige and Tarjan, "Three partition refinement algorithms", 1987). That
-finds groups whose nodes wait for some of the other's each, as the components of two fields do.
+This delays nothing: a successor of one of them is a successor of all of them. The search starts with sets of groups of launches
+(`batches`) that have equal depth, module and block, and splits a set as long as its groups differ in the sets that they wait for
+or that wait for them (the coarsest stable partition; Paige and Tarjan, "Three partition refinement algorithms", 1987). That also
+finds groups whose nodes each wait for some nodes of another set, as the components of two fields do.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Hashable, Iterable, Sequence
 def mixable(
     kinds: Iterable[Hashable], members: Sequence[Sequence[int]], group_of: Sequence[int], deps: Sequence[tuple[int, ...]]
 ) -> list[list[int]]:
-    """Return sets of groups, two or more, whose launches could be one.
+    """Return sets of two or more groups whose launches could be one.
 
-    `kinds` has for each group what those of a set have in common, `members` its nodes (none where another group has them);
-    `group_of` has for each node its group, `deps` those that it waits for.
+    `kinds` has for each group a key that all groups of a set share, `members` its nodes (empty if merged into another group);
+    `group_of` has for each node its group, `deps` its predecessors.
     """
     before: list[set[int]] = [set() for _ in members]
     behind: list[set[int]] = [set() for _ in members]
@@ -40,6 +40,6 @@ def mixable(
 
 
 def _numbers(keys: Iterable[Hashable]) -> list[int]:
-    """Return a number for each key, the same for equal ones."""
+    """Return a number for each key; equal keys have equal numbers."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]

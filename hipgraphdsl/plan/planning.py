@@ -1,7 +1,7 @@
-"""Planning: edges reduced to those that are needed, a stable order, and lanes (= streams).
+"""Planning: transitive reduction of the edges, a stable topological order, and lanes (= streams).
 
-Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes (`lanes`) -> steps -> steps as the
-target's quirks need them (`suited`) -> `Plan`, which backends lower and which can be simulated, drawn and printed.
+Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes (`lanes`) -> steps -> steps adapted to
+the target's quirks (`suited`) -> `Plan`, which backends lower and which can be simulated, drawn and printed.
 """
 
 from __future__ import annotations
@@ -55,30 +55,29 @@ def make_plan(
     Parameters
     ----------
     lanes : "auto", int or None
-        At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the
-        target's costs say that it pays.
+        At most this many lanes on each device; None keeps the declared shape without a limit, ``"auto"`` gathers independent
+        nodes into fewer lanes where that pays by the target's costs.
     join : bool
-        Whether neighbouring copies may become one step, and few edges take the place of an empty node.
+        Whether a kernel may do small device-to-host copies, and edges may replace an empty node that needs only a few.
     inline : bool
-        Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
-        children that allocate or hold conditional nodes.
+        Replace every child graph by its nodes, as backends that issue on streams require; otherwise only child graphs that
+        allocate or hold conditional nodes.
     pack : bool
-        Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
+        Let arrays of alloc nodes share memory if the plan's order separates their uses.
     batch : bool or "auto"
-        Let launches of one kernel that wait for the same, and those of one block that follow each other, become one, where
-        `lanes` is ``"auto"``: all that can, or with ``"auto"`` those that the target's costs say it pays for, where `join`
-        allows it.
+        Merge launches of one kernel that have the same predecessors, and consecutive launches of one block, if `lanes` is
+        ``"auto"``: True merges wherever possible, ``"auto"`` where that pays by the target's costs and if `join` is set.
     programmatic : bool
-        Let kernels be launched while those before them end, where the target can.
+        Use programmatic dependent launch if the target supports it: a kernel is launched while its predecessors end.
     any_order : bool
-        Let kernels begin before those before them in their lane have ended, where no edge asks for that; nothing is batched then.
+        Let a kernel begin before earlier kernels of its lane have ended if no edge orders them; disables batching.
     device : int
-        The device of all that names none.
+        The device of nodes and arrays that name none.
 
     Raises
     ------
     DeclarationError
-        If `lanes`, `batch`, `join` or `pack` is none of its values, or the workflow has a cycle; the message names its nodes.
+        If `lanes`, `batch`, `join` or `pack` has an invalid value, or the workflow has a cycle; the message names its nodes.
     """
     require_batch(batch)
     require_flags(join=join, pack=pack)
@@ -96,7 +95,7 @@ def make_plan(
 
 
 def require_batch(batch: Any) -> None:
-    """Refuse what is none of the values of `batch`."""
+    """Raise a DeclarationError unless `batch` is a bool or ``"auto"``."""
     if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
         raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 
@@ -105,13 +104,13 @@ class _Nodes(NamedTuple):
     """The nodes that become steps."""
 
     nodes: Sequence[AnyNode]
-    deps: Sequence[tuple[int, ...]]  # with those that `chained` adds
-    order: Sequence[int]  # a topological one
-    entries: Sequence[FlatNode] | None  # what they were flattened to; None where they are the workflow's own
-    declared: int  # edges
-    placed: Sequence[int | None] | None  # the device of each, where there are several
-    chained: Mapping[int, int]  # for conditional nodes that must run one by one the one before
-    by_host: Set[int]  # those that the host does
+    deps: Sequence[tuple[int, ...]]  # including the edges that `chained` adds
+    order: Sequence[int]  # topological
+    entries: Sequence[FlatNode] | None  # the flattened nodes; None if the nodes are the workflow's own
+    declared: int  # number of declared edges
+    placed: Sequence[int | None] | None  # the device of each node; None if there is only one device
+    chained: Mapping[int, int]  # conditional node -> its predecessor, for those that must run one at a time
+    by_host: Set[int]  # nodes that the host runs
 
     @property
     def places(self) -> Sequence[tuple[int | None, int]]:
@@ -127,19 +126,19 @@ class _Nodes(NamedTuple):
 
 @dataclass(frozen=True)
 class _Planner:
-    """Plans workflows with some of the arguments of `make_plan`, each child or body once however often it is used."""
+    """Plan workflows with some of the arguments of `make_plan`; each child or body is planned once, however often it is used."""
 
     target: Target
     device: int
     devices: tuple[int, ...]
     inline: bool
-    bound: int | None  # most lanes on each device
-    automatic: bool  # whether lanes are bound only where that pays
+    bound: int | None  # maximum number of lanes on each device
+    automatic: bool  # whether `bound` applies only where that pays
     join: bool
     pack: bool
     batch: Batch
     any_order: bool
-    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # by the workflow's `id`, and whether it is inlined
+    children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # key: the workflow's `id`, and `inline`
 
     def plan(self, workflow: Workflow) -> Plan:
         notes: list[str] = []
@@ -170,7 +169,7 @@ class _Planner:
         return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
-        """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
+        """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""
         most = self.target.bypass_edges
         packs = self.pack and _any_kind(workflow, lambda node: node.made is not None or node.freed is not None)
         bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
@@ -223,7 +222,7 @@ class _Planner:
         return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
 
     def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
-        """Return the edges that are needed, in lanes, the batches if there are any, and how many lanes there are as declared."""
+        """Return the reduced edges and lanes, the batches if any, and the number of lanes before gathering."""
         order, deps = found.order, found.deps
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
@@ -236,7 +235,7 @@ class _Planner:
         return cover, grouping, lanes
 
     def _with_plans(self, step: Step) -> Step:
-        """Return a step with the plans of the workflows that its node holds."""
+        """Return a step with the plans of its node's child graph or bodies."""
         node = step.node
         if isinstance(node, ChildGraphNode):
             return step._replace(child=self._child_plan(node.workflow, inline=False))
@@ -244,7 +243,7 @@ class _Planner:
         return step._replace(bodies=tuple(self._child_plan(body, inline=self.inline) for body in node.bodies))
 
     def _child_plan(self, workflow: Workflow, *, inline: bool) -> Plan:
-        """Return the plan of a child or body; which devices it uses, its binding says."""
+        """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
         plan = self.children.get((id(workflow), inline))
         if plan is None:
             inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, False, self.children)
@@ -252,7 +251,7 @@ class _Planner:
         return plan
 
     def _in_batches(self, found: _Nodes, declared: Cover, limit: int | None, notes: list[str]) -> tuple[Cover, Grouping | None]:
-        """Return an order in which batches are neighbours in one lane each; none where none is, or lanes must be gathered."""
+        """Return a cover with each batch in one lane, and the grouping; None if nothing is batched or lanes must be gathered."""
         automatic, target = self.batch == "auto", self.target
         batcher = Batcher(found.nodes, found.order, declared, found.places, target, automatic)
         among = batcher.candidates()
@@ -290,12 +289,12 @@ class _Planner:
 
 
 def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
-    """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
+    """Remove entries; a kept entry inherits the predecessors of the removed entries that it waited for.
 
-    `leaves_out` takes the place of an entry, and those that are kept and finish what it waits for.
+    `leaves_out` decides by the index of an entry and the positions of the kept entries that it waits for.
     """
     kept: list[FlatNode] = []
-    ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
+    ends: list[tuple[int, ...]] = []  # for each entry the kept entries that a successor must wait for
     for i, entry in enumerate(entries):
         deps = tuple(dict.fromkeys(end for source in entry.deps for end in ends[source]))
         if leaves_out(i, deps):
@@ -307,7 +306,7 @@ def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, 
 
 
 def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, before: int) -> list[str]:
-    """Say which edges were left out, and which were added; `before` is the number of lanes before, 0 where it was given."""
+    """Return notes on removed and added edges; `before` is the number of lanes before gathering, 0 if the caller set `lanes`."""
     notes = []
     declared, gathered = found.declared, sum(map(len, cover.added.values()))
     removed = declared + ordered + gathered - sum(map(len, cover.reduced))
@@ -331,12 +330,12 @@ def _not_batched(what: Kernel | Module, why: str) -> str:
 
 
 def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
-    """Return the most direct followers of a node, and of one before all that wait for nothing."""
+    """Return the maximum number of direct followers of a node, counting a virtual root before all nodes without predecessors."""
     return max(sum(not sources for sources in deps), *follower_counts(deps).values(), 0)
 
 
 def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: Cover) -> list[Step]:
-    """Return the nodes as steps in an order; positions take the place of indices."""
+    """Return the nodes as steps in the given order, with dependencies as positions in it."""
     nodes, entries, placed = found.nodes, found.entries, found.placed
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
     straight = isinstance(position, range)
@@ -358,12 +357,12 @@ def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: 
 
 
 def _any_kind(workflow: Workflow, holds: Callable[[AnyNode], bool]) -> bool:
-    """Return whether something holds for a node in a workflow; all nodes of a kind answer alike."""
+    """Return whether `holds` is true for any node of a workflow or its children; it must depend only on the node's type."""
     return any(holds(node) for document in workflow.documents for node in {type(n): n for n in document.nodes}.values())
 
 
 def _is_no_child(workflow: Workflow) -> bool:
-    """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
+    """Return whether a workflow cannot be a child graph node, because it allocates or has conditional nodes (CUDA's rule)."""
     return _any_kind(workflow, lambda node: not node.in_child)
 
 
@@ -375,16 +374,16 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
     if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.on_host:
-        return None  # a branch costs nothing there that gathering would save
-    # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
-    # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.
+        return None  # branches cost nothing there, so gathering saves nothing
+    # Each parallel branch costs the host a fixed time per launch (0.7 us on an H200), so branches beyond those that the device
+    # can run at once only add cost. The smallest kernel sets that number: fewer lanes could delay long kernels.
     threads = min((n for n in (node.threads for node in workflow.nodes) if n), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
 
 
 def _expected(target: Target, before: int, after: int) -> str:
-    """Say what fewer lanes should save."""
+    """Return a note on the launch time that fewer lanes should save."""
     costs = target.costs
     then, now = (costs.launch_us + costs.branch_us * (lanes - 1) for lanes in (before, after))
     return (

@@ -1,14 +1,14 @@
-"""Programmatic dependent launch: which kernels may be launched while those before them end.
+"""Programmatic dependent launch: which kernels may be launched while their predecessors end.
 
-Edges to a kernel node become programmatic where all of them come from kernel nodes of its device and the kernel begins by waiting
-for these itself (`kernels.waiting`). It is the consumer that decides: a kernel that does not wait would read what is not there
-yet. What follows such a kernel is safe, since it ends only after its wait. A chain saves what a launch costs beyond the wait.
+The edges to a kernel node become programmatic if all of them come from kernel nodes of its device and the kernel begins with a
+wait for its predecessors (`kernels.waiting`). The consumer decides: a kernel without that wait would read data that is not yet
+written. Successors of such a kernel are safe, because it ends only after its wait. A chain hides launch overhead except the wait.
 
-A graph with alloc or free nodes keeps plain edges, since CUDA removes none from it ("Dependencies cannot be removed from graphs
-which contain allocation or free nodes", CUDA Driver API, cuGraphRemoveDependencies).
+A graph with alloc or free nodes keeps plain edges, because CUDA removes no edge from it ("Dependencies cannot be removed from
+graphs which contain allocation or free nodes", CUDA Driver API, cuGraphRemoveDependencies).
 
-Of the followers of a kernel one is launched early, that in its lane or its only one: where all were, diamonds of short kernels
-took 1.21 times as long as with plain edges (H200, driver 580.159; with one 0.95, and a chain 0.77).
+Only one follower of a kernel is launched early: the one in its lane, or its only follower. With all followers launched early,
+diamonds of short kernels took 1.21 times as long as with plain edges (H200, driver 580.159; with one 0.95, and a chain 0.77).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .steps import Plan, Step
 
 
 def with_programmatic_edges(plan: Plan) -> Plan:
-    """Return the plan with what says which of its edges are programmatic, in its children and bodies too."""
+    """Return the plan with `programmatic` set, in its children and bodies too."""
     made = _with_edges(plan)
     count = _count(made)
     if not count:
@@ -49,7 +49,7 @@ def _with_edges(plan: Plan) -> Plan:
 
 
 def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
-    """Return for each launch those that it waits for, where it waits for any; each is known by the first of its steps."""
+    """Return the predecessors of each launch that has any; a launch is identified by its first step."""
     if not plan.batches:
         return {step.index: step.deps for step in plan.steps if step.deps}
     first = [run.start for run in plan.runs]
@@ -62,7 +62,7 @@ def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
 
 
 def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]]) -> Iterator[int]:
-    """Yield the kernel launches that wait by themselves and to which edges may be programmatic."""
+    """Yield the kernel launches that wait for their predecessors in the kernel and whose incoming edges may be programmatic."""
     followers = follower_counts(before.values())
     plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
     for own, sources in before.items():

@@ -1,4 +1,4 @@
-"""Segments: which steps one graph can hold, where the host must do others between them."""
+"""Segments: sets of steps that one graph can hold when the host runs other steps in between."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from ..order import between, positions, topological_order
 
 
 def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[tuple[int, ...]]:
-    """Return the fewest groups of steps that make no step wait for one that the host does and that does not precede it.
+    """Return the fewest groups of steps such that no step waits for a host step that does not precede it.
 
     Parameters
     ----------
     deps : sequence of tuple of int
-        For each step, in topological order, those that it waits for.
+        For each step, in topological order, its predecessors.
     on_host : sequence of bool
-        Which of them the host does; each of these is a group of its own.
+        For each step whether the host runs it; such a step is a group of its own.
 
     Returns
     -------
     list of tuple of int
-        In the order in which they are launched: a topological one, in which the host does nothing while a graph can be launched,
-        and of several graphs the one goes first that the host waits for soonest.
+        The groups in launch order, which is topological: a graph that can be launched precedes host steps, and of several such
+        graphs, the one that the earliest host step waits for comes first.
 
     Notes
     -----
-    Two steps share a group if they follow the same steps of the host and are followed by the same. Between two steps of a group
-    there is then none outside of it, and groups do not wait for each other in a circle, because along an edge the former set only
-    grows and the latter only shrinks.
+    Two steps share a group if they have the same host steps among their ancestors and the same among their descendants. No step
+    outside the group then lies on a path between two of its steps, and groups have no cycle, because along an edge the set of
+    ancestors only grows and the set of descendants only shrinks.
     """
     count = len(deps)
-    before, behind = [0] * count, [0] * count  # the host's steps, as bits
+    before, behind = [0] * count, [0] * count  # host steps before and after each step, as bit sets
     bit = dict(zip((i for i in range(count) if on_host[i]), range(count)))
     for i, sources in enumerate(deps):
         for source in sources:
@@ -60,5 +60,5 @@ def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[t
 
 
 def _lowest(bits: int) -> float:
-    """Return the number of the lowest bit, infinity where there is none."""
+    """Return the index of the lowest set bit; infinity if no bit is set."""
     return (bits & -bits).bit_length() - 1 if bits else math.inf

@@ -1,6 +1,6 @@
-"""Plan: what is lowered, plain frozen data: steps in a topological order, with the edges that are needed, in lanes (= streams).
+"""Plan: frozen data that backends lower: steps in topological order, with reduced edges, in lanes (= streams).
 
-`planning` makes it of a workflow; a plan in whose midst the host has something to do can be cut into segments that graphs hold.
+`planning` makes a plan from a workflow; a plan in which the host runs steps can be cut into segments, each held by one graph.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ class Step(NamedTuple):
     Attributes
     ----------
     index : int
-        Its place in `Plan.steps`, a topological order.
+        Its position in `Plan.steps`, a topological order.
     name : str
         The node's name; inside an inlined child ``<child>/<node>``.
     node : Node
     origin : tuple of str
-        Names of the declared nodes that it carries.
+        Names of the declared nodes that it represents.
     deps : tuple of int
-        Steps that must have finished before it starts; none of them is implied by the others.
+        Steps that must finish before it starts; none of them is implied by the others.
     lane : int
-        The sequence that it belongs to.
+        The lane that it belongs to.
     added : tuple of int
-        Those of `deps` that nobody declared: they only gather independent nodes into fewer lanes.
+        Members of `deps` that were not declared: they gather nodes into fewer lanes, or make conditional nodes run one by one.
     path : tuple of ChildGraphNode
-        The inlined children that it stands in, outermost first.
+        The inlined children that contain it, outermost first.
     child : Plan or None
         The plan of a child graph.
     bodies : tuple of Plan
         The plans of a conditional's bodies.
     by_kernel : bool
-        A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
+        Whether a kernel that writes page-locked memory does this copy, instead of a copy engine.
     device : int or None
-        The device that it runs on; None for what needs none (host code, order, child graphs).
+        The device that it runs on; None if it needs none (host code, order, child graphs).
     by_host : bool
-        Done by the thread that launches, between graphs: an eager node, or a conditional node whose condition the host reads.
+        Whether the launching thread runs it, between graphs: an eager node, or a conditional node whose condition the host reads.
     any_order : bool
-        A kernel launch that does not wait for those before it in its lane.
+        Whether this kernel launch does not wait for the earlier launches of its lane.
     batch : int
-        The batch in `Plan.batches` that does it together with its neighbours of the same number; -1 for none.
+        Index in `Plan.batches` of the launch that runs it together with adjacent steps of the same index; -1 for none.
     """
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never used on a step
     name: str
     node: AnyNode
     origin: tuple[str, ...]
@@ -74,30 +74,30 @@ class Step(NamedTuple):
     batch: int = -1
 
     def in_batch(self, number: int) -> Step:
-        """Return the step as one of a batch; planning does it for most steps, and `_replace` takes three times as long."""
+        """Return the step with another `batch`; planning calls this for most steps, and `_replace` takes three times as long."""
         return Step._make((*self[:-1], number))
 
     def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
-        """Return the step as number `index` of other steps, behind what stands there for those that it waits for.
+        """Return the step with a new index and renumbered dependencies.
 
-        `place` has the numbers of what stands for steps, by their old numbers; those without an entry are waited for no more.
+        `place` maps old step indices to the new ones of their replacements; dependencies without an entry are dropped.
         """
         deps, added = (tuple(sorted({place[d] for d in old if d in place} - {index})) for old in (self.deps, self.added))
         return self._replace(index=index, deps=deps, added=added)
 
 
 class Cut(NamedTuple):
-    """A plan whose steps are segments of another, which graphs can hold, and what the host does between them.
+    """A plan whose steps are segments of another plan, each of which one graph can hold, and the host steps between them.
 
-    A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
+    A segment is an empty node with the segment's plan as `child`; a host step keeps its node from the plan that was cut.
     """
 
     plan: Plan
-    members: tuple[tuple[int, ...], ...]  # for each of its steps the steps of the plan that was cut, in the order of `child`
+    members: tuple[tuple[int, ...], ...]  # for each step of `plan` the steps of the plan that was cut, in the order of `child`
 
     @property
     def segment_of(self) -> dict[int, int]:
-        """The number of each step's segment, from 1, in the order of launches; the host's steps have none."""
+        """The number of each step's segment, from 1 in launch order; host steps have no entry."""
         graphs = [members for step, members in zip(self.plan.steps, self.members) if step.child is not None]
         return {i: number for number, members in enumerate(graphs, 1) for i in members}
 
@@ -113,29 +113,29 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in topological order, with the edges that are needed, in lanes.
+    """Steps in topological order, with reduced edges, in lanes.
 
     Attributes
     ----------
     workflow : Workflow
-        What it was made from.
+        The workflow that it was made from.
     steps : tuple of Step
     declared_edges : int
         Edges before the reduction.
     notes : tuple of str
         What the plan did and why, in sentences.
     packing : Packing or None
-        Arrays of alloc nodes that share memory, and where they lie in it; their alloc and free nodes are no steps.
+        Arrays of alloc nodes that share memory, and their offsets in it; their alloc and free nodes have no steps.
     device : int
-        The device that it was made for: that of all that names none.
+        The device that it was made for: the device of nodes and arrays that name none.
     devices : tuple of int
         All devices that it uses, in ascending order.
     lane_devices : tuple of int
         For each lane the device of its steps.
     batches : tuple of Batched
-        Launches of one kernel that backends which build graphs do as one.
+        Batches and chains: launches that backends which build graphs merge into one.
     programmatic : tuple of int
-        Kernel launches that wait by themselves for those before them: the edges to them may be programmatic.
+        Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
     """
 
     workflow: Workflow
@@ -150,29 +150,29 @@ class Plan:
     programmatic: tuple[int, ...] = ()
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
-        """Return the plan with other nodes in some of its steps."""
+        """Return the plan with some of its steps replaced; their lanes and edges must not change."""
         if not steps:
             return self
         made = list(self.steps)
         for i, step in steps.items():
             made[i] = step
         plan = object.__new__(type(self))
-        # With the properties that are known, which no node changes; the same `lanes` tell that the plan was not made again.
+        # Keep cached properties that do not depend on nodes; identity of `lanes` shows that the plan was not made again.
         plan.__dict__.update(self.__dict__, lanes=self.lanes, steps=tuple(made))
         plan.__dict__.pop("cut", None)
         plan.__dict__.pop("runs", None)
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
-        """Return the plan with other steps in the same lanes, which have their new numbers (`Step.renumbered`).
+        """Return the plan with other steps in the same lanes; they must already have their new indices (`Step.renumbered`).
 
-        `place` has the number of the step that does now what a step did, by its old number.
+        `place` maps each old step index to the index of the step that replaces it.
         """
         return replace(self, steps=tuple(steps), programmatic=tuple(sorted({place[i] for i in self.programmatic})))
 
     @cached_property
     def lanes(self) -> tuple[tuple[int, ...], ...]:
-        """For each lane its steps, in order; each step stands in exactly one lane."""
+        """For each lane its steps, in order; each step is in exactly one lane."""
         rows: list[list[int]] = [[] for _ in self.lane_devices]
         for step in self.steps:
             rows[step.lane].append(step.index)
@@ -190,7 +190,7 @@ class Plan:
 
     @cached_property
     def runs(self) -> tuple[range, ...]:
-        """For each step all that one launch of a graph that holds the plan does with it: itself, or neighbours of its batch."""
+        """For each step the range of steps that share its launch in a graph: itself alone, or all adjacent steps of its batch."""
         found: list[range] = []
         for _, same in groupby(self.steps, lambda step: step.batch if step.batch >= 0 else ~step.index):
             run = range(len(found), len(found) + sum(1 for _ in same))
@@ -204,22 +204,22 @@ class Plan:
 
     @cached_property
     def cut(self) -> Cut | None:
-        """The segments that graphs can hold, where the host has something to do; None where one graph holds the plan."""
+        """The plan cut into segments if the host runs any step; None if one graph can hold the plan."""
         return _cut(self) if any(step.by_host for step in self.steps) else None
 
     @cached_property
     def depth(self) -> int:
-        """Steps on the longest path."""
+        """Number of steps on the longest path."""
         return max(levels(range(len(self.steps)), [step.deps for step in self.steps]), default=-1) + 1
 
     @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
-        kinds = {type(step.node): step.node for step in self.steps}  # of which all nodes answer alike
+        kinds = {type(step.node): step.node for step in self.steps}  # the answer is the same for all nodes of a type
         return any(node.made is not None or node.freed is not None for node in kinds.values())
 
     def explain(self) -> str:
-        """Return what the plan did and what it expects, in sentences."""
+        """Return the plan's notes: what it did and what it expects, in sentences."""
         return "\n".join(self.notes if self.cut is None else (*self.notes, str(self.cut)))
 
     def __str__(self) -> str:
@@ -254,7 +254,7 @@ class Plan:
 
 
 def _cut(plan: Plan) -> Cut:
-    """Return the segments of a plan, and between them what the host does, in lanes of their own."""
+    """Return the segments and host steps of a plan as a `Cut`, with lanes computed for them."""
     steps = plan.steps
     groups = segments([step.deps for step in steps], [step.by_host for step in steps])
     group_of = {i: number for number, group in enumerate(groups) for i in group}

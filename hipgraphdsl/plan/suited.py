@@ -1,4 +1,4 @@
-"""Steps as a target's costs and quirks need them: copies by a kernel, one root, few followers."""
+"""Adapt steps to a target's costs and quirks: copies by a kernel, a single root, few followers per node."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..workflow import AnyNode
 from .steps import Plan, Step
 
 FAN_OUT: Final = 4
-"""Direct followers that AMD's classic executor can be trusted with."""
+"""Maximum number of direct followers that AMD's classic executor handles correctly."""
 _BETWEEN: Final = EmptyNode(name="between")
-"""What steps that only spread edges do; their own names may be too long for a node, or name one inside a child."""
-_MANY_COPIES: Final = 16  # from so many on, doing small copies by a kernel pays
+"""The node of all steps that only spread edges; names of such steps may be too long for a node, or name one inside a child."""
+_MANY_COPIES: Final = 16  # from this number on, a kernel for small copies pays
 
 
 def suited(steps: list[Step], target: Target, join: bool, notes: list[str], *, narrow: bool) -> list[Step]:
-    """Return the steps as the target's costs and quirks need them, and note what was done."""
+    """Return the steps adapted to the target's costs and quirks, and append to `notes` what changed."""
     if join and target.copy_kernel_bytes:
         small = {step.index for step in steps if not step.path and suits_copy_kernel(step.node, target)}
         if len(small) >= _MANY_COPIES:
@@ -45,9 +45,9 @@ def suited(steps: list[Step], target: Target, join: bool, notes: list[str], *, n
 
 
 def with_one_root(plan: Plan, target: Target) -> Plan:
-    """Put an empty node before all that wait for nothing, where the target needs that, and others where it has many followers.
+    """Insert an empty node before all roots if the target needs a single root, and more empty nodes if it has many followers.
 
-    They are the first steps; the others stay in their order.
+    The inserted steps come first; the others keep their order.
     """
     if not _needs_one_root(plan.steps, target):
         return plan
@@ -63,7 +63,7 @@ def _needs_one_root(steps: Sequence[Step], target: Target) -> bool:
 
 
 def _with_one_root(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
-    """Put an empty node before all that wait for nothing; return where each step has moved, too."""
+    """Insert an empty node before all steps without predecessors; also return the new index of each step."""
     name = unused("~start", {step.name for step in steps})
     first = Step(0, name, EmptyNode(name=name), (), (), 0)
     place = {i: i + 1 for i in range(len(steps))}
@@ -72,9 +72,9 @@ def _with_one_root(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
 
 
 def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple[list[Step], dict[int, int]]:
-    """Put empty nodes behind steps that more than `FAN_OUT` others wait for, as a tree; return where each step has moved, too.
+    """Insert a tree of empty nodes after each step with more than `FAN_OUT` followers; also return the new index of each step.
 
-    `wide` are those of the steps that get such a tree if they need one, by default all.
+    `wide` are the steps that may get such a tree, by default all.
     """
     followers = successors([step.deps for step in steps])
     crowded = {step.index for step in (steps if wide is None else wide) if len(followers[step.index]) > FAN_OUT}
@@ -105,7 +105,7 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
 
 
 def suits_copy_kernel(node: AnyNode, target: Target) -> bool:
-    """Return whether a node is a small copy to page-locked memory, which a kernel may do."""
+    """Return whether a node is a small device-to-host copy to page-locked memory that a kernel can do."""
     return (
         type(node) is MemcpyNode
         and node.nbytes <= target.copy_kernel_bytes

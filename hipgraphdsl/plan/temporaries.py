@@ -1,7 +1,7 @@
-"""Which arrays of alloc nodes may lie in the same bytes, and where: memory planned by lifetime.
+"""Packing: memory of alloc nodes planned by lifetime, so that arrays share bytes.
 
 Data flow: steps in topological order -> for each array that one step allocates and one frees, the steps that use it -> pairs
-that may share, because they lie on one device and every use of one precedes every use of the other -> first fit by size ->
+that may share bytes, because they are on one device and every use of one precedes every use of the other -> first fit by size ->
 offsets in one block for each device.
 """
 
@@ -17,31 +17,31 @@ from ..order import ancestors
 from ..workflow import AnyNode, ChildGraphNode, Level
 from .inlining import FlatNode
 
-_Place = tuple[Level, Any]  # where an array belongs, and the array
+_Place = tuple[Level, Any]  # the level that owns an array, and the array
 
-_ALIGN: Final = 256  # bytes: what hipMalloc gives at least
-_MOST: Final = 4096  # arrays that are compared pair by pair
+_ALIGN: Final = 256  # bytes: the minimum alignment of hipMalloc
+_MOST: Final = 4096  # maximum number of arrays, which are compared pairwise
 
 
 @dataclass(frozen=True, slots=True)
 class PackedArray:
-    """One array in the block."""
+    """One array in a block."""
 
     name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[ChildGraphNode, ...]  # the children that it stands in, outermost first
-    device: int  # whose block it lies in
-    offset: int  # bytes, from the begin of that block
+    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
+    device: int  # the device of its block
+    offset: int  # bytes from the start of that block
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where arrays of alloc nodes lie in one block of memory on each device, held for as long as the Executable."""
+    """Offsets of arrays of alloc nodes in one block of memory per device; the Executable keeps the blocks until it closes."""
 
     arrays: tuple[PackedArray, ...]
-    nodes: tuple[str, ...]  # names of their alloc and free nodes, which have nothing left to do
-    blocks: tuple[tuple[int, int], ...]  # device and bytes of each
-    apart_nbytes: int  # bytes that the same arrays take if none shares
+    nodes: tuple[str, ...]  # names of their alloc and free nodes, which become no-ops
+    blocks: tuple[tuple[int, int], ...]  # device and bytes of each block
+    apart_nbytes: int  # bytes of the same arrays without sharing
 
     def __str__(self) -> str:
         return (
@@ -62,7 +62,7 @@ class Packing:
 
 @dataclass
 class _Life:
-    """One array: its steps, and the steps that precede all of its uses (a set as bits of an int)."""
+    """One array: its steps, and the steps that precede all of its uses (`uses` and `before` are bit sets)."""
 
     nbytes: int
     device: int
@@ -74,12 +74,12 @@ class _Life:
 
 
 def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | None:
-    """Return where arrays of alloc nodes may lie together; None where that saves nothing.
+    """Return a packing of arrays of alloc nodes; None if it saves nothing.
 
-    An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
-    if every use of one precedes every use of the other, so that no order is added. What the alloc and free steps
-    themselves are ordered by does not matter: they do nothing when the block is there throughout. The steps are in topological
-    order, and `deps` are all the order that there is; `device` is that of arrays that name none.
+    An array qualifies if one step allocates it, one step frees it, and every use lies between the two. Two arrays may share
+    bytes if every use of one precedes every use of the other, so that no order is added. The order of the alloc and free steps
+    themselves does not matter: they are no-ops because the block exists throughout. The steps are in topological order, and
+    only their `deps` order them; `device` is the device of arrays that name none.
     """
     lives: dict[_Place, _Life] = {}
     for index, step in enumerate(steps):
@@ -109,7 +109,7 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
         ]
         if all(shared):
             break
-        found = [life for life, shares in zip(found, shared) if shares]  # the others stay memory of the graph
+        found = [life for life, shares in zip(found, shared) if shares]  # the others keep their alloc and free nodes
     if not found:
         return None
     ends: Counter[int] = Counter()
@@ -127,7 +127,7 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
 
 
 def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
-    """Find the uses of each array and what precedes all of them; mark arrays whose uses are not between alloc and free."""
+    """Record the uses of each array and the steps that precede all of them; mark arrays not used between alloc and free only."""
     order = range(len(steps))
     for index, before in ancestors(order, [step.deps for step in steps], order):
         for key in dict.fromkeys(_roots(steps[index])):
@@ -144,13 +144,13 @@ def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
 
 
 def _roots(step: FlatNode) -> list[_Place]:
-    """Resolve what a step names through its child graphs: arrays, and where they belong."""
+    """Resolve the arrays that a step names through its enclosing child graphs; return each with the level that owns it."""
     views = (*(access.view for access in step.node.accesses), *step.node.addresses)
     return [step.level.resolve(view.root)[:2] for view in views]
 
 
 def _first_fit(lives: Sequence[_Life]) -> list[int]:
-    """First fit, largest first: return the lowest offset of each array that overlaps no array alive at the same time."""
+    """Place arrays by first fit, largest first: return for each the lowest offset free of arrays that it may not share with."""
     offsets: list[int] = []
     for i, life in enumerate(lives):
         taken = sorted(

@@ -1,8 +1,8 @@
-"""Watched plans: behind each node a kernel of one thread leaves a word in page-locked memory, which says that it has finished.
+"""Watched plans: after each node, a kernel of one thread sets a word in page-locked memory to mark the node as finished.
 
-The first step of a plan, and of each body of a conditional node, sets the words of its own nodes to 0 and those of bodies inside
-to 1; each node's own word is set to 1 behind it. A word that is 0 thus stands for a node that the running launch, or iteration of
-a loop, has not finished. Words of bodies that are not running are 1.
+The first step of a plan, and of each body of a conditional node, sets the words of its own nodes to 0 and those of nested bodies
+to 1; after a node, its word is set to 1. A word of 0 therefore marks a node that the current launch, or loop iteration, has not
+finished. Words of bodies that are not running are 1.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class WatchedPlan(Plan):
     """A plan with marks."""
 
     words: HostArray = _NO_WORDS  # one unsigned 32-bit word for each watched step
-    names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step carries
-    outer: int = 0  # how many words, from the first, stand for steps that are in no body
-    marks: tuple[int, int] = (0, 0)  # how many of its steps and edges are there for the marks
+    names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step represents
+    outer: int = 0  # number of words, from the first, whose steps are in no body
+    marks: tuple[int, int] = (0, 0)  # numbers of steps and edges added for the marks
 
     def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
-        """Return the nodes whose words say that they have been begun and not finished."""
+        """Return the nodes whose words are 0: not finished by the current launch or iteration."""
         return tuple(name for names, word in zip(self.names, words) if not word for name in names)
 
     def all(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class WatchedPlan(Plan):
 
 
 def planned(workflow: Workflow, target: Target, *, watch: bool, **options: Any) -> Plan:
-    """Return what `make_plan` does; with `watch` there is a mark behind each step that carries a node, in bodies too."""
+    """Return the plan of `make_plan`; with `watch`, add a mark after each step that represents a node, in bodies too."""
     plan = make_plan(workflow, target, **options)
     return _watched(plan, target) if watch else plan
 
@@ -73,14 +73,14 @@ def _watched(plan: Plan, target: Target) -> Plan:
 
 
 def _count(plan: Plan) -> int:
-    """Return how many words a plan has, with those of its bodies."""
+    """Return the number of words of a plan, including its bodies."""
     return sum(bool(step.origin) + sum(map(_count, step.bodies)) for step in plan.steps)
 
 
 def _marked(
     plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str, device: int | None = None
 ) -> Plan:
-    """Mark one plan; its words are neighbours, and those of its bodies follow. A body's marks run on its node's device."""
+    """Add marks to one plan; its words are contiguous, those of its bodies follow. A body's marks run on its node's device."""
     if not plan.steps:
         return plan
     word = len(names)
@@ -92,7 +92,7 @@ def _marked(
     begin = Step(0, unused("~watch", taken), _mark(words, word, _count(plan), own), (), (), lane, device=places[lane])
     taken.add(begin.name)
     steps = [begin]
-    place: dict[int, int] = {}  # of what stands for each step: its mark, if it has one
+    place: dict[int, int] = {}  # old index of a step -> new index of its mark, or of the step if it has none
     for step in plan.steps:
         index = len(steps)
         bodies = tuple(
@@ -114,7 +114,7 @@ def _marked(
 
 
 def _mark(words: HostArray, first: int, count: int, begun: int) -> KernelNode:
-    """Return the kernel that sets neighbouring words: so many to 0, and the others to 1."""
+    """Return a kernel node that sets `count` words from `first`: the first `begun` to 0, the others to 1."""
     block = _CLEAR_THREADS if count > 1 else 1
     kernel = MODULE["hipgraphdsl_mark"]
     return KernelNode(name="watch", kernel=kernel, grid=1, block=block, args=(words[first : first + count], count, begun))

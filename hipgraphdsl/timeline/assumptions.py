@@ -1,4 +1,4 @@
-"""Assumptions: what a simulation is told: engines, how long nodes take, and what conditions say."""
+"""Assumptions of a simulation: engines, durations of nodes, and values of conditions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
 
 DIRECTIONS: Final = ("H2D", "D2H", "D2D", "H2H")
-"""Directions of copies, which durations may be given by."""
+"""Directions of copies, which are valid keys of durations."""
 
 ENGINES = (*DIRECTIONS, "copy", "kernel", "memset", "host")
-"""Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
+"""Engines that `simulate` knows. If ``"copy"`` is given, it replaces ``"H2D"`` and ``"D2H"`` unless they are given too."""
 
 LOOK: Final = "condition"
-"""The key of durations that says how long it takes to read a condition."""
+"""The key of durations for the time that it takes to read a condition."""
 
 _DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
-_TAKEN_BY = {"H2D": "copy", "D2H": "copy", "D2D": "kernel", "memset": "kernel"}  # where these have no limit; others by the host
+_TAKEN_BY = {"H2D": "copy", "D2H": "copy", "D2D": "kernel", "memset": "kernel"}  # fallback if an engine has no limit; else "host"
 
 
 def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
-    """Return how many of each engine there are, those that have a limit; refuse unknown engines, and what is no number."""
+    """Return the limit of each engine that has one; raise a DeclarationError for unknown engines and invalid counts."""
     limits = dict(_DEFAULT_ENGINES)
     given = as_dict(engines, "simulate: engines")
     if "copy" in given:
@@ -42,34 +42,34 @@ def engine_limits(engines: Mapping[str, int] | None) -> dict[str, int]:
 
 
 def placed_on(engine: str, limits: Mapping[str, int]) -> str:
-    """Return the engine that really takes a node's work."""
+    """Return the engine that does a node's work: its own if that has a limit, else the fallback."""
     return engine if engine in limits or not engine else _TAKEN_BY.get(engine, "host")
 
 
 class Times:
-    """How long each node takes, by full name."""
+    """Durations of nodes by full name."""
 
     def __init__(self, durations: Durations) -> None:
         self._durations = durations
         self._found: dict[str, float | None] = {}
 
     def of(self, name: str, node: AnyNode) -> float | None:
-        """Return the duration of a node; None where there is none."""
+        """Return the duration of a node; None if it has none."""
         if name not in self._found:
             self._found[name] = _duration(name, node, self._durations)
         return self._found[name]
 
     def named(self, name: str, node: AnyNode) -> float | None:
-        """Return the duration that is given by a node's own name; None where there is none."""
+        """Return the duration that is given by a node's own name; None if there is none."""
         return self.of(name, node) if isinstance(self._durations, Mapping) and name in self._durations else None
 
     def of_look(self) -> float:
-        """Return how long it takes to read a condition."""
+        """Return the duration of reading a condition."""
         given = self._durations.get(LOOK, 0.0) if isinstance(self._durations, Mapping) else 0.0
         return as_time(given, f"simulate: durations[{LOOK!r}]")
 
     def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
-        """Refuse keys that stand for nothing in what was simulated; nodes in bodies which do not run may have durations too."""
+        """Raise a DeclarationError for keys that match nothing simulated; nodes in bodies that do not run may be keys too."""
         known = {*DIRECTIONS, *KINDS, LOOK, *self._found}
         left = [key for key in self._durations if key not in known] if isinstance(self._durations, Mapping) else []
         idle = {name for workflow in workflows for name, _ in _named(Level(workflow)) if conditions.hold(name)} if left else set()
@@ -83,18 +83,18 @@ class Times:
 
 
 class Runs(NamedTuple):
-    """What an expanded conditional node runs: the number of the body, and how often it runs; 0 where none does."""
+    """What an expanded conditional node runs: the index of the body and the number of passes, 0 if no body runs."""
 
     body: int
     passes: int
 
 
 class Conditions:
-    """What conditional nodes run, by full name; those that have an entry are expanded.
+    """What conditional nodes run, by full name; nodes that have an entry are expanded.
 
-    What is given says for ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first
-    one runs; the same in each pass of a loop around it. A DeclarationError is raised where a name is of no conditional node, also
-    inside children and bodies, or a value says nothing about one of its mode.
+    A value is for ``while`` the number of times that the body runs, for ``switch`` the index of the body, for ``if`` whether the
+    first body runs; it is the same in each pass of an enclosing loop. A DeclarationError is raised if a name is not that of a
+    conditional node, in the graph or inside children and bodies, or if a value is invalid for the node's mode.
     """
 
     def __init__(self, given: Mapping[str, int | bool] | None, graph: str, workflows: Sequence[Workflow]) -> None:
@@ -111,15 +111,15 @@ class Conditions:
         self._runs = {name: _runs(name, nodes[name], value) for name, value in values.items()}
 
     def of(self, name: str) -> Runs | None:
-        """Return what a conditional node runs; None where it is not expanded."""
+        """Return what a conditional node runs; None if it is not expanded."""
         return self._runs.get(name)
 
     def hold(self, name: str) -> bool:
-        """Return whether a node stands inside an expanded one, whether its body runs or not."""
+        """Return whether a node is inside an expanded conditional node, in a body that runs or in another."""
         return any(name.startswith(f"{outer}/") for outer in self._runs)
 
     def require_none_inside(self, name: str) -> None:
-        """Refuse conditions of nodes inside one that is not expanded."""
+        """Raise a DeclarationError if a condition is given for a node inside `name`, which is not expanded."""
         inside = next((key for key in self._runs if key.startswith(f"{name}/")), None)
         if inside is not None:
             raise DeclarationError(
@@ -130,7 +130,7 @@ class Conditions:
 
 
 def _runs(name: str, node: ConditionalNode, value: Any) -> Runs:
-    """Return what the value of a condition says."""
+    """Return the body and the number of passes for the value of a condition."""
     number = int(value) if isinstance(value, (bool, np.bool_)) and node.mode == "if" else as_int(value)
     if node.mode == "while" and number is not None and number >= 0 and number % node.check_every == 0:
         return Runs(0, number)
@@ -148,7 +148,7 @@ def _runs(name: str, node: ConditionalNode, value: Any) -> Runs:
 
 
 def _named(level: Level) -> Iterator[tuple[str, AnyNode]]:
-    """Yield all nodes of a level and of those that it holds, by full name, without those that collectives make."""
+    """Yield all nodes of a level and of nested levels with their full names, except nodes inside collectives."""
     for node in level.workflow.nodes:
         yield level.name(node), node
         for inner in () if node.derives else level.inner(node):
@@ -168,7 +168,7 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
 
 
 def as_time(value: Any, where: str, node: str = "") -> float:
-    """Return a duration as a number; refuse what is none."""
+    """Return a duration as a float; raise a DeclarationError unless it is a finite number from 0."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -179,7 +179,7 @@ def as_time(value: Any, where: str, node: str = "") -> float:
 
 
 def missing(name: str, node: AnyNode) -> DeclarationError:
-    """Return the error for a node whose duration nobody gave."""
+    """Return the error for a node without a duration."""
     keys = " or ".join(f"durations[{key!r}]" for key in dict.fromkeys((name, *node.duration_keys)))
     keys += f", or conditions[{name!r}]" if isinstance(node, ConditionalNode) else ""
     return DeclarationError(f"simulate: node {name!r} ({node.kind}) has no duration; give {keys}", node=name)

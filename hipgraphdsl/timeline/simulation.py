@@ -1,7 +1,7 @@
-"""Simulation: when each node would run, by list scheduling over engines, links between ranks, and the thread that launches.
+"""Simulation: predict when each node runs, by list scheduling over engines, links between ranks, and the launching thread.
 
-Data flow: what is told of nodes and engines (`assumptions`) -> the `tasks` of each process -> those of all, with what crosses
-between them -> when each runs.
+Data flow: assumptions on nodes and engines (`assumptions`) -> the `tasks` of each process -> the tasks of all processes, with the
+messages and collectives between them -> start and stop times.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ def simulate(
     Parameters
     ----------
     durations, engines, batch, conditions
-        As for `Graph.simulate`. The first duration that is there counts: by name, by direction of a copy (``"H2D"``, ``"D2H"``,
+        As for `Graph.simulate`. The first duration found applies: by name, by direction of a copy (``"H2D"``, ``"D2H"``,
         ``"D2D"``, ``"H2H"``) or by kind. Empty nodes, events, allocations, semaphores and memory operations take no time unless
-        they are named, and a child graph that is not named is expanded. Copies inside a device and memsets use the kernel engine
-        where theirs is not given; host nodes have no limit unless ``"host"`` is given. Each device, and the host of each rank,
-        has as many engines of its own.
+        a duration is given, and a child graph without a duration is expanded. Copies inside a device and memsets use the kernel
+        engine unless their own is given; host nodes have no limit unless ``"host"`` is given. Each device, and the host of each
+        rank, has that many engines of its own.
     sharing : Sharing, optional
-        Who of several ranks does what. Each rank's part is simulated as that rank would compile it.
+        Which rank does which nodes. Each rank's part is simulated as that rank would compile it.
     link : Link, optional
-        What joins the ranks; needed where there are several, and the durations are microseconds then.
+        The connection between ranks; required if there are several, and durations are then microseconds.
     target : Target, optional
-        Whose plan says which nodes share a launch. Each is a launch of its own with ``batch="auto"`` and no target, and where
-        what a batch saves has not been measured.
+        The target whose plan decides which nodes share a launch. With ``batch="auto"``, each node is a launch of its own if
+        there is no target, or if the saving of a batch on it has not been measured.
 
     Notes
     -----
-    What the host does between graphs, eager nodes and the conditional nodes that it decides, is of the engine ``"host"``. One
-    thread does it, so these steps follow each other, and graphs that are launched later begin later; but an eager node that is
-    given no host array is called at once, and its time is that of the work which it puts on the stream. A graph begins when the
-    graphs that it follows have ended.
+    Work of the host between graphs, that is eager nodes and conditional nodes that the host decides, uses the engine ``"host"``.
+    One thread does it, so these steps run one after another and delay the launch of later graphs; but an eager node without host
+    arrays is called at once, and its duration is that of the work which it enqueues on the stream. A graph begins when the graphs
+    that it follows have ended.
 
-    A message is one span, of the engine ``"link@0->1"``: it begins when the sender and the receiver have come to it, and those of
-    one direction between two ranks follow each other. A collective begins when all ranks have come to it. Neither slows down
-    other messages, copies or kernels, and bytes that lie on a device leave from there.
+    A message is one span, on the engine ``"link@0->1"``: it begins when both sender and receiver have reached it, and messages
+    in one direction between two ranks run one after another. A collective begins when all ranks have reached it. Neither slows
+    down other messages, copies or kernels, and bytes on a device are sent from there.
 
-    An expanded conditional node is a span for each look at its condition, which takes what ``"condition"`` has in `durations`, or
-    no time, and those of the bodies that run, each pass behind the one before. Where the host decides, a look is a step of it.
+    An expanded conditional node has a span for each look at its condition, whose duration is ``"condition"`` in `durations`, or
+    0, and the spans of the bodies that run, one pass after another. If the host decides, a look is a step of the host.
 
     Raises
     ------
     DeclarationError
-        If an engine, or a key of `durations` or `conditions`, is not known, a duration is missing or no finite number from 0, a
-        condition says nothing about its node, passes make more than `tasks.MOST_SPANS` spans (where those of each rank count, and
-        a message for each of its two), there is a cycle, or there are several ranks and no link.
+        If an engine, or a key of `durations` or `conditions`, is unknown, a duration is missing or not a finite number from 0, a
+        condition is invalid for its node, passes make more than `tasks.MOST_SPANS` spans (counting all ranks, and a message once
+        for each of its two ranks), there is a cycle, or there are several ranks and no link.
     """
     limits, times = engine_limits(engines), Times(durations)
     share = partial(shared, target=target or Target.named("cpu"), batch=batch)
@@ -97,7 +97,7 @@ def simulate(
 
 
 class _Crossing(NamedTuple):
-    """A message or a collective, each time that it is sent."""
+    """One transmission of a message or a collective: in a loop, one per pass."""
 
     sharing: Sharing  # of the workflow or body that it belongs to
     message: Message
@@ -105,12 +105,12 @@ class _Crossing(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The full name, with the pass."""
+        """The full name, including the pass."""
         return title(self.sharing.prefix + self.message.name, self.passes)
 
 
 def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...] = ()) -> Iterator[_Crossing]:
-    """Yield what crosses between ranks, in the order that all of them share."""
+    """Yield the messages and collectives between ranks, in the order that is common to all ranks."""
     for i in sharing.workflow.order if sharing.bodies else sharing.messages:
         for message in sharing.messages.get(i, ()):
             yield _Crossing(sharing, message, passes)
@@ -123,7 +123,7 @@ def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...]
 
 
 def _of_ranks(sharing: Sharing, workflows: Sequence[Workflow], link: Link | None, assumed: Assumed) -> list[Task]:
-    """Return what all ranks do, and behind it what crosses between them."""
+    """Return the tasks of all ranks, followed by the messages and collectives between them."""
     layout = sharing.layout
     parts: list[list[Task]] = []
     spans = 0
@@ -138,7 +138,7 @@ def _of_ranks(sharing: Sharing, workflows: Sequence[Workflow], link: Link | None
     alike = Counter([*(name for rank, i in own for name in parts[rank][i].nodes), *names])
 
     def ended(rank: int, deps: Sequence[int]) -> tuple[int, ...]:
-        """Return the places of what a task of a rank waits for."""
+        """Return the indices, in the combined list, of the tasks that a task of a rank waits for."""
         found: list[int] = []
         for d in deps:
             task = parts[rank][d]
@@ -168,7 +168,7 @@ def _of_ranks(sharing: Sharing, workflows: Sequence[Workflow], link: Link | None
 
 
 def _crossing(one: _Crossing, deps: tuple[int, ...], link: Link | None, times: Times) -> Task:
-    """Return what stands for a message or a collective."""
+    """Return the task of a message or a collective."""
     sharing, message = one.sharing, one.message
     name = sharing.prefix + message.name
     if link is None:
@@ -191,7 +191,7 @@ def _crossing(one: _Crossing, deps: tuple[int, ...], link: Link | None, times: T
 def _without_launches(
     tasks: Sequence[Task], spans: tuple[Span, ...], deps: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
-    """Return the spans of nodes; what waits for a launch waits for what that waited for longest."""
+    """Remove the spans of launches; a span that waits for a launch waits for the launch's last dependency to end instead."""
     longest = {i: max(deps[i], key=lambda d: (spans[d].stop, -d), default=-1) for i, task in enumerate(tasks) if task.is_launch}
     if not longest:
         return spans, deps
@@ -217,7 +217,7 @@ def _schedule(tasks: Sequence[Task], limits: Mapping[str, int]) -> tuple[tuple[S
     stops = [0.0] * len(tasks)
     free = dict(limits)
     waiting: dict[str, list[int]] = {name: [] for name in limits}
-    changed: set[str] = set()  # engines that have become free, or have more to do
+    changed: set[str] = set()  # engines that have become free or have more ready tasks
     running: list[tuple[float, int]] = []
 
     def begin(i: int, now: float) -> None:
@@ -237,7 +237,7 @@ def _schedule(tasks: Sequence[Task], limits: Mapping[str, int]) -> tuple[tuple[S
             admit(i, 0.0)
     now = 0.0
     while True:
-        if not running or running[0][0] > now:  # everything that ends now has ended: engines take what is ready
+        if not running or running[0][0] > now:  # all tasks that end now have ended: engines take ready tasks
             for engine in changed:
                 ready = waiting[engine]
                 while ready and free[engine]:

@@ -1,8 +1,8 @@
-"""Tasks: what one process does in a simulated launch, and what each waits for.
+"""Tasks: the work of one process in a simulated launch, with dependencies.
 
-Data flow: `Workflow` and `Plan` -> nodes in order, children and expanded conditional nodes by what they hold -> `Task` for each,
-which waits for what the plan and the thread that launches ask for -> those that share a launch as one. The bodies of an expanded
-conditional node stand behind the task that reads its condition, a *look*; each pass of a loop is the first one again.
+Data flow: `Workflow` and `Plan` -> nodes in order, with children and expanded conditional nodes replaced by their contents -> a
+`Task` for each, with dependencies from the plan and the launching thread -> tasks that share a launch merged into one. The bodies
+of an expanded conditional node follow the task that reads its condition, a *look*; each pass of a loop repeats the first pass.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .assumptions import Conditions, Runs, Times, missing, placed_on
 from .timeline import engine_on
 
 MOST_SPANS: Final = 1_000_000
-"""So many spans at most a simulation has whose conditional nodes are expanded."""
+"""Maximum number of spans of a simulation with expanded conditional nodes."""
 
 
 class Task(NamedTuple):
-    """What becomes a span, or a launch that others wait for."""
+    """A future span, or a launch that other tasks wait for."""
 
     name: str
     node: AnyNode
@@ -44,19 +44,19 @@ class Task(NamedTuple):
     ranks: tuple[int, ...] = ()
     nbytes: int = 0
     members: tuple[str, ...] = ()
-    kind: str = ""  # of the launch that does several nodes
-    passes: tuple[int, ...] = ()  # for each loop around it, from the outermost, in which pass it runs, from 0
-    look: int = -1  # for a loop the number of the time that its condition is read, from 0
-    origin: str = ""  # the node's name, where that of the task says in which pass
+    kind: str = ""  # for a launch of several nodes
+    passes: tuple[int, ...] = ()  # for each enclosing loop, outermost first, the number of its pass, from 0
+    look: int = -1  # for a loop the number of the look at its condition, from 0
+    origin: str = ""  # the node's name, if the task's name contains the pass or the look
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the tasks that it stands for."""
+        """Its members, or its own name if it has none."""
         return self.members or (self.name,)
 
     @property
     def is_launch(self) -> bool:
-        """Whether it is a launch, which is no span."""
+        """Whether it is a launch, which has no span."""
         return self.node is _LAUNCH
 
 
@@ -65,7 +65,7 @@ _LAUNCH: Final = EmptyNode(name="launch")
 
 @dataclass(frozen=True)
 class Meeting:
-    """Stands for the function of a node that sends and receives."""
+    """Placeholder for the function of a node that sends and receives."""
 
     messages: tuple[Message, ...]
     __name__ = "exchange"
@@ -80,19 +80,19 @@ def met(task: Task) -> tuple[Message, ...] | None:
 
 
 class Shared(NamedTuple):
-    """Nodes that one launch does."""
+    """Nodes that share one launch."""
 
     kind: str
     names: tuple[str, ...]
 
     @property
     def title(self) -> str:
-        """What the launch is called."""
+        """The title of the launch."""
         return titled(self.kind, self.names)
 
 
 def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> list[Shared]:
-    """Return the nodes of a workflow that share launches where it is compiled for a target."""
+    """Return the nodes of a workflow that share launches when it is compiled for a target."""
     if isinstance(batch, str) and batch == "auto" and not target.costs.batched_us:
         return []
     inline = "child_order" in target.quirks
@@ -101,20 +101,20 @@ def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> lis
 
 
 class Assumed(NamedTuple):
-    """What is assumed of all processes."""
+    """Assumptions common to all processes."""
 
     times: Times
     conditions: Conditions
     limits: Mapping[str, int]  # engines that have a limit
-    devices: Sequence[int]  # those that all processes use
-    share: Callable[[Workflow, int], list[Shared]]  # the nodes of a workflow that share launches on a device
+    devices: Sequence[int]  # the devices that all processes use
+    share: Callable[[Workflow, int], list[Shared]]  # return the nodes of a workflow that share launches on a device
 
 
 def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int = 0) -> list[Task]:
-    """Return what a workflow does in one process.
+    """Return the tasks of a workflow in one process.
 
-    Nodes that name no device are on `device`, and other processes have `spans` of `MOST_SPANS`. Refused are a node without a
-    duration, or with one that it cannot have, and too many passes.
+    Nodes that name no device run on `device`; other processes have used `spans` of `MOST_SPANS`. A DeclarationError is raised if
+    a node has no duration or one that it cannot have, or if there are too many passes.
     """
     times = assumed.times
     plan = make_plan(workflow, Target.named("cpu"), lanes=None, device=device)
@@ -128,7 +128,7 @@ def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int =
 
 
 def title(name: str, passes: Sequence[int], look: int = -1) -> str:
-    """Return a name with the pass, or the look at a condition, that it is about: ``"loop/0/x (pass 1)"``."""
+    """Return a name with the number of its pass or its look at a condition: ``"loop/0/x (pass 1)"``."""
     said = [f"pass {'.'.join(map(str, passes))}"] if passes else []
     said += [f"look {look}"] if look >= 0 else []
     return f"{name} ({', '.join(said)})" if said else name
@@ -141,33 +141,33 @@ def _labelled(task: Task) -> Task:
 
 
 class _Place(NamedTuple):
-    """Where the nodes of a plan stand."""
+    """The context of a plan's nodes."""
 
-    prefix: str = ""  # what their names begin with, and those of the plan's steps do not
-    host: bool = True  # the host launches the plan; else it is a body inside a graph
+    prefix: str = ""  # prefix of the nodes' full names, which names of the plan's steps lack
+    host: bool = True  # whether the host launches the plan; else it is a body inside a graph
     passes: tuple[int, ...] = ()
-    begin: tuple[int, ...] = ()  # tasks that a body follows; a host that launches it has waited for them
-    lane: int | None = None  # that of all tasks of a body; nodes of the outer plan have their own
+    begin: tuple[int, ...] = ()  # tasks that a body follows; if the host launches the body, it has waited for them
+    lane: int | None = None  # the lane of all tasks of a body; None for the outer plan, whose nodes have their own
 
 
 class _Made(NamedTuple):
     """The tasks of a node, or of a body."""
 
     first: int
-    stop: int  # the one behind the last
-    ends: tuple[int, ...]  # those that finish it
+    stop: int  # one past the last
+    ends: tuple[int, ...]  # its last tasks: it has ended when all of them have
     thread: tuple[int, ...]
-    """What the thread that launches has waited for when it is through; empty where it puts work on a stream and goes on."""
+    """Tasks that the launching thread has waited for afterwards; empty if it only enqueues work on a stream and continues."""
 
 
 class _Builder:
-    """Adds tasks of one process to a list, those of a body behind the look at its condition."""
+    """Append the tasks of one process to a list; the tasks of a body follow the look at its condition."""
 
     def __init__(self, assumed: Assumed, device: int, spans: int) -> None:
         self.tasks: list[Task] = []
-        """In order of declaration; the launches of segments stand behind the tasks of their plan."""
+        """In order of declaration; the launches of segments follow the tasks of their plan."""
         self.told: set[str] = set()
-        """Nodes that take no time, because the launch that does them has a duration."""
+        """Nodes that need no duration of their own, because the launch that they share has one."""
         self._assumed = assumed
         self._device = device
         self._others = spans
@@ -179,7 +179,7 @@ class _Builder:
         return len(self.tasks) - self._launches
 
     def flats(self, level: Level) -> list[FlatNode]:
-        """Return the nodes of a level, with those of children that have no duration in their place."""
+        """Return the nodes of a level, with children that have no duration replaced by their nodes."""
         return flattened(level, lambda name, child: self._assumed.times.of(name, child) is None)
 
     def add(self, plan: Plan, flats: Sequence[FlatNode], place: _Place) -> _Made:
@@ -188,7 +188,7 @@ class _Builder:
         cut = plan.cut if place.host else None
         if cut is not None:
             self._segments += sum(step.child is not None for step in cut.plan.steps)
-        elif begin and place.host:  # a body that is one graph
+        elif begin and place.host:  # a body that the host launches as one graph
             self._segments += 1
         steps = {place.prefix + step.name: step for step in plan.steps}
         made: list[_Made] = []
@@ -234,7 +234,7 @@ class _Builder:
     def _add_conditional(
         self, flat: FlatNode, node: ConditionalNode, runs: Runs, step: Step, deps: tuple[int, ...], place: _Place
     ) -> _Made:
-        """Add what a conditional node runs; `step` is that of the plan."""
+        """Add the looks and passes of an expanded conditional node; `step` is its step in the plan."""
         if self._assumed.times.named(flat.name, node) is not None:
             raise DeclarationError(
                 f"simulate: node {flat.name!r} has a duration and a condition, by which the nodes inside take their own"
@@ -282,13 +282,13 @@ class _Builder:
         begin: tuple[int, ...],
         segments: int,
     ) -> tuple[int, ...]:
-        """Let the tasks of a plan that is cut begin when the thread that launches lets them; return what it waited for last.
+        """Make tasks of a cut plan wait for the launching thread; return the tasks that the thread waited for last.
 
-        Of each of the cut's steps `groups` has the nodes; `segments` stand before those of this plan.
+        `groups` has the nodes of each step of the cut; `segments` is the number of segments before those of this plan.
         """
         segment_of = cut.segment_of
-        before = begin  # what the thread has waited for last
-        ends: list[tuple[int, ...]] = []  # for each group what finishes it
+        before = begin  # tasks that the thread waited for last
+        ends: list[tuple[int, ...]] = []  # for each group its last tasks
         for step, members, group in zip(cut.plan.steps, cut.members, groups):
             sources = tuple(end for source in step.deps for end in ends[source])
             if step.by_host:
@@ -309,13 +309,13 @@ class _Builder:
         return before
 
     def _add_launch(self, deps: Iterable[int]) -> tuple[int, ...]:
-        """Add the launch of a graph, or the beginning of a pass without a look; return it."""
+        """Add a task for the launch of a graph, or for the start of a pass without a look; return its index."""
         self.tasks.append(Task("", _LAUNCH, tuple(dict.fromkeys(deps)), 0.0, "", 0))
         self._launches += 1
         return (len(self.tasks) - 1,)
 
     def _follow(self, i: int, others: Iterable[int]) -> None:
-        """Let a task wait for others too."""
+        """Add dependencies to a task."""
         self.tasks[i] = self.tasks[i]._replace(deps=tuple(dict.fromkeys((*self.tasks[i].deps, *others))))
 
     def _put_into(self, segment: int, first: int, stop: int) -> None:
@@ -325,33 +325,33 @@ class _Builder:
 
 
 def _known(name: str, names: Container[str]) -> str:
-    """Return the one of some names that is a full name, or that of a node around it; empty if none is."""
+    """Return the first of a full name and the names of its enclosing nodes, innermost first, that is in `names`; else ``""``."""
     while name and name not in names:
         name = name.rpartition("/")[0]
     return name
 
 
 def _ends(nodes: Sequence[int], flats: Sequence[FlatNode], made: Sequence[_Made]) -> tuple[int, ...]:
-    """Return what finishes some nodes together."""
+    """Return the last tasks of some nodes: when they have ended, all of the nodes have."""
     followed = {d for i in nodes for d in flats[i].deps}
     return tuple(end for i in nodes if i not in followed for end in made[i].ends)
 
 
 def _groups(plan: Plan, cut: Cut, names: Sequence[str]) -> list[list[int]] | None:
-    """Return which of some nodes each step of a cut is; None where a child that takes a time of its own is cut."""
-    # Of a step that the tasks of its nodes stand for, or of a child that stands for steps, the group.
+    """Return the nodes of each step of a cut, as indices into `names`; None if a child with a duration of its own is cut."""
+    # Step name -> its group; a node's own name, or that of a child graph around it, is the name of a step.
     inside = {plan.steps[i].name: number for number, members in enumerate(cut.members) for i in members}
     groups: list[list[int]] = [[] for _ in cut.members]
     for i, name in enumerate(names):
         found = _known(name, inside)
-        if not found:  # which part of it runs when is not known
+        if not found:  # it is unknown when each part of it runs
             return None
         groups[inside[found]].append(i)
     return groups
 
 
 def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[Task]:
-    """Return tasks with one in place of those of each launch."""
+    """Replace the tasks of each shared launch by one task."""
     at = {task.name: i for i, task in enumerate(tasks)}
     stand_in = list(range(len(tasks)))
     launches: dict[int, Task] = {}
@@ -373,17 +373,17 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
 
 
 def _outside(tasks: Sequence[Task], own: Sequence[int], empty: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return what a launch waits for; `empty` has the empty nodes that wait for each task.
+    """Return the dependencies of a launch; `empty` has for each task the empty nodes that wait for it.
 
-    One that waits for the launch itself, and that the launch waits for, is done in between: what else it waits for counts.
+    An empty node that both follows the launch and precedes it runs inside it: its other dependencies become the launch's.
     """
     behind, reached = list(own), set(own)
-    for i in behind:  # which grows
+    for i in behind:  # grows during iteration
         more = [after for after in empty[i] if after not in reached]
         reached.update(more)
         behind += more
     inside, seen, deps = list(own), set(own), []
-    for i in inside:  # which grows
+    for i in inside:  # grows during iteration
         for d in tasks[i].deps:
             if d not in reached:
                 deps.append(d)

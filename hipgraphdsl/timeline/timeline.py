@@ -1,7 +1,7 @@
-"""Timeline: when each node ran, or would run, and on which engine.
+"""Timeline: measured or predicted start and stop times of nodes, with their engines.
 
-`simulation.simulate` predicts one, `Executable.profile` measures one. Both print, `render` gives the form in which pipelines are
-usually explained (what starts at each time, one column for each lane), and `Timeline.export` draws them.
+`simulation.simulate` predicts a timeline, `Executable.profile` measures one. Both can be printed, `render` returns the usual
+table of a pipeline (the nodes that start at each time, one column for each lane), and `Timeline.export` draws them.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from ..printed import aligned, counted, human_bytes, human_count
 
 By = Literal["engine", "lane", "segment", "node"]
 
-_DRAWN_SPANS = 300  # up to which a notebook shows a drawing
-_SHOWN = 16  # ranks, and links between them, that are printed
+_DRAWN_SPANS = 300  # maximum number of spans for which a notebook shows a drawing
+_SHOWN = 16  # maximum number of ranks, and of links between them, that are printed
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One node's stay on an engine, or that of several nodes that one launch does.
+    """The execution of one node on an engine, or of several nodes that share a launch.
 
     Attributes
     ----------
     name : str
-        The node's name; inside a child graph ``<child>/<node>``. Of several nodes, ``"batch of 8: fill_0 … fill_7"``.
+        The node's name; inside a child graph ``<child>/<node>``. For several nodes, ``"batch of 8: fill_0 … fill_7"``.
     start, stop : float
         In the timeline's unit, from the start of the launch.
     engine : str
-        ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
-        Where a graph uses several devices, ``"kernel@1"`` is that of device 1.
+        ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty if the node needs none.
+        If a graph uses several devices, ``"kernel@1"`` is the kernel engine of device 1.
     lane : int
         The plan's lane.
     kind : str
-        The node's kind. Of several nodes, ``"batch"`` if they are done beside each other, ``"chain"`` if one behind the other.
+        The node's kind. For several nodes, ``"batch"`` if they run in parallel, ``"chain"`` if one after another.
     nbytes : int
         Bytes that a copy moves; 0 for other nodes.
     segment : int
-        Number of the graph that holds the node, where the host has something to do between graphs; 0 for what the host does,
-        and where there is one graph.
+        Number of the graph that holds the node, if the host runs steps between several graphs; 0 for host steps, and if there
+        is one graph.
     ranks : tuple of int
-        In a simulation over several processes the rank that does it, the sender and the receiver of a message, or all that take
-        part in a collective. The engine of a message is ``"link@0->1"``, and ``"host@4"`` is that of the rank whose first device
-        is 4.
+        In a simulation over several processes: the rank that runs it, the sender and the receiver of a message, or all
+        participants of a collective. The engine of a message is ``"link@0->1"``, and ``"host@4"`` is the host of the rank whose
+        first device is 4.
     members : tuple of str
-        Names of the nodes, where one launch does several.
+        Names of the nodes, if several share the launch.
     origin : str
-        In a simulation the node's name, where the span's own says in which pass of a loop it runs: ``"loop/0/x (pass 1)"``.
+        In a simulation the node's name, if the span's own name contains the pass of a loop: ``"loop/0/x (pass 1)"``.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Span:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the nodes that it is of, one or several."""
+        """Names of its nodes, one or several."""
         return self.members or (self.origin or self.name,)
 
     @property
@@ -97,11 +97,11 @@ class Row(NamedTuple):
     label : str
         The engine, the lane or the node.
     number : int
-        Counts the rows of one label, from 0: what overlaps on one engine takes several.
+        Number among the rows of one label, from 0: spans that overlap on one engine take several rows.
     spans : tuple of int
         Positions in `Timeline.spans`, in order of time.
     group : str
-        ``"rank 0"``, where there are several.
+        ``"rank 0"`` if there are several ranks, else empty.
     """
 
     label: str
@@ -111,7 +111,7 @@ class Row(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The label, with the group that it belongs to."""
+        """The label, prefixed with the group if there is one."""
         return f"{self.group} {self.label}" if self.group else self.label
 
 
@@ -121,11 +121,11 @@ class RankTimes(NamedTuple):
     Attributes
     ----------
     busy : float
-        Time in which nodes of its own run.
+        Time in which its own nodes run.
     communicating : float
-        Time in which messages or collectives that it takes part in are on their way.
+        Time in which messages or collectives that it takes part in are in flight.
     waiting : float
-        Time in which it does neither.
+        Time in which neither is the case.
     """
 
     busy: float
@@ -142,13 +142,13 @@ class Timeline:
     name : str
         The graph's name.
     unit : {"us", "units"}
-        Microseconds, or whatever `simulate` was given.
+        Microseconds, or the arbitrary unit of the durations given to `simulate`.
     spans : tuple of Span
         In order of declaration.
     deps : tuple of tuple of int
-        For each span the spans that had to finish first; empty where that is not known.
+        For each span the spans that had to finish first; empty if unknown.
     engines : tuple of (str, int)
-        How many of each engine there are; those that are not named have no limit.
+        Number of units of each engine; engines that are not listed have no limit.
     """
 
     name: str
@@ -188,12 +188,12 @@ class Timeline:
 
     @cached_property
     def makespan(self) -> float:
-        """From the first start to the last stop."""
+        """Time from the first start to the last stop."""
         return max((s.stop for s in self.spans), default=0.0) - self.start
 
     @cached_property
     def sequential(self) -> float:
-        """What the nodes would take one after the other, those of one launch together."""
+        """Total time of the spans run one after another; nodes that share a launch count as one span."""
         return math.fsum(s.duration for s in self.spans)
 
     @property
@@ -203,7 +203,7 @@ class Timeline:
 
     @cached_property
     def utilisation(self) -> dict[str, float]:
-        """For each engine the part of the makespan in which it works, 0 to 1; of several of a kind, their mean."""
+        """For each engine the fraction of the makespan in which it is busy, 0 to 1; for several units of an engine their mean."""
         limits = dict(self.engines)
         groups: dict[str, list[Span]] = {name: [] for name in limits}
         for span in self.spans:
@@ -218,7 +218,7 @@ class Timeline:
 
     @property
     def utilisation_by_kind(self) -> dict[str, float]:
-        """As `utilisation`; where there are several ranks, the mean of each kind of engine, ``"kernel"`` or ``"link"``."""
+        """Like `utilisation`; with several ranks, the mean over each kind of engine, such as ``"kernel"`` or ``"link"``."""
         if len(self.ranks) < 2:
             return self.utilisation
         groups: dict[str, list[float]] = {}
@@ -228,7 +228,7 @@ class Timeline:
 
     @cached_property
     def ranks(self) -> tuple[RankTimes, ...]:
-        """For each rank how it spends the launch; empty where the timeline is of one process."""
+        """For each rank how it spends the launch; empty if the timeline is of one process."""
         own: dict[int, list[Span]] = {}
         crossing: dict[int, list[Span]] = {}
         for span in self.spans:
@@ -242,20 +242,20 @@ class Timeline:
 
     @cached_property
     def links(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """For each sender and receiver how many messages cross in a launch and how many bytes, without collectives."""
+        """For each (sender, receiver) the number of messages per launch and their total bytes, without collectives."""
         crossing = (((span.ranks[0], span.ranks[1]), span.nbytes) for span in self.spans if span.engine.startswith("link@"))
         return dict(sorted(per_link(crossing).items()))
 
     @cached_property
     def critical_path(self) -> tuple[Span, ...]:
-        """The chain of dependent spans that takes longest: no number of engines makes the launch shorter than it."""
+        """The longest chain of dependent spans: a lower bound of the launch's duration with any number of engines."""
         deps = [sorted(before) for before in self.deps or [()] * len(self.spans)]
         path = longest_path(topological_order(deps), deps, [span.duration for span in self.spans])
         return tuple(self.spans[i] for i in path)
 
     @cached_property
     def _heads_and_tails(self) -> tuple[list[float], list[float]]:
-        """For each span the longest chain before it and the longest after it, itself left out."""
+        """For each span the duration of the longest chain before it and of the longest chain after it, both without the span."""
         count = len(self.spans)
         heads, tails = [0.0] * count, [0.0] * count
         if self.deps:
@@ -269,7 +269,7 @@ class Timeline:
 
     @cached_property
     def bound(self) -> float:
-        """A makespan that no order goes below: the critical path, or an engine's work with what must surround it."""
+        """Lower bound of the makespan for any order: the critical path, or an engine's work plus what must surround it."""
         heads, tails = self._heads_and_tails
         found = math.fsum(s.duration for s in self.critical_path)
         users: dict[str, list[int]] = {}
@@ -293,7 +293,7 @@ class Timeline:
         return self.sequential - self.bound
 
     def describe_nodes(self) -> str:
-        """Return how many nodes there are, and how many of them share a launch: ``"20 nodes (12 in a batch, 6 in 2 chains)"``."""
+        """Return the number of nodes, and how many share a launch, in words: ``"20 nodes (12 in a batch, 6 in 2 chains)"``."""
         said = []
         for kind, several in (("batch", "batches"), ("chain", "chains")):
             if found := [len(span.members) for span in self.spans if span.members and span.kind == kind]:
@@ -316,8 +316,8 @@ class Timeline:
         Parameters
         ----------
         by : {"engine", "lane", "segment", "node"}
-            What a row is. What takes time without an engine stands in a row ``"no engine"``; what takes none and needs none
-            has no row by engine. What is in no segment stands in a row ``"between graphs"``.
+            What a row represents. By engine, a span without an engine is in the row ``"no engine"`` if it takes time, else in no
+            row. By segment, a span outside of all segments is in the row ``"between graphs"``.
 
         Raises
         ------
@@ -344,19 +344,19 @@ class Timeline:
         ]
 
     def _label(self, span: Span, by: By) -> str:
-        """Return what the row of a span is called, in its group."""
+        """Return the label of a span's row within its group."""
         if by == "node":
             return span.name
         if by == "lane":
             return f"lane {span.lane}"
         if by == "segment":
             return f"segment {span.segment}" if span.segment else "between graphs"
-        alone = len(self.ranks) > 1 and span.engine in self._alone  # then the device's number tells nothing
+        alone = len(self.ranks) > 1 and span.engine in self._alone  # then the device number is redundant
         return (span.engine.partition("@")[0] if alone else span.engine) or "no engine"
 
     @cached_property
     def _alone(self) -> frozenset[str]:
-        """Engines of a rank which has one device, so that its number tells nothing."""
+        """Engines of ranks with one device, whose device number is redundant."""
         devices: dict[int, set[str]] = {}
         for span in self.spans:
             if not span.crosses and "@" in span.engine:
@@ -366,7 +366,7 @@ class Timeline:
         )
 
     def _tracks(self, members: Sequence[int]) -> list[list[int]]:
-        """Share spans out to as few rows as hold them without overlap; the lowest row that is free takes the next."""
+        """Distribute spans over the fewest rows without overlap; each span goes to the lowest free row."""
         tracks: list[list[int]] = []
         free: list[int] = []
         busy: list[tuple[float, int]] = []
@@ -384,7 +384,7 @@ class Timeline:
     # -- text ----------------------------------------------------------------------------------------------------------
 
     def render(self, title: str | None = None) -> str:
-        """Return what starts at each time, one column for each lane, with the same nodes in sequence beside it.
+        """Return a table of the spans that start at each time, one column for each lane, after the same spans in sequence.
 
         Parameters
         ----------
@@ -431,14 +431,14 @@ class Timeline:
         width : int
             Characters of the time axis.
         by : {"engine", "lane", "segment", "node"}
-            What a row is. Spans of one engine that overlap take a row each.
+            What a row represents. Spans of one engine that overlap take a row each.
         rows : int
-            At most this many rows; the rest is counted.
+            Maximum number of rows; one more line counts the rest.
 
         Raises
         ------
         DeclarationError
-            If `width` or `rows` is no number from 1, or `by` anything else.
+            If `width` or `rows` is not an int from 1, or `by` is anything else.
         """
         width, rows = int_from(1, width, "gantt: width is an int from 1"), int_from(1, rows, "gantt: rows is an int from 1")
         charted = self.rows(by)
@@ -457,7 +457,7 @@ class Timeline:
         return "\n".join(lines)
 
     def _bar(self, spans: Sequence[Span], width: int) -> str:
-        """Return one row; a span shows at least one mark, and eighths of a character at its end."""
+        """Return one row; a span has at least one mark, and its end is drawn in eighths of a character."""
         row = [" "] * width
         scale = width / self.makespan if self.makespan else 0.0
         for span in sorted(spans, key=lambda s: s.start):
@@ -486,12 +486,12 @@ class Timeline:
         return self.text()
 
     def text(self, columns: int | None = None) -> str:
-        """Return what is printed: the times, what bounds them, and a chart of bars.
+        """Return the printed form: the times, their bounds, and a chart of bars.
 
         Parameters
         ----------
         columns : int, optional
-            Characters that a line of the chart may have; by default as many as it likes, at least 40.
+            Maximum number of characters of a line of the chart, raised to 40 if it is less; by default there is no limit.
         """
         lines = [
             f"timeline of {self.name!r}: {self.describe_nodes()} in {self.amount(self.makespan)}, in sequence"
@@ -518,7 +518,7 @@ class Timeline:
         return "\n".join(lines)
 
     def _told_of_ranks(self) -> list[str]:
-        """Return lines that say how each rank spends the launch, and what crosses."""
+        """Return lines on how each rank spends the launch, and on messages and collectives between ranks."""
         if len(self.ranks) < 2:
             return []
         heads = ("", "busy", "communicating", "waiting")
@@ -536,7 +536,7 @@ class Timeline:
         return f"<{str(self).partition(chr(10))[0]}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Show short timelines as a drawing in notebooks, where the extra `viz` is installed."""
+        """Show short timelines as a drawing in notebooks if the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}
         if 0 < len(self.spans) <= _DRAWN_SPANS:
             with suppress(HipGraphError):  # without matplotlib the text is shown
@@ -547,29 +547,29 @@ class Timeline:
         """Write the timeline as a file; the extension names the format.
 
         ===================  ===============================================================================================
-        ``.png``, ``.svg``   a chart of bars, with the critical path, what each engine is used, and what overlap saves
-        ``.html``            the same as one page to look around in, which needs no network
+        ``.png``, ``.svg``   a chart of bars, with the critical path, the utilisation of engines, and what overlap saves
+        ``.html``            the same as one interactive page, which needs no network
         ``.trace.json``      a trace for Perfetto and ``chrome://tracing``: a track for each engine (``by="lane"``: each lane)
         ``.json``            the spans and the numbers (`to_json`)
-        ``.txt``             what starts at each time (`render`)
+        ``.txt``             the spans that start at each time (`render`)
         ===================  ===============================================================================================
 
         Parameters
         ----------
         path : path
         **options
-            Those of the format: `by` (``"engine"``, ``"lane"``, ``"node"``) says what a row is, `critical` whether the critical
-            path is marked; `title` is the heading.
+            Options of the format: `by` (``"engine"``, ``"lane"``, ``"node"``) selects what a row represents, `critical` whether
+            the critical path is marked; `title` is the heading.
 
         Raises
         ------
         DeclarationError
-            If there is no such format or option, a package is missing (it says which), or the file cannot be written.
+            If the format or an option is unknown, a package is missing (the message names it), or the file cannot be written.
         """
         timelines.export_timeline(self, path, **options)
 
     def to_json(self) -> str:
-        """Return the timeline as JSON, one span a line."""
+        """Return the timeline as JSON, one span per line."""
         head: dict[str, Any] = {
             "timeline": self.name,
             "unit": self.unit,
@@ -597,20 +597,20 @@ class Timeline:
 
 
 def _met(span: Span, rank: int) -> str:
-    """Return what the row of a message or a collective is called on a rank that takes part."""
+    """Return the label of the row of a message or a collective on a participating rank."""
     if not span.engine.startswith("link@"):
         return span.engine
     return f"to {span.ranks[1]}" if rank == span.ranks[0] else f"from {span.ranks[0]}"
 
 
 def require_by(by: str) -> None:
-    """Refuse what names no kind of row."""
+    """Raise a DeclarationError unless `by` names a kind of row."""
     if by not in ("engine", "lane", "segment", "node"):
         raise DeclarationError(f"by is 'engine', 'lane', 'segment' or 'node' (got {by!r})")
 
 
 def _number(value: float) -> str:
-    """Return a number without digits that say nothing."""
+    """Return a number rounded to its significant digits, without trailing zeros."""
     if value and not 0.0005 <= abs(value) < 1e15:
         return f"{value:.3g}"
     return str(int(value)) if value == int(value) else f"{value:.{1 if abs(value) >= 1000 else 3}f}".rstrip("0").rstrip(".")
@@ -621,7 +621,7 @@ def _chain(names: Sequence[str]) -> str:
 
 
 def _covered(spans: Sequence[Span]) -> float:
-    """Return the length of the union."""
+    """Return the total time that the spans cover, counting overlaps once."""
     total, end = 0.0, -math.inf
     for span in sorted(spans, key=lambda s: (s.start, s.stop)):
         total += max(0.0, span.stop - max(span.start, end))
@@ -630,5 +630,5 @@ def _covered(spans: Sequence[Span]) -> float:
 
 
 def engine_on(engine: str, device: int | None, devices: Sequence[int]) -> str:
-    """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
+    """Return the name of a device's own engine: ``"kernel@1"`` if there are several devices, else `engine` itself."""
     return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
