@@ -1,7 +1,7 @@
 """Peers: the same kernels in the same shape through other libraries and C++, timed in the same run.
 
-Each peer is optional: what is not installed, or cannot do it, is left out with its reason. All of them work on the memory, the
-device context and a stream of the runtime that is measured.
+Each peer is optional: one that is not installed or cannot do the work is left out, with the reason. All peers use the memory,
+the device context and a stream of the measured runtime.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Data flow: `Sharing` (node assignment and messages) -> `Part`, which holds a wor
 computes the same messages in the same order from the same workflow. Given a `Sharing`, the cost of building a rank's part is
 proportional to the rank's own nodes and messages.
 
-Memory belongs to one rank, so nodes of different ranks depend on each other only through messages: the message of a copy
-between two ranks, or an empty message for a declared edge. A rank executes its messages in the order that all ranks agree on,
+Memory belongs to one rank, so nodes of different ranks depend on each other only through messages: that of a copy between two
+ranks or of a collective, or an empty one for a declared edge. A rank executes its messages in the order that all ranks share,
 grouping those that may run at the same time. No deadlock is possible: consider the first message of that order that is not
-done. Both of its ranks have done all messages before it, so both have reached it. Ranks cannot wait for each other in a cycle.
+done. All of its ranks have done all messages before it, so all have reached it. Ranks cannot wait for each other in a cycle.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _Builder:
         """Return a node's predecessors on this rank, with reasons."""
         predecessors = self._workflow.predecessors[i]
         sources: Iterable[tuple[int, str]] = zip(predecessors, self._workflow.reasons[i])
-        if len(predecessors) > len(self._ends) + len(self._open):  # as of a collective, whose predecessors are on all ranks
+        if len(predecessors) > len(self._ends) + len(self._open):  # a collective, say, has predecessors on all ranks
             known = self._sharing.reasons_of(i)
             mine = dict.fromkeys((*self._ends, *(index for _, _, index in self._open)))
             sources = [(source, known[source]) for source in mine if source in known]

@@ -286,7 +286,7 @@ class RankExecutable(Executable):
         return tuple(found) if self.ranks.rank == root else None
 
     def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[Transfer], list[np.ndarray[Any, Any]]]:
-        """Return this rank's messages of a `gather`, and the arrays that it sends or receives."""
+        """Return this rank's messages of a `gather`, and the arrays that it reads or receives into."""
         ranks = self.ranks
         if self._closed:
             self._refuse_closed("gather")

@@ -111,8 +111,8 @@ class Message(NamedTuple):
     name: str  # name of the node, or for an edge the names of both nodes
     source: int  # sending rank; `ALL` for a collective
     target: int  # receiving rank; `ALL` for a collective
-    src: ArrayView | None = None  # the data to send; None for a message without bytes
-    dst: ArrayView | None = None  # the view to receive into; None for a message without bytes
+    src: ArrayView | None = None  # the data to send; None for a collective or a message without bytes
+    dst: ArrayView | None = None  # the view to receive into; None for a collective or a message without bytes
     together: CollectiveNode | None = None  # the collective
 
     @property

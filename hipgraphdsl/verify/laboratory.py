@@ -154,7 +154,7 @@ class Cell:
 
 
 class Laboratory:
-    """Runs a workflow's steps one at a time, in any order; the constructor runs them in serial order for the reference."""
+    """Runs a workflow's steps one at a time, in any order; the constructor runs them in serial order for `reference`."""
 
     def __init__(self, workflow: Workflow, runtime: Runtime, device: int, params: Mapping[str, Any]) -> None:
         self.workflow = workflow
