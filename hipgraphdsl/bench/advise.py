@@ -18,7 +18,7 @@ from .shapes import decode
 
 _EAGER: Final = ("serial", "streams")
 _GRAPHS: Final = ("capture", "explicit")
-_BUDGET_S: Final = 1.0  # time that the repeated launches of one backend may take, in each of two turns
+_BUDGET_S: Final = 1.0  # time limit of the repeated launches of one backend, in each of two turns
 
 _COLUMNS: Final = (
     Column("backend", "backend"),
@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 
 
 def pays_from(setup_us: float, each_us: float, other_setup_us: float, other_each_us: float) -> int | None:
-    """Return from how many launches on `setup + launches * each` is less than the other's; None if never."""
+    """Return the number of launches from which `setup + launches * each` is less than the other's; None if never."""
     saved, ahead = other_each_us - each_us, setup_us - other_setup_us
     if saved <= 0:
         return None
@@ -55,7 +55,7 @@ def run(
     """Measure every backend on a workflow that can run."""
     sheet = Sheet(f"advise {graph.name}", _COLUMNS, machine=machine(runtime))
     rows: dict[str, dict[str, Any]] = {}
-    for turn in range(2):  # one at a time, because memory may be short, and twice, because machines have bad moments
+    for turn in range(2):  # one at a time, because memory may be short; twice, because of outliers
         for backend in (*_EAGER, *_GRAPHS):
             report(f"{graph.name}: {backend}, {turn + 1} of 2")
             found = _measured(graph, runtime, backend, repeats, lanes)

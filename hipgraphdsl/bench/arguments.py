@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def count_from(least: int) -> Callable[[str], int]:
-    """Return what reads an option's count of at least so many; argparse says what is wrong with any other text."""
+    """Return a parser of integers of at least `least`; argparse reports what is wrong with any other text."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < least:
@@ -24,12 +24,12 @@ def count_from(least: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> int:
-    """Return an option's count of at least 1."""
+    """Parse an integer of at least 1."""
     return count_from(1)(text)
 
 
 def from_zero(text: str) -> float:
-    """Return an option's number of at least 0."""
+    """Parse a number of at least 0."""
     with suppress(ValueError):
         if (number := float(text)) >= 0:
             return number
@@ -37,7 +37,7 @@ def from_zero(text: str) -> float:
 
 
 def as_lanes(text: str) -> Lanes:
-    """Return an option's lanes."""
+    """Parse the value of ``--lanes``."""
     if text in ("auto", "measure"):
         return text  # type: ignore[return-value]  # just compared with the literals
     if text in ("declared", "none"):
@@ -48,7 +48,7 @@ def as_lanes(text: str) -> Lanes:
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say on what is measured."""
+    """Add the options that select the runtime and device."""
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
 
@@ -56,19 +56,19 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 def add_repeats(
     parser: argparse.ArgumentParser, default: int, quick: int, of: str, also: str = "", what: str = "launches"
 ) -> None:
-    """Add ``--repeats`` and ``--quick``, which `repeats_of` reads; `also` says what else is less with the latter."""
+    """Add ``--repeats`` and ``--quick``, which `repeats_of` reads; `also` says what else ``--quick`` reduces."""
     parser.add_argument("--repeats", type=positive, default=default, metavar="N", help=f"{what} of {of} (default: {default})")
     parser.add_argument("--quick", action="store_true", help=f"at most {quick} {what} of {of}{also}")
     parser.set_defaults(quick_repeats=quick)
 
 
 def repeats_of(args: argparse.Namespace) -> int:
-    """Return how often something is measured."""
+    """Return the number of repeats, limited by ``--quick``."""
     return min(args.repeats, args.quick_repeats) if args.quick else int(args.repeats)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where figures go."""
+    """Add the options for output files."""
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
     parser.add_argument(
         "--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one"

@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 
 
 def link_gb_s(runtime: Runtime, nbytes: int, *ways: str) -> float:
-    """Return the 10^9 bytes a second of one large copy each way, ``"in"``, ``"out"`` or both at once; the fastest of five."""
+    """Return the 10^9 bytes per second of one large copy each way, ``"in"``, ``"out"`` or both at once; the best of five."""
     g = Graph("link")
     for way in ways:
         device = g.device_array(f"device_{way}", shape=nbytes, dtype="uint8")
@@ -44,7 +44,7 @@ def link_gb_s(runtime: Runtime, nbytes: int, *ways: str) -> float:
 
 
 def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
-    """Return the median microseconds of a repeated launch, until submitted and until done."""
+    """Return the median microseconds of repeated launches, until submitted and until done."""
     with graph.compile(runtime=runtime, check=False, **options) as exe:
         exe.run()
         return launches_of(exe)(repeats).medians
@@ -61,7 +61,7 @@ def _copies(count: int) -> Graph:
 
 
 def _entry_us(runtime: Runtime) -> float:
-    """Return the microseconds of compiling an entry point of batches that no cache holds."""
+    """Return the microseconds of compiling a batch entry point that is in no cache."""
     how = batching(KERNELS["empty"])
     assert isinstance(how, Batching)
     source = f"{how.source([_BATCHED])}// {time.time_ns()}\n"
@@ -71,7 +71,7 @@ def _entry_us(runtime: Runtime) -> float:
 
 
 def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], None] = no_progress) -> CostModel:
-    """Return the constants of this device."""
+    """Measure the cost constants of this device."""
     with without_gc():
         report("the link")
         to_device, to_host = (link_gb_s(runtime, _LARGE_BYTES, way) for way in ("in", "out"))

@@ -89,7 +89,7 @@ _COLUMNS: Final = (
 
 
 def with_parameters(graph: Graph) -> Graph:
-    """Let the last argument of every kernel be a parameter: `one` for the node in the middle, `rest` for all others."""
+    """Make the last argument of every kernel a parameter: `one` for the node in the middle, `rest` for all others."""
     workflow = graph.workflow()
     kernels = [node for node in workflow.nodes if isinstance(node, KernelNode)]
     value = int(kernels[0].args[-1])
@@ -103,7 +103,7 @@ def with_parameters(graph: Graph) -> Graph:
 
 
 class _Ours:
-    """One backend of hipgraphdsl, with what building it cost."""
+    """One backend of hipgraphdsl, with the cost of building it."""
 
     def __init__(self, graph: Graph, runtime: Runtime, backend: str, lanes: Any) -> None:
         with _instantiation_timed(runtime) as spent_us:
@@ -117,7 +117,7 @@ class _Ours:
         self._values = cycle((value - 1, value))
 
     def updating(self, chosen: range) -> Run:
-        """Return what gives one or all nodes another argument and launches."""
+        """Return a run that changes an argument of one or all nodes before each launch."""
         launch, values = self.exe.launch, self._values
 
         def set_one() -> None:
@@ -130,7 +130,7 @@ class _Ours:
         return partial(launch_times_us, set_one if len(chosen) == 1 else set_all, self.exe.synchronize)
 
     def close(self) -> None:
-        """Return everything."""
+        """Free everything."""
         self.exe.close()
 
 
@@ -149,7 +149,7 @@ def _instantiation_timed(runtime: Runtime) -> Iterator[list[float]]:
         spent_us.append((time.perf_counter() - started) * 1e6)
         return handle
 
-    runtime.graph_instantiate = timed  # type: ignore[method-assign]  # for the time of one compile
+    runtime.graph_instantiate = timed  # type: ignore[method-assign]  # restored after one compile
     try:
         yield spent_us
     finally:
@@ -166,7 +166,7 @@ def run(
     lanes: Any = "auto",
     report: Callable[[str], None] = no_progress,
 ) -> Sheet:
-    """Measure every shape and size, a row for each contestant; those that take long launch less often than `repeats`."""
+    """Measure every shape and size, with a row per contestant; slow contestants launch less often than `repeats`."""
     sheet = Sheet("launch", _COLUMNS, section="shape", machine=machine(runtime))
     skipped: dict[str, list[str]] = {}
     cells = 0
@@ -194,7 +194,7 @@ def _compete(
     peers: bool,
     lanes: Any,
 ) -> list[str]:
-    """Measure all contestants on one graph; return who was left out and why."""
+    """Measure all contestants on one graph; return which were left out, and why."""
     build = LAUNCH_SHAPES[shape]
     args = () if size is None else (size,)
     build(*args).compile(runtime=runtime, check=False).close()  # kernels are compiled and cached
@@ -211,7 +211,7 @@ def _compete(
         width = len(graph.plan(target=runtime.target, lanes=lanes).lanes)
 
         def enter(name: str, make: Callable[[], _Contestant]) -> None:
-            """Build a contestant, and note what that cost and how memory grew."""
+            """Build a contestant, and record the build time and the growth of memory."""
             gc.collect()
             resident, free = resident_bytes(), runtime.mem_get_info()[0]
             try:
@@ -259,7 +259,7 @@ def _compete(
 
 
 def _race(contestants: dict[str, _Contestant], rows: dict[str, dict[str, Any]], nodes: int, repeats: int) -> None:
-    """Let the contestants launch in turns, then update in turns, and note medians and 99th percentiles."""
+    """Launch the contestants in turns, then update them in turns, and record medians and 99th percentiles."""
     for name, times in race({name: contestant.run for name, contestant in contestants.items()}, repeats).items():
         row = rows[name]
         row["launches"] = len(times.submit)
@@ -272,7 +272,7 @@ def _race(contestants: dict[str, _Contestant], rows: dict[str, dict[str, Any]], 
 
 
 def _compare(rows: dict[str, dict[str, Any]]) -> None:
-    """Add ratios to the C++ peer, and from how many launches a graph pays."""
+    """Add ratios to the C++ peer, and the number of launches from which a graph pays."""
     native = rows.get("C++")
     if native:
         for row in rows.values():

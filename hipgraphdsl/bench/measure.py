@@ -25,7 +25,7 @@ from ..executable import Executable
 from ..runtimes.base import Runtime
 
 _WIDTH_WITHOUT_TERMINAL: Final = 260
-_ROUNDS: Final = 10  # turns of those that race
+_ROUNDS: Final = 10  # turns of each contestant of `race`
 
 
 Row = Mapping[str, Any]
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a `Sheet`: the key of its values in the rows, its title, what it says, and how a row's value is shown."""
+    """A column of a `Sheet`: the key of its values in the rows, its title, its meaning, and the formatter of a row's value."""
 
     key: str
     title: str
@@ -52,7 +52,7 @@ class Column:
 
 @dataclass
 class Sheet:
-    """Figures of a benchmark: each row is a mapping, and a value that is missing was not measured.
+    """Figures of a benchmark: each row is a mapping; a missing value was not measured.
 
     The columns are printed; CSV and JSON hold every key of the rows. Notes say what was left out, and why.
     """
@@ -67,7 +67,7 @@ class Sheet:
     def print(self) -> None:
         """Print a table and the notes."""
         console = Console()
-        if not console.is_terminal:  # where nobody folds it into 80 columns
+        if not console.is_terminal:  # so that lines are not wrapped at 80 columns
             console = Console(width=_WIDTH_WITHOUT_TERMINAL)
         table = Table(
             title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
@@ -113,7 +113,7 @@ class Sheet:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """Return the notes as a list, then the rows as tables: one, or one that folds for each section."""
+        """Return the notes as a list, then the rows as one table, or as one collapsible table per section."""
         shown = [column for column in self._shown() if column.key != self.section]
         heads = [column.title.replace("\n", " ") for column in shown]
         rules = ["---:" if self._is_numeric(column) else "---" for column in shown]
@@ -125,7 +125,7 @@ class Sheet:
         return text
 
     def write(self, path: str) -> None:
-        """Write JSON, CSV or Markdown, as the extension says."""
+        """Write CSV or Markdown if the extension is .csv or .md, else JSON."""
         text = self.to_csv() if path.endswith(".csv") else self.to_markdown() if path.endswith(".md") else self.to_json()
         Path(path).write_text(text, encoding="utf-8")
 
@@ -135,9 +135,9 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def put_section(path: str, figures: Sheet) -> None:
-    """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
+    """Put a table into a Markdown file, in place of that of an earlier run of this benchmark on this device.
 
-    It stands between two comments that name both; a new one goes to the end of the section that is named as the benchmark.
+    Two comments that name the benchmark and the device enclose it; a new table is appended to the benchmark's section.
     """
     device = figures.machine.get("device") or figures.machine["cpu"]
     key = f"bench {figures.name}: {device}"
@@ -173,7 +173,7 @@ def number(value: float) -> str:
 
 
 def machine(runtime: Runtime | None = None) -> dict[str, Any]:
-    """Return what a reader needs to know of this machine, and of a runtime's device."""
+    """Return a description of this machine, and of a runtime's device."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
@@ -198,7 +198,7 @@ def machine(runtime: Runtime | None = None) -> dict[str, Any]:
 
 
 def machine_text(info: Mapping[str, Any]) -> str:
-    """Return `machine` in a line."""
+    """Return the result of `machine` as one line of text."""
     return ", ".join(str(value) if key in ("cpu", "device") else f"{key} {value}" for key, value in info.items())
 
 
@@ -214,30 +214,30 @@ def repeat_us(run: Callable[[], Any], repeats: int) -> list[float]:
 
 
 class Times(NamedTuple):
-    """Microseconds of launches, each from its beginning: until the call returned, and until the device had finished."""
+    """Microseconds of launches, each from the start of the call: until the call returned, and until the device had finished."""
 
     submit: list[float]
     total: list[float]
 
     @property
     def medians(self) -> tuple[float, float]:
-        """The median of each."""
+        """The medians of `submit` and `total`."""
         return percentile(self.submit, 50), percentile(self.total, 50)
 
 
 Run = Callable[[int], Times]
-"""Launches and waits so many times."""
+"""Launches and waits the given number of times."""
 
 
 @cache
 def clock_us() -> float:
-    """Return what reading the clock costs, which is a part of every time that lies between two readings."""
+    """Return the microseconds that reading the clock takes, which are part of every interval between two readings."""
     clock = time.perf_counter_ns
     return percentile([(-clock() + clock()) / 1e3 for _ in range(2001)], 50)
 
 
 def launch_times_us(launch: Callable[[], Any], wait: Callable[[], Any], repeats: int) -> Times:
-    """Launch, then wait, again and again; the times are without what reading the clock costs."""
+    """Launch, then wait, `repeats` times; the times exclude the cost of reading the clock."""
     clock = time.perf_counter_ns
     clock_costs_us = clock_us()
     submit, total = [], []
@@ -253,7 +253,7 @@ def launch_times_us(launch: Callable[[], Any], wait: Callable[[], Any], repeats:
 
 
 def launches_of(exe: Executable, launches: int = 1) -> Run:
-    """Return what launches an Executable, so many times for each wait."""
+    """Return a run of an Executable with `launches` launches per wait."""
 
     def several() -> None:
         for _ in range(launches):
@@ -263,7 +263,7 @@ def launches_of(exe: Executable, launches: int = 1) -> Run:
 
 
 def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:
-    """Let all launch in turns, `repeats` times each or as often as fits into the budget, so that a slow spell meets all."""
+    """Launch all in turns, `repeats` times each or as often as the budget allows, so that a slow phase affects all of them."""
     runs = {name: launches_of(one) if isinstance(one, Executable) else one for name, one in contestants.items()}
     rounds = min(_ROUNDS, repeats)
     counts = {name: max(1, affordable(budget_s, min(run(2).total), repeats) // rounds) for name, run in runs.items()}
@@ -276,7 +276,7 @@ def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: fl
 
 
 def affordable(budget_s: float, each_us: float, most: int) -> int:
-    """Return how often something may be done in the time that it may take, at most so many times."""
+    """Return how many calls of `each_us` microseconds fit into the budget, at most `most`."""
     return int(min(most, budget_s * 1e6 / max(each_us, 1.0)))
 
 
@@ -288,7 +288,7 @@ def percentile(times: Sequence[float], p: float) -> float:
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Hold the garbage collector off, so that a timing does not contain the sweep of what others left."""
+    """Collect garbage, then disable the collector in the block, so that timings contain no collection."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -300,7 +300,7 @@ def without_gc() -> Iterator[None]:
 
 
 def resident_bytes() -> int:
-    """Return the resident size of this process; 0 where the system does not tell."""
+    """Return the resident size of this process in bytes; 0 if the system does not report it."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

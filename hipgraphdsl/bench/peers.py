@@ -1,7 +1,7 @@
 """Peers: the same kernels in the same shape through other libraries and C++, timed in the same run.
 
-Each peer is optional: what is not installed, or cannot do it, is left out with its reason. All of them work on the memory, the
-device context and a stream of the runtime that is measured.
+Each peer is optional: one that is not installed or cannot do the work is left out, with the reason. All peers use the memory,
+the device context and a stream of the measured runtime.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
 from ..runtimes.data import Dim3
 from .measure import Run, Times, launch_times_us
 
-_MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others
+_MOST_STREAMS: Final = 64  # a capturing peer needs one stream per concurrent chain
 
 
 class Skipped(Exception):
-    """A peer cannot take part; says why."""
+    """A peer cannot take part; the message says why."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel launch as peers see it; `deps` are tasks that it waits for, none of them implied by the others."""
+    """One kernel launch as peers see it; `deps` are the tasks that it waits for, without redundant ones."""
 
     kernel: str
     function: int
@@ -55,12 +55,12 @@ class Task:
 
     @classmethod
     def of(cls, launch: Launch, kernel: str = "", deps: tuple[int, ...] = (), lane: int = 0) -> Task:
-        """Return a launch of an Executable."""
+        """Return the task of an Executable's launch."""
         packer = launch.packer
         return cls(kernel, launch.function, launch.grid, launch.block, packer.unpack(launch.packed), packer.signature, deps, lane)
 
     def changed(self) -> Task:
-        """Return the same launch with another last argument."""
+        """Return the same launch with a different last argument, unless it is a pointer."""
         if not self.signature.parameters or self.signature.parameters[-1].pointer:
             return self
         return replace(self, values=(*self.values[:-1], self.values[-1] - 1))
@@ -71,7 +71,7 @@ class Task:
 
 
 def operations_of(exe: Executable) -> dict[str, Operation]:
-    """Return what each node of an Executable does, by name."""
+    """Return the operation of each node of an Executable, by name."""
     program = exe._program
     assert program is not None
     return {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
@@ -79,7 +79,7 @@ def operations_of(exe: Executable) -> dict[str, Operation]:
 
 @dataclass
 class Work:
-    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory."""
+    """The work of every peer: kernels of one source, in the declared shape, on one runtime's memory."""
 
     runtime: Runtime
     source: str
@@ -91,7 +91,7 @@ class Work:
 
     @staticmethod
     def of(exe: Executable) -> Work:
-        """Take an explicit Executable's operations in the declared shape; refuse all but kernels of one source."""
+        """Return an explicit Executable's operations in the declared shape; refuse anything but kernels of one source."""
         operations = operations_of(exe)
         declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
         sources, tasks = set(), []
@@ -112,18 +112,18 @@ class Work:
         return tuple(dict.fromkeys(task.kernel for task in self.tasks))
 
     def array_at(self, address: int) -> tuple[int, int]:
-        """Return the address of the array that an address lies in, and how many bytes from its beginning."""
+        """Return the base address of the array that contains an address, and the offset in bytes."""
         bases = self._bases = self._bases or sorted(self.arrays)
         base = bases[bisect.bisect_right(bases, address) - 1]
         return base, address - base
 
     @property
     def first_uses(self) -> list[int]:
-        """One task of each kernel: launched before a capture, because drivers load kernels when they are first used."""
+        """The first task of each kernel, to launch before a capture, because drivers load kernels on first use."""
         return list({task.kernel: i for i, task in reversed(list(enumerate(self.tasks)))}.values())
 
     def streams(self, count: int) -> list[int]:
-        """Return so many streams of the runtime, kept until `close`."""
+        """Return `count` streams of the runtime, which live until `close`."""
         if count > _MOST_STREAMS:
             raise Skipped(f"a capture of this shape needs {count} streams (at most {_MOST_STREAMS} are tried)")
         while len(self._streams) < count:
@@ -131,7 +131,7 @@ class Work:
         return self._streams[:count]
 
     def close(self) -> None:
-        """Return the streams."""
+        """Destroy the streams."""
         while self._streams:
             self.runtime.stream_destroy(self._streams.pop())
 
@@ -148,15 +148,15 @@ class Peer(ABC):
 
     @abstractmethod
     def run(self, repeats: int) -> Times:
-        """Launch and wait so many times."""
+        """Launch and wait `repeats` times."""
 
     def updating(self, chosen: range) -> Run | None:
-        """Return what gives some nodes another argument and launches; None if it cannot."""
+        """Return a run that changes an argument of some nodes before each launch; None if the peer cannot."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Return the graph; nothing of it is running."""
+        """Destroy the graph, which must not be running."""
 
 
 class Arguments:
@@ -168,7 +168,7 @@ class Arguments:
 
     @classmethod
     def of(cls, work: Work) -> tuple[Arguments, Arguments]:
-        """Return the arguments of all tasks, and the others that they change to."""
+        """Return the arguments of all tasks, and of the changed tasks."""
         return cls(work.tasks), cls([task.changed() for task in work.tasks])
 
 
@@ -176,7 +176,7 @@ class Arguments:
 
 
 def cpp_library(source: str, stem: str, what: str, options: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
-    """Return a C++ program as a library, built on first use."""
+    """Return the library of a C++ source, built on first use."""
     return ctypes.CDLL(str(build(find_compiler(), source, options, stem=stem, what=what)))
 
 
@@ -204,13 +204,13 @@ def address_of(runtime: Runtime, api: str) -> int:
 
 
 def require_good(code: int) -> None:
-    """Raise what a function of the C++ peer returned, if it is no success."""
+    """Raise for the error code of a C++ peer function, unless it is success."""
     if code:
         raise HipError("the C++ peer", code, f"error {code}")
 
 
 class CppLaunches:
-    """Launches graphs one after another from C++, and takes the times there."""
+    """Launches graphs one after another from C++, which also takes the times."""
 
     def __init__(self, runtime: Runtime, graphs: Sequence[int], stream: int) -> None:
         self._library = peer_library()
@@ -223,7 +223,7 @@ class CppLaunches:
     def run(
         self, repeats: int, nodes: Any = None, chosen: range = range(0), params: tuple[bytes, bytes] = (b"", b""), stride: int = 0
     ) -> Times:
-        """Launch and wait so many times; chosen nodes of the first graph get one and the other of `params` in turns before."""
+        """Launch and wait `repeats` times; before each, nodes of the first graph get the two of `params` alternately."""
         submit, total = np.zeros(repeats), np.zeros(repeats)
         graphs = self._graphs, len(self._graphs), self._stream
         changes = nodes, chosen.start, chosen.stop, *params, stride
@@ -233,7 +233,7 @@ class CppLaunches:
 
 
 class Cpp(Peer):
-    """The platform's graph calls from compiled code; its times are taken there too."""
+    """The platform's graph API, called from compiled code, which also takes the times."""
 
     name = "C++"
 
@@ -278,7 +278,7 @@ class Cpp(Peer):
 
 
 class PythonPeer(Peer):
-    """A peer that is launched from Python: `launch` is the call that its user would make."""
+    """A peer that is launched from Python: `launch` is the call that a user of the library would make."""
 
     launch: Callable[[], Any]
 
@@ -291,14 +291,14 @@ class PythonPeer(Peer):
 
     @abstractmethod
     def build(self, work: Work) -> None:
-        """Build the graph, and note `lower_us`, `instantiate_us` and `launch`."""
+        """Build the graph, and set `lower_us`, `instantiate_us` and `launch`."""
 
     def run(self, repeats: int) -> Times:
         return launch_times_us(self.launch, self._wait, repeats)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[Callable[[], None]]:
-        """Time the block; what is called inside splits it into building and instantiating."""
+        """Time the block; a call of the yielded function separates building from instantiating."""
         marks = [time.perf_counter()]
         yield lambda: marks.append(time.perf_counter())
         end = time.perf_counter()
@@ -307,7 +307,7 @@ class PythonPeer(Peer):
 
 
 class CudaBindings(PythonPeer):
-    """The driver's calls through NVIDIA's own binding, in a Python loop."""
+    """The driver API through NVIDIA's own binding, in a Python loop."""
 
     name = "cuda-bindings"
 
@@ -361,13 +361,13 @@ class CudaBindings(PythonPeer):
 
 
 class CapturingPeer(PythonPeer):
-    """A peer that captures what it issues on one stream for each chain, with events between them."""
+    """A peer that captures its work from one stream per chain, with events between them."""
 
     streams: list[Any]
     new_event: Callable[[], Any]
 
     def record(self, lane: int) -> Any:
-        """Return an event behind what a lane has been given."""
+        """Return an event after the work of a lane so far."""
         event = self.new_event()
         event.record(self.streams[lane])
         return event
@@ -438,7 +438,7 @@ class Cupy(CapturingPeer):
         self._keep = (module, calls)
 
     def close(self) -> None:
-        # Modules go while their context is there, not when the process ends.
+        # Unload modules while their context exists, not when the process ends.
         del self.launch, self._graph, self._keep, self.streams
 
 
@@ -562,7 +562,7 @@ PEERS: Final[tuple[type[Peer], ...]] = (Cpp, CudaBindings, Cupy, Torch, CudaCore
 
 
 def open_peer(kind: type[Peer], work: Work) -> Peer:
-    """Build a peer's graph and launch it once; Skipped says how the library is missing or fails."""
+    """Build a peer's graph and launch it once; raise Skipped if the library is missing or fails."""
     peer: Peer | None = None
     try:
         peer = kind(work)
@@ -572,22 +572,22 @@ def open_peer(kind: type[Peer], work: Work) -> Peer:
         raise
     except ImportError as error:
         why = f"not installed: {error}"
-    except Exception as error:  # whatever goes wrong inside a peer ends the peer's part, not the benchmark
+    except Exception as error:  # a failure inside a peer ends only that peer's part of the benchmark
         why = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        # Its frames hold graphs, events and modules of the library, which must go now and not when the process ends and the
-        # driver with it; so what is raised below keeps nothing of it either.
+        # The traceback's frames hold graphs, events and modules of the library, which must be freed now: when the process
+        # ends, the driver ends too. For the same reason Skipped is raised below, where it does not refer to this exception.
         traceback.clear_frames(error.__traceback__)
     if peer is not None:
         with contextlib.suppress(Exception):
             peer.close()
-        peer = None  # or the frame of what is raised would keep it
+        peer = None  # else the traceback of the exception below keeps it alive
     raise Skipped(why)
 
 
 def load_torch_first() -> None:
-    """Import torch, where it is installed, before a runtime loads NVRTC: later its import may fail half way.
+    """Import torch, if it is installed, before a runtime loads NVRTC: a later import may fail half way.
 
-    What a module that has been imported half way leaves behind may end the process with a crash.
+    The state that a half-finished import leaves behind may crash the process.
     """
-    with contextlib.suppress(Exception):  # it is said where torch would take part
+    with contextlib.suppress(Exception):  # the peer of torch reports the failure
         import_module("torch")

@@ -14,7 +14,7 @@ from ..graph import Graph
 from ..kernels import Module
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
-"""The kernels of the benchmarks here."""
+"""The kernels of these benchmarks."""
 
 
 def vector(g: Graph, name: str, n: int = 256) -> DeviceArray:
@@ -49,7 +49,7 @@ def parallel(nodes: int, width: int = 1 << 30, what: str = "empty", n: int = 256
 
 
 def fan_out(nodes: int, what: str = "empty") -> Graph:
-    """Return one node whose result all others read."""
+    """Return a graph of one node whose result all other nodes read."""
     g = Graph(f"fan_out_{nodes}")
     x = vector(g, "x")
     add_kernel(g, what, vector(g, "root"), x)
@@ -59,7 +59,7 @@ def fan_out(nodes: int, what: str = "empty") -> Graph:
 
 
 def fan_in(nodes: int, what: str = "empty") -> Graph:
-    """Return independent nodes and one that follows all of them."""
+    """Return a graph of independent nodes and one that depends on all of them."""
     g = parallel(nodes - 1, what=what)
     g.name = f"fan_in_{nodes}"
     out, x = vector(g, "out"), vector(g, "x")
@@ -68,7 +68,7 @@ def fan_in(nodes: int, what: str = "empty") -> Graph:
 
 
 def diamonds(nodes: int, what: str = "empty") -> Graph:
-    """Return a stack of diamonds: one node, two beside each other, one, two, ..."""
+    """Return a stack of diamonds: one node, two independent nodes, one, two, ..."""
     g = Graph(f"diamonds_{nodes}")
     a, b, c = (vector(g, f"a{i}") for i in range(3))
     for _, (x, y) in zip(range(nodes), cycle(((b, a), (a, b), (a, c)))):
@@ -77,7 +77,7 @@ def diamonds(nodes: int, what: str = "empty") -> Graph:
 
 
 def random_layers(nodes: int, what: str = "empty") -> Graph:
-    """Return layers of random width whose nodes read random arrays of the layer before."""
+    """Return layers of random width whose nodes read random arrays of the previous layer."""
     g = Graph(f"random_{nodes}")
     rng = random.Random(0)
     before = [vector(g, "x")]
@@ -93,7 +93,7 @@ def random_layers(nodes: int, what: str = "empty") -> Graph:
 
 
 def wave(steps: int = 16, side: int = 256) -> Graph:
-    """Return steps of the 2-D wave equation, whose fields take turns."""
+    """Return steps of the 2-D wave equation, whose fields rotate."""
     g = Graph(f"wave_{steps}")
     fields = g.device_array("u", shape=(5, side, side), dtype="float32")
     v = g.device_array("v", np.full((side, side), 0.16, dtype="float32"))
@@ -105,7 +105,7 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
 
 
 def decode(layers: int = 40, width: int = 128) -> Graph:
-    """Return what one token of a language model asks for: 13 small kernels a layer, some of them independent."""
+    """Return the work for one token of a language model: 13 small kernels per layer, some of them independent."""
     g = Graph(f"decode_{layers}")
     k, n = KERNELS, width
     rng = np.random.default_rng(0)

@@ -1,7 +1,7 @@
-"""The command line. Each command is one module: what it says of itself, its arguments, and what it does.
+"""The command line. Each command is one module.
 
 A command has ``DESCRIPTION``, ``EXAMPLES``, ``add_arguments(parser)`` and ``run(options)``, which returns the exit status:
-0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there.
+0 success, 1 the workflow is faulty, 2 wrong usage, 3 the runtime is unavailable.
 """
 
 from __future__ import annotations

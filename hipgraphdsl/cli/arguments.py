@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and how their texts are read."""
+"""Arguments that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 def add_workflow(parser: argparse.ArgumentParser) -> None:
-    """Add the workflow that a command is about."""
+    """Add the positional argument that names the workflow."""
     parser.add_argument("workflow", metavar="WORKFLOW", help=WORKFLOW_HELP)
 
 
@@ -47,12 +47,12 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
 
 
 def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, what: str) -> None:
-    """Add an option that may be given again and again; `pairs` reads those of NAME=VALUE."""
+    """Add an option that may be repeated; `pairs` parses values of the form NAME=VALUE."""
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=what)
 
 
 def add_options(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add ``--option``, which a format of files takes."""
+    """Add ``--option`` for the options of a file format."""
     add_repeated(parser, "--option", "NAME=VALUE", f"option of that format, e.g. {example}")
 
 
@@ -62,7 +62,7 @@ def add_param(parser: argparse.ArgumentParser, arrays: str = "; of an array para
 
 
 def add_target(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add ``--target``, the name of one that exists."""
+    """Add ``--target``, which takes the name of a known target."""
     parser.add_argument("--target", type=_target_name, metavar="NAME", help=what)
 
 
@@ -77,13 +77,13 @@ def add_lanes(parser: argparse.ArgumentParser, what: str = "auto, measure, decla
 
 
 def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add how many processes share the devices, and of how many each; `layout` reads it."""
+    """Add ``--ranks`` and ``--devices-per-rank``, which `layout` reads."""
     parser.add_argument("--ranks", type=int, metavar="N", help=what)
     parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each process (default: 1)")
 
 
 def layout(options: argparse.Namespace) -> Layout | None:
-    """Return whose each device is, where the command line shares them among processes."""
+    """Return the layout of devices over ranks; None without ``--ranks``."""
     if options.ranks is None:
         if options.devices_per_rank != 1:
             raise Misuse("--devices-per-rank says more of --ranks: give --ranks N")
@@ -99,7 +99,7 @@ def layout(options: argparse.Namespace) -> Layout | None:
 
 
 def _target_name(text: str) -> str:
-    """Return the name of a target that exists."""
+    """Return `text` if it names a known target; else raise ArgumentTypeError."""
     try:
         Target.named(text)
     except HipGraphError as error:
@@ -108,7 +108,7 @@ def _target_name(text: str) -> str:
 
 
 def pairs(items: Sequence[str], option: str, read: Callable[[str], Any] = str) -> dict[str, Any]:
-    """Split each NAME=VALUE of an option that may be repeated."""
+    """Parse the NAME=VALUE items of a repeatable option into a dict."""
     found: dict[str, Any] = {}
     for item in items:
         name, equals, value = item.partition("=")

@@ -63,7 +63,7 @@ def benchmarks() -> dict[str, tuple[str, str]]:
     """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
     package = Path(__file__).parent.parent
     folders = {"hipgraphdsl.bench": package / "bench"}
-    if (package.parent / "pyproject.toml").exists():  # a checkout, which has the developers' own beside the package
+    if (package.parent / "pyproject.toml").exists():  # a checkout, with the developers' own benchmarks next to the package
         folders["benchmarks"] = package.parent / "benchmarks"
     found = {}
     for parent, folder in folders.items():

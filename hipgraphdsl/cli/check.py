@@ -50,13 +50,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_ranks(workflow: Workflow, shared: Layout) -> None:
-    """Print what each rank does, and what crosses in one launch."""
+    """Print the devices, nodes and memory of each rank, and the messages of one launch."""
     from ..distributed.sharing import ALL, Sharing, crossing
 
     sharing = Sharing(workflow, shared)
     crosses = crossing(sharing.all_messages)
     nodes = Counter(ranks for ranks in sharing.ranks if not isinstance(ranks, tuple))
-    memory: Counter[tuple[int, bool]] = Counter()  # bytes by rank and by whether they are the host's
+    memory: Counter[tuple[int, bool]] = Counter()  # bytes by (rank, whether in host memory)
     for name, array in sharing.workflow.arrays.items():
         memory[sharing.owners[name], array.on_host] += array.nbytes
     sent: Counter[int] = Counter()

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     verbose = False
-    if sys.stdout is None:  # closed by whoever started this
+    if sys.stdout is None:  # closed by the parent process
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the rest of the process
     try:
         with _logging():
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), FAULTY, verbose)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # what reads the output has gone
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         _drop_output()
         return PIPE
     except OSError as error:
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Let the interpreter find nothing to complain about when it flushes at exit."""
+    """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -94,7 +94,7 @@ def _logging() -> Iterator[None]:
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands; with the arguments of one command only, where that is known, to start sooner."""
+    """Return the parser of all commands; if `command` is known, only its arguments are added, which is faster."""
     found = argparse.ArgumentParser(
         prog="hipgraphdsl",
         description="Check, show, run and compare GPU workflows, on AMD, NVIDIA or any CPU.",

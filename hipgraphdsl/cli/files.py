@@ -16,7 +16,7 @@ from .status import Misuse
 
 
 def require_place(*paths: str | None) -> None:
-    """Refuse a file that cannot be written before anything is run for it."""
+    """Refuse output paths that cannot be written, before anything is run."""
     for path in filter(None, paths):
         folder = Path(path).resolve().parent
         if Path(path).is_dir():
@@ -35,7 +35,7 @@ def put(text: str, output: str | None) -> None:
 
 
 def say_written(path: str) -> None:
-    """Say on standard error which file has been written, and how large it is."""
+    """Report on standard error which file was written, and its size."""
     with suppress(OSError):  # a pipe or a device has no size
         if Path(path).is_file():
             print(f"wrote {path} ({human_bytes(Path(path).stat().st_size)})", file=sys.stderr)

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Done(NamedTuple):
-    """What launches measured and left: the figures by name, the arrays that were read, the profile."""
+    """Results of the launches: measurements by name, arrays that were read, and the profile."""
 
     facts: dict[str, Any]
     arrays: dict[str, np.ndarray[Any, Any]]
@@ -137,7 +137,7 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 def _launched(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], names: list[str], options: argparse.Namespace
 ) -> _Done | None:
-    """Compile, launch as often as asked, and read; None on a rank that is not the first."""
+    """Compile, launch as often as requested, and read arrays; None on ranks other than 0."""
     start = time.perf_counter()
     shared = None
     if options.ranks:
@@ -196,7 +196,7 @@ def _print(done: _Done, summaries: list[dict[str, Any]]) -> None:
 
 
 def _results(workflow: Workflow) -> list[str]:
-    """Return the host arrays that nodes write; where there is none, the device arrays that nodes write."""
+    """Return the host arrays that nodes write; if there is none, the device arrays that nodes write."""
     written = {access.view.root for access in workflow.accesses if access.is_write}
     arrays = [array for array in workflow.arrays.values() if array in written and not isinstance(array, AllocArray)]
     hosts = [array.name for array in arrays if array.on_host]
@@ -206,7 +206,7 @@ def _results(workflow: Workflow) -> list[str]:
 def _relaunch(exe: Executable, count: int, timeout: float | None, expected_s: float, quiet: bool) -> None:
     """Relaunch `count` times, with a progress bar on a terminal if that takes more than a second."""
     shown = not quiet and sys.stderr.isatty() and expected_s * count >= 1.0
-    part = max(1, -(-count // 100) if shown else count)  # waiting a hundred times costs nothing beside launches of a second
+    part = max(1, -(-count // 100) if shown else count)  # a hundred waits are negligible compared with a second of launches
     with progress_bar("run", shown, -(-count // part)) as advance:
         for done in range(0, count, part):
             advance(f"{done} of {count} launches")

@@ -1,9 +1,9 @@
-"""What a command ends with: its exit status, and the errors that choose it."""
+"""Exit statuses of commands, and the errors that lead to them."""
 
 from __future__ import annotations
 
 GOOD, FAULTY, MISUSED, UNAVAILABLE = 0, 1, 2, 3
-INTERRUPTED, PIPE = 130, 141  # what a shell reports for a program that SIGINT or SIGPIPE ended
+INTERRUPTED, PIPE = 130, 141  # what a shell reports for a program ended by SIGINT or SIGPIPE
 
 
 class Misuse(Exception):

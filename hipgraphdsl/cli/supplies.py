@@ -22,7 +22,7 @@ from .workflows import FILES, load_graph
 
 
 def add_supplies(parser: argparse.ArgumentParser) -> None:
-    """Add the options that give what a workflow file lacks: values of arrays, and callbacks."""
+    """Add the options that supply what a workflow file lacks: values of arrays, and callbacks."""
     add_repeated(parser, "--array", "NAME=FILE.npy", "values of an array that a file holds only as a hash")
     parser.add_argument(
         "--import-callbacks",

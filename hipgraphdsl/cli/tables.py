@@ -20,7 +20,7 @@ class _PipedConsole(Console):
 
 
 def columns() -> int | None:
-    """Return how wide the terminal is; None where there is none."""
+    """Return the width of the terminal; None if there is no terminal."""
     return Console().width if sys.stdout.isatty() else None
 
 

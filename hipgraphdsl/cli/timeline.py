@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device, batch=options.batch) as exe:
             for name, values in arrays.items():
                 exe.write(name, values)
-            exe.run(**params)  # what is compiled and placed at the first launch is not measured
+            exe.run(**params)  # warm-up: work of the first launch, such as compilation, is not measured
             found = exe.profile()
     if options.output:
         timelines.export_timeline(found, options.output, **given)
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _link(given: dict[str, float]) -> Link | None:
-    """Return what joins ranks, if it was given."""
+    """Return the link between ranks; None if it was not given."""
     if not given:
         return None
     if given.keys() != {"latency_us", "gb_s"}:

@@ -183,7 +183,7 @@ def _module_named(name: str) -> ModuleType:
 
 
 def _member(module: Any, name: str) -> Any:
-    """Return what a dotted name stands for in a module; None if nothing."""
+    """Return the object that a dotted name refers to in a module; None if there is none."""
     return functools.reduce(lambda found, part: getattr(found, part, None), name.split("."), module)
 
 

@@ -1,1 +1,1 @@
-"""One graph over several processes: the part of each rank, and what crosses between them."""
+"""One graph over several processes: the part of each rank, and the messages between ranks."""

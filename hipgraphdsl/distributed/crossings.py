@@ -1,4 +1,4 @@
-"""What nodes call that cross between ranks: messages through the host, and messages and collectives on a stream."""
+"""Node functions that communicate between ranks: messages through the host, and messages and collectives on a stream."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .world import Ranks
 
 @dataclass(frozen=True)
 class Exchange:
-    """The function of an eager node that sends and receives; equal to others that do the same."""
+    """Function of an eager node that sends and receives; instances with the same messages and tags compare equal."""
 
     waits: ClassVar[bool] = True
-    """It is called when everything before has been done."""
-    __name__ = "exchange"  # shown where a function's own name would be
+    """The backend waits for the stream before it calls the function."""
+    __name__ = "exchange"  # shown in place of a function's name
 
     ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]  # in the order of the arrays that it is called with; those without bytes take none
+    messages: tuple[Message, ...]  # in the order of the array arguments; messages without bytes have no argument
     first_tag: int
 
     def __call__(self, stream: Any, *parts: Any) -> None:
-        """Send and receive."""
+        """Send and receive all messages, and wait until they are done."""
         ranks = self.ranks
         given = iter(parts)
         transfers = []
@@ -46,18 +46,18 @@ class Exchange:
 
 @dataclass(frozen=True)
 class OnStream:
-    """The function of a node that puts messages between devices, or a collective, on a stream; equal to those that do so."""
+    """Function of a node that issues device messages or a collective on a stream; equal to others with the same messages."""
 
-    __name__ = "messages"  # shown where a function's own name would be
+    __name__ = "messages"  # shown in place of a function's name
 
     link: Nccl = field(compare=False)
     ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]  # in the order of the arrays that it is called with
+    messages: tuple[Message, ...]  # in the order of the array arguments
     _last: list[Any] = field(default_factory=list, compare=False, repr=False)
-    """Addresses, and what was issued for them."""
+    """Cache of the last call: array addresses, prepared calls, connection keys and message names."""
 
     def __call__(self, stream: Any, *parts: Any) -> None:
-        """Put the work on the stream, and wait for nothing."""
+        """Issue the work on the stream without waiting for it."""
         addresses = [part.ptr for part in parts]
         if not self._last or self._last[0] != addresses:
             calls = self._calls(addresses)
@@ -67,7 +67,7 @@ class OnStream:
         self.link.issue(prepared, int(stream), keys, names)
 
     def prepared(self, *given: Any) -> list[LaunchCall] | None:
-        """Return calls that do the same, of arrays on a stream, which comes last; None while a rank would be waited for."""
+        """Return the equivalent calls for arrays and a stream, given last; None if broken or if ranks are not yet connected."""
         *parts, stream = given
         if self.link.broken or self.link.unconnected(_keys(self.messages)):
             return None
@@ -79,7 +79,7 @@ class OnStream:
 
 
 def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> Iterator[Call]:
-    """Yield what this rank calls for a message; `memory` takes the bytes of the next array and returns its address."""
+    """Yield this rank's calls for a message; `memory` takes the size of the next array in bytes and returns its address."""
     whole = message.together
     if whole is None:
         sends = message.source == ranks.rank
@@ -93,18 +93,18 @@ def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> It
 
 
 def _keys(messages: Sequence[Message]) -> frozenset[Any]:
-    """Return what tells whether the like of collectives has been done before: those of equal keys use the same connections."""
+    """Return the connection keys of the collectives: collectives with equal keys use the same connections."""
     wholes = [message.together for message in messages if message.together is not None]
     return frozenset((whole.does, whole.op, whole.root, str(whole.targets[0].dtype), whole.part_bytes) for whole in wholes)
 
 
 def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runtime, device: int, *, captured: bool) -> None:
-    """Connect this rank with those that it sends to or receives from, on memory of its own, where it is not yet.
+    """Connect this rank with each peer that it exchanges messages with and is not yet connected to, using temporary memory.
 
-    The library connects ranks in the first group that needs it, in the directions of that group alone, and goes wrong where the
-    two ask for different ones: the messages that one of them may put into a group together the other may not. So each pair is
-    connected in both directions, in one group on every rank. Every rank calls it with the same messages. Where they are captured,
-    the like of each collective is done too, because what connects ranks can not be captured.
+    The library connects two ranks in the first group that needs it, only in the directions of that group, and fails if the two
+    ranks ask for different directions: one rank may group messages that the other may not. Each pair is therefore connected in
+    both directions, in one group on every rank. Every rank calls this function with the same messages. If messages are captured,
+    one collective per connection key runs here too, because the calls that connect ranks cannot be captured.
     """
     me = ranks.rank
     ends = [(m.source, m.target) for m in messages if m.on_devices and m.together is None]
@@ -134,7 +134,7 @@ def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runt
 
 
 def _allocated(runtime: Runtime, held: ExitStack, nbytes: int) -> int:
-    """Return memory that is freed at the end of a block."""
+    """Return device memory that `held` frees when it closes."""
     pointer = runtime.malloc(max(nbytes, 1))
     held.callback(runtime.free, pointer)
     return pointer

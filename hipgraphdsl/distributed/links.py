@@ -1,4 +1,4 @@
-"""Link: what joins two ranks of a machine that is not there, and what messages and collectives take on it."""
+"""Link: model of the connection between two ranks of a simulated machine, with the durations of messages and collectives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..errors import DeclarationError, shown
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between each two ranks, in each direction: a message takes ``latency_us + bytes / gb_s``.
+    """The link between any two ranks, in each direction: a message takes ``latency_us + bytes / gb_s``.
 
-    Messages of one rank to one other follow each other; those of other pairs, and those the other way, do not slow them down.
+    Messages from one rank to another are sequential; messages of other pairs, or in the other direction, do not slow them down.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Link:
     Raises
     ------
     DeclarationError
-        If a number is none of these.
+        If a number is outside these ranges or not finite.
     """
 
     latency_us: float
@@ -45,30 +45,30 @@ class Link:
         return self.latency_us + nbytes / (self.gb_s * 1e3)
 
     def collective_us(self, does: str, nbytes: int, size: int) -> float:
-        """Return how long a collective of all ranks takes, in microseconds, by the algorithm that NCCL chooses.
+        """Return how long a collective of all ranks takes, in microseconds, with the algorithm that NCCL chooses.
 
-        With latency a, time b for a byte, p ranks and n bytes:
+        With latency a, time b per byte, p ranks and n bytes, and without the time of the reduction arithmetic:
 
         ===============================  ===============================  =====================================================
-        all_reduce                       the shorter of the two           n: what each rank has
+        all_reduce                       the shorter of the two           n: bytes on each rank
         .. by a ring                     ``2 (p - 1) (a + n b / p)``
         .. by a double binary tree       ``2 ceil(log2 p) a + 2 n b``
-        all_gather, reduce_scatter       ``(p - 1) (a + n b)``            by a ring; n: what each rank gives, or gets
-        broadcast, reduce                ``(p - 1) a + n b``              by a pipeline along the ring; n: what each rank has
-        all_to_all                       ``(p - 1) (a + n b)``            by pairs; n: what each rank gives to each other
+        all_gather, reduce_scatter       ``(p - 1) (a + n b)``            by a ring; n: bytes each rank contributes, or gets
+        broadcast, reduce                ``(p - 1) a + n b``              by a pipeline along the ring; n: bytes on each rank
+        all_to_all                       ``(p - 1) (a + n b)``            by pairs; n: bytes from each rank to each other rank
         ===============================  ===============================  =====================================================
 
         The ring of all_gather and reduce_scatter and the pairwise exchange are those of Thakur, Rabenseifner and Gropp,
-        "Optimization of Collective Communication Operations in MPICH" (2005), sections 4.1 to 4.4, and an all_reduce by a ring is
-        one after the other. Which algorithms NCCL has for what, and that it takes the one whose latency and bandwidth promise the
-        shorter time, is in its documentation (``NCCL_ALGO``) and its ``src/graph/tuning.cc``. What folding takes is left out.
+        "Optimization of Collective Communication Operations in MPICH" (2005), sections 4.1 to 4.4; an all_reduce by a ring is a
+        reduce_scatter followed by an all_gather. NCCL's algorithms per operation, and its choice of the one whose latency and
+        bandwidth predict the shortest time, are in ``NCCL_ALGO`` of its documentation and in its ``src/graph/tuning.cc``.
 
         Parameters
         ----------
         does : {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"}
         nbytes : int
         size : int
-            How many ranks take part.
+            Number of participating ranks.
         """
         if size == 1:
             return 0.0
@@ -79,7 +79,7 @@ class Link:
 
 
 def _as_float(value: object) -> float:
-    """Return a real number as a float, infinite where it is too large for one; NaN for anything else."""
+    """Return a real number as a float, infinity if it is too large for a float, or NaN if it is not a real number."""
     try:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -87,7 +87,7 @@ def _as_float(value: object) -> float:
 
 
 def per_link(crossing: Iterable[tuple[tuple[int, int], int]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each sender and receiver how many messages cross and how many bytes, from each message's ends and bytes."""
+    """Return the number of messages and total bytes per (sender, receiver), from each message's ends and size in bytes."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for ends, nbytes in crossing:
         count, total = found.get(ends, (0, 0))

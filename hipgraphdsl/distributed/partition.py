@@ -1,13 +1,13 @@
-"""Partition: the part of a workflow that one rank does, when its devices belong to several processes.
+"""Partition: the part of a workflow that one rank executes, when its devices belong to several processes.
 
-Data flow: `Sharing`, who does what and what crosses -> `Part`, which holds a workflow of this rank's nodes alone. Every rank
-computes the same messages in the same order, from the same workflow. Once there is a `Sharing`, the part of a rank costs what
-the rank's own nodes and messages cost.
+Data flow: `Sharing` (node assignment and messages) -> `Part`, which holds a workflow of this rank's nodes only. Every rank
+computes the same messages in the same order from the same workflow. Given a `Sharing`, the cost of building a rank's part is
+proportional to the rank's own nodes and messages.
 
-Memory belongs to one rank, so whatever two nodes of different ranks do to each other goes through a message: that of a copy
-whose sides belong to two ranks, or an empty one for an edge that somebody declared. A rank does its messages in the order that
-all ranks compute alike, those together that it may do at once. Take the first message of that order that is not done: both of
-its ranks have done all before it, so both are at it. Hence no rank can wait for another in a circle.
+Memory belongs to one rank, so nodes of different ranks depend on each other only through messages: that of a copy between two
+ranks or of a collective, or an empty one for a declared edge. A rank executes its messages in the order that all ranks share,
+grouping those that may run at the same time. No deadlock is possible: consider the first message of that order that is not
+done. All of its ranks have done all messages before it, so all have reached it. Ranks cannot wait for each other in a cycle.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .spread import bindings, word_name
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank does: a workflow of its nodes, with an eager node for each group of messages that go together."""
+    """The part of one rank: a workflow of its nodes, with one eager or captured node for each group of messages."""
 
     workflow: Workflow
     rank: int
     layout: Layout
     messages: tuple[Message, ...]  # of all ranks, in order
     owners: Mapping[str, int]  # as in `Sharing`
-    inlined: Set[str] = frozenset()  # likewise
-    fixed: Set[str] = frozenset()  # likewise
+    inlined: Set[str] = frozenset()  # as in `Sharing`
+    fixed: Set[str] = frozenset()  # as in `Sharing`
 
     def inside(self, name: str) -> str:
-        """Return the name that ``child/x`` has here: ``child: x``, where the child's nodes stand in its place."""
+        """Return the name of ``child/x`` in this part: ``child: x`` if the child is inlined."""
         found, *rest = name.split("/")
         for part in rest:
             found += f": {part}" if found in self.inlined else f"/{part}"
@@ -46,12 +46,12 @@ class Part:
 
 
 Exchange = Callable[[tuple[Message, ...], bool], Callable[..., None]]
-"""Makes the function of a node, from messages and whether they go between devices: it gets a stream, and for each message with
-bytes the array that it sends or receives, for a collective the arrays that it writes and reads, as far as there are two."""
+"""Makes a node's function from messages and whether they go directly between devices. The function takes a stream and, for each
+message with bytes, the array to send or receive; for a collective, the arrays that this rank writes and reads, if any."""
 
 
 def partition(sharing: Sharing, rank: int, exchange: Exchange, *, through_host: bool = False) -> Part:
-    """Return what a rank does; with `through_host` it sends from page-locked host memory and receives into it."""
+    """Return a rank's part; with `through_host`, messages are sent from and received into page-locked host memory."""
     return _Builder(sharing, rank, exchange, through_host).part()
 
 
@@ -68,27 +68,27 @@ class _Builder:
         self._between = sharing.between
         first = sharing.layout.firsts[rank]
         self._mine = range(first, first + sharing.layout.counts[rank])
-        """The devices of this rank, by the numbers that the whole workflow has for them."""
+        """The devices of this rank, by their numbers in the whole workflow."""
         self._arrays = {array.name: self._here(array) for array in sharing.arrays_of(rank)}
         same = all(array is workflow.arrays[name] for name, array in self._arrays.items())
         self._others = None if same else dict(self._arrays)
-        """The arrays, where some are not those of the whole workflow."""
+        """The arrays if any differs from the whole workflow's array, else None."""
         self._held: dict[Workflow, Workflow] = {}
-        """What nodes hold, with this rank's arrays."""
+        """Nested workflows of nodes -> the same with this rank's device numbers."""
         self._names: set[str] = set()
-        """Those that are not of the whole workflow."""
+        """Node names that the whole workflow does not have."""
         self._nodes: list[Any] = []
         self._edges: list[dict[int, str]] = []
-        """For each node those that it waits for, with reasons."""
+        """For each node its predecessors, with reasons."""
         self._ends: dict[int, tuple[int, ...]] = {}
-        """For each node of the whole workflow that this rank knows, what it must have done here."""
+        """For each node of the whole workflow that this rank knows, the nodes here after which it counts as finished."""
         self._last: tuple[int, ...] = ()
-        """The last exchange."""
+        """The last node that exchanges messages."""
         self._open: list[tuple[Message, dict[int, str], int]] = []
-        """Messages that will go together: each with what it waits for, and the node that it belongs to."""
+        """The group being collected: each message with its predecessors here, and the workflow node that it belongs to."""
 
     def part(self) -> Part:
-        """Return what the rank does."""
+        """Return the rank's part."""
         workflow, sharing = self._workflow, self._sharing
         for i in sharing.nodes_of(self._rank):
             ranks = sharing.ranks[i]
@@ -102,11 +102,11 @@ class _Builder:
                         self._close()
                         told = dict.fromkeys(self._last, "message")
             if not here and i not in sharing.messages and sharing.touches_shared(workflow.nodes[i]):
-                self._ends[i] = tuple(self._before(i))  # what orders others by memory that each rank has orders them here too
+                self._ends[i] = tuple(self._before(i))  # its accesses to per-rank memory order other nodes, also on this rank
             if here and not any(message.moves for message in sharing.messages.get(i, ())):
                 before = {**self._before(i), **told}
                 self._close()
-                if i in sharing.bodies:  # its messages have their place in the order of all
+                if i in sharing.bodies:  # its messages are part of the common message order
                     before = {**dict.fromkeys(self._last, "message"), **before}
                     self._ends[i] = self._last = (self._add(self._conditional(i), before),)
                 else:
@@ -126,7 +126,7 @@ class _Builder:
         return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined, sharing.fixed)
 
     def _parameters(self) -> dict[str, Parameter]:
-        """Return the parameters, of a body those arrays alone that its nodes use; unused ones do not stand for others' arrays."""
+        """Return the parameters; a body keeps only used array parameters, and unused ones lose a default of another rank."""
         used = {parameter for node in self._nodes for parameter in node.parameters}
         found: dict[str, Parameter] = {}
         for name, parameter in self._workflow.parameters.items():
@@ -138,29 +138,29 @@ class _Builder:
                 found[name] = replace(parameter, default=None) if elsewhere else parameter
         return found
 
-    # -- devices by the numbers that they have in this process
+    # -- local device numbers
 
     def _local(self, device: int) -> int:
         return self._layout.local(device, self._rank)
 
     def _here(self, array: Array) -> Array:
-        """Return an array with its device in this process."""
+        """Return an array with its local device number."""
         if array.on_host or isinstance(array, ExternalArray):
             return array
         access = tuple(self._local(device) for device in array.access if device in self._mine)
         device = array.device or 0
-        device = self._local(device if device in self._mine else self._mine.start)  # else it is bound
+        device = self._local(device if device in self._mine else self._mine.start)  # a bound array's own device is unused
         if device == array.device and access == array.access:
             return array
         return replace(array, device=device, access=access)
 
     def _node_here(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
-        """Return a node with these arrays (None: its own), on its device in this process; edges alone tell who waits for whom."""
+        """Return a node with these arrays (None: its own) and its local device number, without `after`: edges hold the order."""
         fields: dict[str, Any] = {"after": ()} if node.after else {}
         device = getattr(node, "device", None)
         if device is not None and self._local(device) != device:
             fields["device"] = self._local(device)
-        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # whose inside follows from its arrays
+        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # a collective derives its workflow
             fields["workflow"] = self._held_here(node.workflow)
         elif isinstance(node, ConditionalNode):
             fields["bodies"] = tuple(map(self._held_here, node.bodies))
@@ -196,17 +196,17 @@ class _Builder:
         return len(self._nodes) - 1
 
     def _before(self, i: int) -> dict[int, str]:
-        """Return what a node waits for on this rank."""
+        """Return a node's predecessors on this rank, with reasons."""
         predecessors = self._workflow.predecessors[i]
         sources: Iterable[tuple[int, str]] = zip(predecessors, self._workflow.reasons[i])
-        if len(predecessors) > len(self._ends) + len(self._open):  # a collective's are nodes of all ranks
+        if len(predecessors) > len(self._ends) + len(self._open):  # a collective, say, has predecessors on all ranks
             known = self._sharing.reasons_of(i)
             mine = dict.fromkeys((*self._ends, *(index for _, _, index in self._open)))
             sources = [(source, known[source]) for source in mine if source in known]
         return {at: reason for source, reason in sources for at in self._ended(source)}
 
     def _told(self, i: int) -> dict[int, str]:
-        """Return what must be done before this rank may tell another that a node may begin."""
+        """Return the nodes that must finish before this rank signals another rank that a node may begin, with reasons."""
         return {at: reason for at, reason in self._before(i).items() if not reason.startswith(DATA)}
 
     def _ended(self, source: int) -> tuple[int, ...]:
@@ -222,21 +222,21 @@ class _Builder:
     # -- messages
 
     def _put(self, message: Message, before: dict[int, str], index: int) -> None:
-        """Add a message to those that go together, or begin with it anew."""
+        """Add a message to the open group, or close that group and start a new one if its kind differs."""
         if self._open and self._kind(self._open[-1][0]) != self._kind(message):
             self._close()
         self._open.append((message, before, index))
 
     def _direct(self, message: Message) -> bool:
-        """Return whether a message goes between devices without the host."""
+        """Return whether a message goes directly between devices, without the host."""
         return self._between is not None and message.on_devices
 
     def _kind(self, message: Message) -> tuple[Any, ...]:
-        """Return what messages that go together have in common; a collective goes alone."""
+        """Return the key that messages of one group share; a collective forms a group of its own."""
         return self._sharing.stages[message.number], self._direct(message), message.together and message.number
 
     def _close(self) -> None:
-        """Make one node of the messages that go together."""
+        """Add one node for the open group of messages, with the copies that pack and unpack them."""
         together, self._open = self._open, []
         if not together:
             return
@@ -286,7 +286,7 @@ class _Builder:
                 self._ends[index] = ends.get(message.name, (at,))
 
     def _packed(self, view: ArrayView, name: str, on_host: bool) -> ArrayView:
-        """Return contiguous memory to send from or to receive into."""
+        """Return a new contiguous array to send from or receive into."""
         named = unused(f"{name} (packed)", self._arrays)
         if on_host or view.root.on_host:
             array: Array = HostArray(named, view.shape, view.dtype)

@@ -1,4 +1,4 @@
-"""An Executable of one rank: what `Graph.compile` returns when several processes share the graph's devices."""
+"""The Executable of one rank, returned by `Graph.compile` when several processes share the graph's devices."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ T = TypeVar("T")
 class RankExecutable(Executable):
     """One rank's part of a workflow, instantiated. Made by `Graph.compile(ranks=...)`.
 
-    Every rank makes the same calls in the same order. `launch` returns when this rank's sends and receives are done. A change of
-    another rank's node, and values written to its arrays, are that rank's business: the call does nothing here.
+    Every rank makes the same calls in the same order. `launch` returns when this rank's messages through the host are done;
+    messages on a stream may still be in flight. Changing a node or writing an array of another rank has no effect on this rank.
 
     Attributes
     ----------
     ranks : Ranks
     part : Part
-        What this rank does, and what crosses between all of them.
+        The part of this rank, and the messages of all ranks.
     """
 
     ranks: Ranks
@@ -59,29 +59,29 @@ class RankExecutable(Executable):
     _captures: bool = False
     _shown = ""
     _told = ""
-    """The failure of the link that a wait has raised."""
+    """The link failure that `synchronize` has already raised."""
     _calls: Calls
-    """Its launches; `_gathers` its calls of `gather`."""
+    """Count of its launches, for the other ranks; `_gathers` counts the calls of `gather`."""
     _gathers: Calls
 
     @staticmethod
     def compile(
         ranks: Ranks, captures: bool, whole: Workflow, runtime: Runtime, backend: str, *, check: bool, **options: Any
     ) -> RankExecutable:
-        """Compare the workflow with those of the other ranks, take this rank's part of it, check that, and build.
+        """Compare the workflow with those of the other ranks, extract this rank's part, check it, and build.
 
         Raises
         ------
         CheckError
             If this rank's part has faults.
         DeclarationError
-            If the ranks do not declare the same, or a node reaches memory of two ranks by anything but a copy.
+            If the ranks declare different graphs, or a node other than a copy or collective accesses memory of two ranks.
         RankError
-            If another rank does not come, or cannot compile its part.
+            If another rank does not make the call in time, or cannot compile its part.
         """
         first_tag = ranks.take_tags(0)
         part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
-        ranks.take_tags(len(part.messages) + 1)  # no other Executable has the first one, even if nothing crosses
+        ranks.take_tags(len(part.messages) + 1)  # the first tag is unique to this Executable, even without messages
         device, graph = part.layout.first_local, f"graph {whole.name!r}"
 
         def build() -> RankExecutable:
@@ -121,7 +121,7 @@ class RankExecutable(Executable):
         return made
 
     def _follow(self, part: Part, whole: Workflow) -> None:
-        """Note the graph of all ranks, and what this one does of it."""
+        """Record the graph of all ranks and this rank's part of it."""
         self.part, self._whole = part, whole
         self._calls.closed = False
         parameters, owners = self._own.parameters, part.owners.items()
@@ -131,12 +131,12 @@ class RankExecutable(Executable):
     # -- running
 
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
-        """Launch this rank's part, and return when its sends and receives are done; as `Executable.launch`.
+        """Launch this rank's part, and return when its messages through the host are done; see `Executable.launch`.
 
         Raises
         ------
         RankError
-            If another rank does not come in time, has failed or has died; names it and the node. The ranks have come apart then.
+            If another rank is late, has failed or has died; names the rank and the node. No further message can be sent then.
         """
         link = self._link
         if link is not None:
@@ -150,7 +150,7 @@ class RankExecutable(Executable):
                 link.begin(self._shown, handle, own=stream is None, partners=self._calls.partners)
         try:
             self._together(super().launch, stream, timeout_s, **params)
-        except WaitTimeout as error:  # what is left of it is not launched, and others wait for that
+        except WaitTimeout as error:  # the rest of the launch is not issued, and other ranks wait for it
             self._leave_others(error)
             raise
         finally:
@@ -159,7 +159,7 @@ class RankExecutable(Executable):
         if link is None:
             return
         link.raise_broken()
-        if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
+        if stream is None and not self._own.hosts.names():  # a host node's failure must be reported before the next launch
             self._go_by_compiled_code(link, handle)
 
     def _give(self, params: Mapping[str, Any]) -> None:
@@ -169,7 +169,7 @@ class RankExecutable(Executable):
 
     @contextmanager
     def _told_where_refused(self, calls: Calls) -> Iterator[None]:
-        """Tell the other ranks where this one refuses a launch or another call, as they may make it."""
+        """Report a refused launch or other call to the other ranks, which may make that call."""
         try:
             yield
         except HipGraphError as error:
@@ -178,14 +178,14 @@ class RankExecutable(Executable):
             raise
 
     def _go_by_compiled_code(self, link: Nccl, stream: int) -> None:
-        """Let the launches that follow on the own stream be made by compiled code, where there is some."""
+        """Let later launches on the own stream take the compiled fast path, if there is one."""
         with self._lock:
             program = self._program
             if not self._closed and program is not None and self._own.compiled.enter(program, stream):
                 link.hold(self._own.compiled, stream)
 
     def profile(self, /, **params: Any) -> Timeline:
-        """Launch an instrumented copy of this rank's part once; every rank must call it. As `Executable.profile`."""
+        """Launch an instrumented copy of this rank's part once; every rank must call it. See `Executable.profile`."""
         return self._together(super().profile, **params)
 
     def _launch_failed(self, code: int) -> None:
@@ -194,20 +194,20 @@ class RankExecutable(Executable):
     def synchronize(self, timeout_s: float | None = None) -> None:
         self._together(super().synchronize, timeout_s)
         link = self._link
-        if link is not None and link.broken != self._told:  # once: what a rank has on its own device stays readable
+        if link is not None and link.broken != self._told:  # raise once: the rank's own device memory stays readable
             self._told = link.broken
             link.raise_broken()
 
     def _together(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Make a call; where it fails, tell the others, who would wait for this rank."""
+        """Make a call; if it fails, report that to the other ranks, which would otherwise wait for this one."""
         try:
             returned = call(*args, **kwargs)
-            for node, error in self._own.hosts.failures:  # nothing behind it has been done
+            for node, error in self._own.hosts.failures:  # nothing after the failed node has run
                 self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
             return returned
         except BaseException as error:
             goes_on = isinstance(error, (DeclarationError, WaitTimeout)) and not isinstance(error, CallbackError)
-            if goes_on or self._closed or self._forked:  # refused before anything was done, or waited for too shortly
+            if goes_on or self._closed or self._forked:  # refused before anything ran, or the wait timed out
                 raise
             if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
                 self._link.raise_broken()
@@ -220,12 +220,12 @@ class RankExecutable(Executable):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         error = rest[0] if rest else None
-        if isinstance(error, BaseException) and not isinstance(error, SystemExit):  # its program ends, without a failure
+        if isinstance(error, BaseException) and not isinstance(error, SystemExit):  # SystemExit is no failure
             self._leave_others(error)
         super().__exit__(kind, *rest)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for the device and free everything but memory that a failed message may still write to; as `Executable.close`."""
+        """Wait for the device and free all but memory that a failed message may still write to; see `Executable.close`."""
         ranks = getattr(self, "ranks", None)
         if ranks is not None and ranks.transport.still_writes and not self._closed:
             self._leave_open()
@@ -253,31 +253,31 @@ class RankExecutable(Executable):
         return super().read(self._mine(name, "read"))
 
     def write(self, name: str | Array, values: Any) -> None:
-        """Wait, and set an array's values on the rank that has it; nothing happens on the others."""
+        """Wait, and set an array's values on the rank that has it; a no-op on the other ranks."""
         found = self._name(name, "write")
         if self.part.owners.get(found, ALL) in (ALL, self.ranks.rank):
             super().write(found, values)
 
     def array(self, name: str | Array) -> CapturedArray:
-        """Return an array's memory itself, on the rank that has it; as `Executable.array`."""
+        """Return an array's memory without a copy, on the rank that has it; see `Executable.array`."""
         return super().array(self._mine(name, "array"))
 
     def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
-        """Wait, and bring copies of arrays of any ranks together; every rank must call it.
+        """Wait, and return copies of arrays of any ranks on one rank; every rank must call it.
 
         Parameters
         ----------
         *names : str
-            Of an array that each rank has for itself, that of `root` is taken.
+            If each rank has its own instance of an array, that of `root` is returned.
         root : int
-            The rank that gets them, in the order of the names; the others get None.
+            The rank that gets the copies, in the order of the names; the others get None.
 
         Raises
         ------
         DeclarationError
             If there is no array of that name.
         RankError
-            If another rank does not come.
+            If another rank does not make the call in time.
         """
         with self._told_where_refused(self._gathers):
             transfers, found = self._to_exchange(names, root)
@@ -286,7 +286,7 @@ class RankExecutable(Executable):
         return tuple(found) if self.ranks.rank == root else None
 
     def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[Transfer], list[np.ndarray[Any, Any]]]:
-        """Return this rank's messages of a `gather`, and the arrays that it reads or will receive."""
+        """Return this rank's messages of a `gather`, and the arrays that it reads or receives into."""
         ranks = self.ranks
         if self._closed:
             self._refuse_closed("gather")
@@ -294,7 +294,7 @@ class RankExecutable(Executable):
             raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
         found: list[np.ndarray[Any, Any]] = []
         transfers: list[Transfer] = []
-        wanted = [self._to_gather(name) for name in names]  # refuses alike on all ranks, before anything is sent
+        wanted = [self._to_gather(name) for name in names]  # raises on all ranks alike, before anything is sent
         for number, (name, array) in enumerate(wanted, ranks.take_tags(len(names))):
             owner = self.part.owners[name]
             owner = root if owner == ALL else owner
@@ -308,7 +308,7 @@ class RankExecutable(Executable):
         return transfers, found
 
     def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
-        """Return the name of an array of the whole graph and the array as it was declared."""
+        """Return the name of an array of the whole graph and the declared array."""
         name = self._name(wanted, "gather")
         level, inner = Level(self._whole).at(wanted if isinstance(wanted, str) else name)
         array = level.workflow.arrays.get(inner)
@@ -345,10 +345,10 @@ class RankExecutable(Executable):
     # -- changes
 
     def set(self, node: str | AnyNode, /, **fields: Any) -> None:
-        """Change fields of a node, on the rank that runs it; as `Executable.set`.
+        """Change fields of a node, on the rank that runs it; see `Executable.set`.
 
-        Every rank refuses fields that the node does not have, and impossible values. What depends on the graph around the node,
-        or on the memory of its rank, is refused there alone.
+        Every rank refuses unknown fields and invalid values. Only the rank that runs the node refuses values that conflict with
+        the rest of the graph or with that rank's memory.
         """
         name, elsewhere = self._done_here(node, "set")
         if elsewhere is None:
@@ -385,10 +385,10 @@ class RankExecutable(Executable):
             require_switchable(name, elsewhere, enabled=False)
 
     def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
-        """Return the name that a node has here, and the node itself if other ranks do it; refuse what is fixed."""
+        """Return a node's name in this part, and the node itself if other ranks run it; refuse nodes that cannot change."""
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
-        if name in self.part.inlined and "/" not in name:  # the nodes of a body are refused as such
+        if name in self.part.inlined and "/" not in name:  # nodes in conditional bodies get an error of their own
             raise UpdateError(f"{action}: several ranks do child graph {given!r}; {action} its nodes one by one", node=given)
         if name in self.part.fixed:
             raise UpdateError(
@@ -399,12 +399,12 @@ class RankExecutable(Executable):
         return name, None if here else level.workflow.node(inner)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
-        """Change to another graph of the same shape; every rank must call it. As `Executable.update`.
+        """Change to another graph of the same shape; every rank must call it. See `Executable.update`.
 
         Raises
         ------
         UpdateError
-            Also if other bytes would cross between ranks, or in another order.
+            Also if the messages between ranks, or their order, would change.
         """
         with told_before_agreeing(self.ranks, f"update of {self._whole.name!r}"):
             if not callable(getattr(graph, "workflow", None)):
@@ -420,7 +420,7 @@ class RankExecutable(Executable):
         self._follow(part, whole)
 
     def _update(self, workflow: Workflow, name: str, rebuild: bool) -> None:
-        """Let all ranks take their parts of a graph, or none; where a call of HIP fails on some after all, close it on each."""
+        """Update all ranks or none; if a HIP call then fails on some ranks only, close the Executable on every rank."""
         ranks, what, graphs = self.ranks, f"update of {self._whole.name!r}", f"graph {self._whole.name!r} cannot take {name!r}"
         afresh = None
         try:
@@ -436,7 +436,7 @@ class RankExecutable(Executable):
             raise
         finally:
             if afresh is not None:
-                afresh.close()  # unless this one owns what it had
+                afresh.close()  # a no-op if this Executable has taken it over
         if refused is not None:
             raise refused
         if refusals:
@@ -452,7 +452,7 @@ class RankExecutable(Executable):
 
     @changing("update")
     def _ready(self, workflow: Workflow, rebuild: bool) -> Executable | None:
-        """Return what replaces this one, if the workflow cannot be taken in place; refuse it before anything is changed."""
+        """Return a replacement Executable if the workflow cannot be updated in place, else None; raise before any change."""
         try:
             self._own.changes.with_workflow(self._own.state, workflow)
         except UpdateError:
@@ -464,14 +464,14 @@ class RankExecutable(Executable):
     @changing("update")
     def _take(self, workflow: Workflow, afresh: Executable | None) -> None:
         if self._link is not None:
-            self._link.release(self._own.compiled)  # the one that follows begins without
+            self._link.release(self._own.compiled)  # the updated Executable starts on the slow path
         if afresh is None:
             super().update(workflow)
         else:
             self._replace_by(afresh)
 
     def clone(self) -> NoReturn:
-        """Refuse: the messages of two Executables must be told apart by all ranks.
+        """Refuse: all ranks must be able to distinguish the messages of two Executables.
 
         Raises
         ------
@@ -491,7 +491,7 @@ def _attempt(call: Callable[..., T], *args: Any, **kwargs: Any) -> tuple[T | Non
 def _part(
     action: str, whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
 ) -> tuple[Part, Nccl | None]:
-    """Return this rank's part of what all ranks declare alike, and what carries messages between devices."""
+    """Return this rank's part of the graph that all ranks declare, and the link between devices, or None."""
     options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
     agree(ranks, whole, options, action)
     link, why_not = ranks.link(runtime)
@@ -521,14 +521,14 @@ def _shown(version: int) -> str:
 
 
 def _close(reference: weakref.ref[RankExecutable]) -> None:
-    """Close an Executable whose graph holds work of a communicator that is to be destroyed."""
+    """Close an Executable whose graph contains work of a communicator that is about to be destroyed."""
     executable = reference()
     if executable is not None:
         executable.close()
 
 
 def _alike(message: Message) -> tuple[Any, ...]:
-    """Return what of a message is fixed."""
+    """Return the fields of a message that an update must not change."""
     whole = message.together
     views = (message.src, message.dst) if whole is None else (*whole.targets, *whole.sources)
     sides = ((view.root.name, view.selection) for view in views if view is not None)

@@ -1,7 +1,7 @@
-"""Sharing: who of several processes does which node of a workflow, and what crosses between them.
+"""Sharing: assignment of a workflow's nodes to ranks, and the messages between ranks.
 
-Data flow: `Workflow` and `Layout` -> the rank of each node, and messages where memory crosses between ranks. All ranks compute
-the same from the same workflow; `partition` takes what one rank does from it, `simulation` says when it would be done.
+Data flow: `Workflow` and `Layout` -> the rank of each node, and messages where data crosses between ranks. All ranks compute
+the same result from the same workflow; `partition` extracts one rank's part, `simulation` predicts its timing.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .links import per_link
 from .spread import put_child, put_conditional
 
 ALL: Final = -1
-"""Stands for every rank."""
+"""Rank number that represents all ranks."""
 
 Ranks = int | tuple[int, int]
-"""Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
+"""The ranks that execute a node: one rank, `ALL`, or the sender and receiver of a copy between two ranks."""
 
 MOST_RANKS: Final = 1 << 20
-"""So many ranks may be imagined."""
+"""Maximum number of simulated ranks."""
 
 DATA: Final = ("RAW ", "WAR ", "WAW ")
-"""What the reasons of edges begin with that memory orders."""
+"""Prefixes of the reasons of edges that follow from memory accesses."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rank each device belongs to; devices are numbered through the ranks in order."""
+    """Which rank each device belongs to; devices are numbered consecutively over the ranks in order."""
 
-    counts: tuple[int, ...]  # devices of each rank
-    first_local: int = 0  # the number that this rank's first device has in its own process
-    imagined: bool = False  # whether there are no processes, so that devices keep their numbers
+    counts: tuple[int, ...]  # number of devices of each rank
+    first_local: int = 0  # number of this rank's first device in its own process
+    imagined: bool = False  # whether the ranks are only simulated; devices then keep their numbers
 
     @property
     def size(self) -> int:
@@ -53,11 +53,11 @@ class Layout:
 
     @cached_property
     def firsts(self) -> tuple[int, ...]:
-        """For each rank the number of its first device."""
+        """Number of each rank's first device."""
         return tuple(accumulate(self.counts[:-1], initial=0))
 
     def rank_of(self, device: int, what: str) -> int:
-        """Return the rank that a device belongs to; refuse one that no rank has."""
+        """Return the rank that a device belongs to; raise DeclarationError if no rank has it."""
         total = self.firsts[-1] + self.counts[-1]
         if device < total:
             return bisect_right(self.firsts, device) - 1
@@ -67,17 +67,17 @@ class Layout:
         )
 
     def shown(self, rank: int) -> str:
-        """Return the numbers of a rank's devices as people read them: ``"3"``, or ``"4 to 7"``."""
+        """Return the numbers of a rank's devices as text: ``"3"``, or ``"4 to 7"``."""
         first, count = self.firsts[rank], self.counts[rank]
         return f"{first} to {first + count - 1}" if count > 1 else str(first)
 
     def local(self, device: int, rank: int) -> int:
-        """Return the number that a device of a rank has in its own process."""
+        """Return the number of a rank's device in the rank's own process."""
         return device if self.imagined else device - self.firsts[rank] + self.first_local
 
 
 def as_layout(ranks: Any) -> Layout:
-    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`."""
+    """Return a simulated layout from a number of ranks with one device each, a list of device counts, or a `Ranks`."""
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
     if number is not None:
@@ -92,53 +92,53 @@ def as_layout(ranks: Any) -> Layout:
 
 
 def device_counts(given: Any) -> tuple[int, ...]:
-    """Return how many devices each rank has; nothing if a list of such numbers was not given."""
+    """Return the number of devices of each rank; empty if `given` is not a list or tuple of positive integers."""
     counts = tuple(as_int(entry) or 0 for entry in given) if isinstance(given, (list, tuple)) else ()
     return counts if all(count > 0 for count in counts) else ()
 
 
 class Between(NamedTuple):
-    """What carries messages between the devices of ranks without the host."""
+    """Capabilities of the library that sends messages between the devices of ranks without the host."""
 
-    does: Callable[[str, str], bool]  # tells of a collective's name and its dtype whether one call does it
-    captured: bool = False  # whether messages are nodes of the graph; else the host puts them on streams between graphs
+    does: Callable[[str, str], bool]  # whether a single library call does a collective, given its name and dtype
+    captured: bool = False  # whether messages are captured as graph nodes; else the host issues them on streams between graphs
 
 
 class Message(NamedTuple):
-    """What crosses from one rank to another, or what all do together."""
+    """A message from one rank to another, or a collective of all ranks."""
 
-    number: int  # its place in the order that all ranks share
-    name: str  # the node's; of a message for an edge, both nodes'
-    source: int  # a rank; `ALL` of a collective
-    target: int  # likewise
-    src: ArrayView | None = None  # what is sent; None for a message without bytes
-    dst: ArrayView | None = None  # where it goes
+    number: int  # position in the message order that all ranks share
+    name: str  # name of the node, or for an edge the names of both nodes
+    source: int  # sending rank; `ALL` for a collective
+    target: int  # receiving rank; `ALL` for a collective
+    src: ArrayView | None = None  # the data to send; None for a collective or a message without bytes
+    dst: ArrayView | None = None  # the view to receive into; None for a collective or a message without bytes
     together: CollectiveNode | None = None  # the collective
 
     @property
     def moves(self) -> bool:
-        """Whether it is a node's own bytes, not an order between nodes."""
+        """Whether it carries a node's data; otherwise it only orders nodes."""
         return self.dst is not None or self.together is not None
 
     @property
     def on_devices(self) -> bool:
-        """Whether its bytes come from the memory of devices and go there."""
+        """Whether its bytes are in device memory on both sides."""
         views = () if self.src is None or self.dst is None else (self.src, self.dst)
         return self.together is not None or (bool(views) and not any(view.root.on_host for view in views))
 
     @property
     def nbytes(self) -> int:
-        """Bytes that cross."""
+        """Bytes that are sent; 0 for a collective."""
         return 0 if self.src is None else self.src.nbytes
 
 
 class Sharing:
-    """Who does which node of a workflow, and what crosses between ranks.
+    """Assignment of a workflow's nodes to ranks, and the messages between ranks.
 
     Raises
     ------
     DeclarationError
-        If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
+        If a node other than a copy or collective accesses memory of two ranks, or a device belongs to no rank.
     """
 
     def __init__(
@@ -147,14 +147,14 @@ class Sharing:
         self.layout = layout
         self.between = between
         self.inlined: set[str] = set()
-        """Full names of children that several ranks do, whose nodes stand in their place: ``child: x`` for ``child/x``."""
+        """Full names of child graph nodes of several ranks that are replaced by their nodes: ``child: x`` for ``child/x``."""
         self.fixed: set[str] = set()
-        """The nodes whose own bytes cross between ranks; collectives that go by copies among them."""
+        """Names of nodes whose data crosses between ranks, including collectives that are done by copies."""
         self.owners: dict[str, int] = {}
-        """For each array the rank that has it; `ALL` where each has its own."""
+        """Owner rank of each array; `ALL` if each rank has its own instance."""
         self.workflow = workflow
-        """The same, with nodes in the place of collectives that go by copies and of children that several ranks do, and with what
-        tells ranks the conditions of nodes."""
+        """The workflow after expansion: nodes replace collectives that are done by copies and children of several ranks, and
+        copies send conditions to the ranks that do not own them."""
         self._level = Level(workflow) if level is None else level
         self._find_owners(workflow)
         self._find_owners(self._with_declared_edges(self._level))
@@ -163,30 +163,30 @@ class Sharing:
         self.fixed.update(self.workflow.nodes[i].name for i in copied)
         self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
-        """Who does each node."""
+        """The ranks of each node."""
         self.messages: dict[int, list[Message]] = {}
-        """By the node that they belong to: its own bytes last, and before them what it waits for."""
+        """By node: the messages that it waits for, then the message with its own data."""
         self.stages: dict[int, int] = {}
-        """For each message how many others must have been done before it; those of one stage do not depend on each other."""
+        """By message number: how many messages the longest path before it has. Messages of one stage are independent."""
         self.bodies: dict[int, tuple[Sharing, ...]] = {}
-        """The bodies of each conditional node that all ranks take part in."""
+        """By conditional node of all ranks: the sharing of each of its bodies."""
         self._reasons: dict[int, dict[int, str]] = {}
         self._share(first)
 
     @cached_property
     def all_messages(self) -> tuple[Message, ...]:
-        """What crosses in one launch, in the order that all ranks share; in bodies of conditional nodes each time they run."""
+        """Messages of one launch in the common order; those in bodies of conditional nodes are sent each time the body runs."""
         inside = (message for bodies in self.bodies.values() for body in bodies for message in body.all_messages)
         return tuple(sorted((*self.outer_messages, *inside), key=lambda message: message.number))
 
     @property
     def outer_messages(self) -> tuple[Message, ...]:
-        """What crosses in one launch, without what crosses in bodies of conditional nodes."""
+        """Messages of one launch, excluding those in bodies of conditional nodes."""
         return tuple(message for made in self.messages.values() for message in made)
 
     @property
     def prefix(self) -> str:
-        """What full names of its nodes begin with."""
+        """Prefix of the full names of its nodes."""
         return self._level.prefix
 
     def arrays_of(self, rank: int) -> Iterator[Array]:
@@ -195,24 +195,24 @@ class Sharing:
         return (arrays[name] for _, name in sorted(self._arrays.get(rank, []) + self._arrays.get(ALL, [])))
 
     def nodes_of(self, rank: int) -> list[int]:
-        """Return the nodes that a rank does, sends or receives for, or must know the order of, in topological order."""
+        """Return in topological order the nodes that a rank executes, exchanges messages for, or needs to order other nodes."""
         mine, common = self._nodes.get(rank, []), self._nodes.get(ALL, [])
         order = self.workflow.order
         return [order[at] for at in (sorted(mine + common) if common else mine)]
 
     def reasons_of(self, i: int) -> Mapping[int, str]:
-        """Return what a node waits for, each with the reason."""
+        """Return a node's predecessors, each with the reason of its edge."""
         if i not in self._reasons:
             self._reasons[i] = dict(zip(self.workflow.predecessors[i], self.workflow.reasons[i]))
         return self._reasons[i]
 
     def touches_shared(self, node: AnyNode) -> bool:
-        """Return whether a node touches arrays that each rank has for itself."""
+        """Return whether a node accesses an array of which each rank has its own instance."""
         return ALL in self._arrays and any(self.owners.get(access.view.root.name) == ALL for access in node.accesses)
 
     @cached_property
     def _arrays(self) -> dict[int, list[tuple[int, str]]]:
-        """For each rank, and for `ALL`, its arrays by number and name."""
+        """Number and name of the arrays of each rank, and of `ALL`."""
         found: dict[int, list[tuple[int, str]]] = {}
         for number, name in enumerate(self.workflow.arrays):
             found.setdefault(self.owners[name], []).append((number, name))
@@ -220,7 +220,7 @@ class Sharing:
 
     @cached_property
     def _nodes(self) -> dict[int, list[int]]:
-        """For each rank the places in the order of the nodes that it has to do with; for `ALL` those that every rank has."""
+        """Positions in topological order of the nodes that concern each rank; under `ALL` the nodes that concern every rank."""
         found: dict[int, list[int]] = {}
         for at, i in enumerate(self.workflow.order):
             ranks = self.ranks[i]
@@ -234,7 +234,7 @@ class Sharing:
         return found
 
     def _find_owners(self, workflow: Workflow) -> None:
-        """Take a workflow in the place of the one before."""
+        """Replace the workflow, and compute the owners of its arrays."""
         level = self._level
         if self.owners and workflow is self.workflow:
             return
@@ -247,10 +247,10 @@ class Sharing:
         self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}
 
     def _with_declared_edges(self, level: Level) -> Workflow:
-        """Return a level's workflow with "after" as the reason of each declared edge that no memory of one rank orders.
+        """Return a level's workflow where declared edges have reason "after" unless memory of a single rank implies them.
 
-        Such an edge bears the memory as its reason where both nodes touch it, and what one rank does to memory that each rank has
-        for itself orders no other rank.
+        If both nodes of a declared edge access the same memory, the edge has that memory as its reason. But memory of which each
+        rank has its own instance imposes no order between ranks.
         """
         workflow = level.workflow
         declared = {node.name: {*node.after} for node in workflow.nodes if node.after}
@@ -270,7 +270,7 @@ class Sharing:
         return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
 
     def _open_up(self) -> None:
-        """Replace children that several ranks do by their nodes, and let all ranks take part in such conditional nodes."""
+        """Inline children that span several ranks, and extend conditional nodes that span several ranks to all ranks."""
         opened: set[str] = set()
         while which := {i for i, node in enumerate(self.workflow.nodes) if node.name not in opened and self._is_spread(node)}:
 
@@ -293,12 +293,12 @@ class Sharing:
             self._find_owners(replaced(self.workflow, which, put))
 
     def _is_spread(self, node: AnyNode) -> bool:
-        """Return whether a node holds work of several ranks."""
+        """Return whether a node other than a collective contains work of several ranks."""
         return not isinstance(node, CollectiveNode) and bool(node.held) and len({*self._inside(node, self._level)} - {ALL}) > 1
 
     def _owner(self, array: Array) -> int:
         if isinstance(array, ExternalArray):
-            return ALL  # each rank gives its own
+            return ALL  # each rank supplies its own memory
         if not isinstance(array, HostArray):
             return self.layout.rank_of(array.device or 0, f"array {array.name!r}")
         if array.rank == "all":
@@ -310,7 +310,7 @@ class Sharing:
 
     def _share(self, first: int) -> None:
         workflow, order = self.workflow, self.workflow.order
-        reached = [0] * len(workflow.nodes)  # how many messages the longest path to the end of each node goes through
+        reached = [0] * len(workflow.nodes)  # number of messages on the longest path that ends with each node
         count = first
         for i in order:
             node, sources = workflow.nodes[i], workflow.predecessors[i]
@@ -335,7 +335,7 @@ class Sharing:
                 count = self._share_bodies(i, node, count)
             elif node.held:
                 self._own_inside(node, self._level, _last(mine))
-            if len(made) > len(waits):  # its own
+            if len(made) > len(waits):  # the node has a message of its own
                 self.fixed.add(node.name)
                 self.stages[count] = stage
                 stage += 1
@@ -345,7 +345,7 @@ class Sharing:
                 self.messages[i] = made
 
     def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
-        """Share out the bodies of a conditional node that all ranks take part in; return the number of the next message."""
+        """Assign the nodes in the bodies of a conditional node of all ranks; return the number of the next message."""
         made: list[Sharing] = []
         for inner in self._level.inner(node):
             body = Sharing(inner.workflow, self.layout, self.between, level=inner, first=count)
@@ -382,11 +382,11 @@ class Sharing:
             return ALL
         if isinstance(node, HostNode):
             return 0
-        # What only orders others is done where the first of them is.
+        # A node that touches no memory runs on the rank of its first predecessor that belongs to one rank.
         return next((rank for p in self.workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
 
     def _inside(self, node: AnyNode, level: Level) -> list[int]:
-        """Return the ranks of what a node and those inside it touch."""
+        """Return the ranks of the memory and devices that a node and all nodes inside it use."""
         roots = dict.fromkeys([access.view.root for access in node.own_accesses])
         roots.update(dict.fromkeys([view.root for view in node.addresses]))
         found = [self._of_root(root, level) for root in roots]
@@ -404,24 +404,24 @@ class Sharing:
         return found
 
     def _of_root(self, root: Any, level: Level) -> int:
-        """Return the rank of an array, or of what it finally stands for."""
+        """Return the rank of an array, or of the array that it resolves to through bindings."""
         name = root.name
         if level is self._level and self.workflow.arrays.get(name) is root:
             return self.owners[name]
         root = level.resolve(root)[1]
         if not isinstance(root, Array) or isinstance(root, Symbol):
-            return ALL  # a parameter stands for memory of whoever launches; a module's variable is on each device
+            return ALL  # each rank supplies a parameter's memory at launch; a module's variable exists on each device
         return self._owner(root)
 
     def _own_inside(self, node: AnyNode, level: Level, rank: int) -> None:
-        """Note that what a node holds belongs to its rank, with its arrays."""
+        """Record `rank` as the owner of all arrays inside a node."""
         for inner in level.inner(node):
             self.owners.update((name, rank) for name, _ in inner.own_arrays())
             for member in inner.workflow.nodes:
                 self._own_inside(member, inner, rank)
 
     def _signals(self, before: Ranks, behind: Ranks) -> list[tuple[int, int]]:
-        """Return from which rank to which others an edge must be told: to those that do not take part in what comes before."""
+        """Return the (sender, receiver) pairs that signal an edge to ranks that do not take part in the node before it."""
         if before == ALL:
             return []
         ends = before if isinstance(before, tuple) else (before,)
@@ -440,7 +440,7 @@ class Sharing:
 
 
 def _last(ranks: Ranks) -> int:
-    """Return the rank that knows when a node has ended."""
+    """Return the rank on which a node ends: for a copy between two ranks, the receiver."""
     return ranks[1] if isinstance(ranks, tuple) else ranks
 
 
@@ -454,7 +454,7 @@ def _crosses(node: CollectiveNode, layout: Layout) -> bool:
 
 
 def _by_copies(node: AnyNode, layout: Layout, between: Between | None) -> bool:
-    """Return whether a node is a collective that several ranks take part in, and not one that a single call does."""
+    """Return whether a node is a collective of several ranks that no single library call does, so that copies do it."""
     if not isinstance(node, CollectiveNode) or not _crosses(node, layout):
         return False
     all_ranks = list(range(layout.size))
@@ -466,5 +466,5 @@ def _by_copies(node: AnyNode, layout: Layout, between: Between | None) -> bool:
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each pair of ranks (sender, receiver) how many messages cross and how many bytes, without collectives."""
+    """Return the number of messages and total bytes per (sender, receiver), excluding collectives."""
     return per_link(((message.source, message.target), message.nbytes) for message in messages if message.together is None)

@@ -1,9 +1,9 @@
-"""Spread: child graphs and bodies of conditional nodes that several ranks do.
+"""Spread: child graphs and bodies of conditional nodes that several ranks execute.
 
-A child is replaced by its own nodes, of which each belongs to one rank. A conditional node stays one node, of all ranks: each
-does its part of the bodies, and all must decide alike. So each has a word of its own that the owner of the condition sends to:
-before the node, and in a loop behind what writes the condition in the body. The host reads the words, because it sends the
-messages in bodies.
+A child is replaced by its own nodes, each of which belongs to one rank. A conditional node stays one node, on all ranks: each
+rank executes its part of the bodies, and all ranks must take the same decision. Each rank other than the condition's owner
+therefore has a copy of the condition, a word, which the owner sends before the node and, in a loop, after the body's nodes that
+write the condition. The host reads the words, because the host sends the messages in bodies.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def word_name(node: str, rank: int) -> str:
 
 
 def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
-    """Add the nodes that a child graph node holds to a draft, ``child: x`` for ``child/x``, on the arrays outside.
+    """Add the nodes inside a child graph node to a draft, with bindings resolved; ``child/x`` is named ``child: x``.
 
-    `reasons` are those of its edges. Arrays that are not bound are named alike; parameters that are not bound have their full
-    names.
+    `reasons` are those of the child's edges. Unbound arrays are renamed in the same way; unbound parameters get their full
+    names, ``child/x``.
     """
     inner, key = level.workflow, level.key
     for name, value in level.bind.items():
@@ -57,9 +57,9 @@ def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) ->
 
 
 def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
-    """Add a conditional node that all ranks take part in, and what tells them the owner's condition, to a draft.
+    """Add a conditional node of all ranks to a draft, with the copies that send the owner's condition to the other ranks.
 
-    `level` is where the node stands; `firsts` are the numbers of the ranks' first devices.
+    `level` is the level that contains the node; `firsts` are the numbers of the ranks' first devices.
     """
     if node.decide == "device":
         raise node_error(
@@ -83,7 +83,7 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
 
 
 def _add_array(array: Array, node: str, draft: Draft) -> Array:
-    """Add an array that nobody declared to a draft, for a node."""
+    """Add a generated array to a draft; refuse a name that the draft already has."""
     if array.name in draft.arrays:
         raise node_error(
             node, f"several ranks do it, which needs the name of array {array.name!r}; choose another one", array=array.name
@@ -93,17 +93,17 @@ def _add_array(array: Array, node: str, draft: Draft) -> Array:
 
 
 def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[MemcpyNode]:
-    """Return the copies of a condition to the words of other ranks."""
+    """Return the nodes that copy a condition to the words of other ranks."""
     return [
         MemcpyNode(name=f"{name} (condition to rank {rank})", dst=word.as_view(), src=condition) for rank, word in words.items()
     ]
 
 
 def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
-    """Return the body of a loop with the copies of the condition behind what writes it; `bind` gets what they need."""
+    """Return a loop body with copies of the condition after the nodes that write it; add their bindings to `bind`."""
     body, root = _placed(inner), inner.parent.resolve(node.condition.root)[1] if inner.parent is not None else node.condition.root
     taken = {name.partition(" (condition")[0] for name in (*body.index, *body.arrays)}
-    label = unused(node.name, taken)  # a node of the same name in the body may need the same names for its own words
+    label = unused(node.name, taken)  # a conditional node of the same name in the body would give its words the same names
     inside = {rank: replace(word, name=word_name(label, rank)) for rank, word in words.items()}
     bind.update((inside[rank].name, word.as_view()) for rank, word in words.items())
     name = f"{label} (condition)"
@@ -126,7 +126,7 @@ def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bi
 
 
 def _placed(inner: Level) -> Workflow:
-    """Return a body whose bound arrays are on the devices of what they stand for."""
+    """Return a body whose bound arrays have the devices of the arrays that they are bound to."""
     body = inner.workflow
     arrays = {name: _on_device(array, inner.resolve(array)[1]) for name, array in body.arrays.items()}
     if all(array is body.arrays[name] for name, array in arrays.items()):
@@ -141,7 +141,7 @@ def _on_device(array: Array, outer: Any) -> Array:
 
 
 def bindings(node: ConditionalNode, bodies: Iterable[Workflow], arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """Return what of a node's bindings some bodies need, on a rank's own arrays."""
+    """Return the bindings of a node that any of the bodies uses, with a rank's own arrays."""
     known = list(bodies)
     found: dict[str, Any] = {}
     for name, value in node.bind.items():

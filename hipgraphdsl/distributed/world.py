@@ -1,4 +1,4 @@
-"""The processes that share the devices of a graph: how they were started, what they agree on, and what they send each other."""
+"""The processes that share the devices of a graph: how they were started, how they connect, and what they must agree on."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from .sharing import Layout, device_counts
 _log = logging.getLogger("hipgraphdsl")
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
-"""What launchers of MPI call the number of processes."""
+"""Environment variables in which MPI launchers give the number of processes."""
 _DIGEST: Final = 16  # bytes
 _REFUSED: Final = bytes(_DIGEST)
-"""Stands for the digest of a graph that a rank refuses."""
-_REASON: Final = 1000  # bytes that ranks tell each other of why one refuses
-_LABEL: Final = 200  # characters that an error says of what differs
+"""Sent in place of a digest by a rank that refuses the graph."""
+_REASON: Final = 1000  # bytes of a rank's refusal reason that the ranks exchange
+_LABEL: Final = 200  # most characters of a differing entry in an error message
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _transports: dict[str | int, Transport] = {}
-"""Those of this process, by name, or by the store, which a transport keeps alive: MPI begins but once, and the keys of a store
-are used but once."""
+"""Transports of this process, by name or by the id of a store, which its transport keeps alive. Each is created once, because
+MPI can be initialised only once and the keys of a store can be used only once."""
 
 
 class _NamesRank(logging.Filter):
-    """Puts the rank of this process before each message of the package."""
+    """Prefixes each log message of the package with the rank of this process."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         ranks = {transport.rank for transport in _transports.values() if transport.size > 1}
-        if len(ranks) == 1:  # threads with ranks of their own, as tests have them, share the process
+        if len(ranks) == 1:  # tests run several ranks as threads of one process; their messages get no prefix
             rank = record.__dict__["rank"] = ranks.pop()
             record.msg = f"rank {rank}: {record.msg}"
         return True
@@ -59,11 +59,11 @@ class Ranks:
     Attributes
     ----------
     rank : int
-        Number of this one, from 0.
+        Number of this process, from 0.
     size : int
-        How many there are.
+        Number of processes.
     counts : tuple of int
-        Devices of each.
+        Number of devices of each process.
     timeout_s : float
         How long a rank waits for another before it gives up.
     transport : Transport
@@ -80,18 +80,18 @@ class Ranks:
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
     def layout(self, runtime: Runtime) -> Layout:
-        """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
+        """Return which rank each device belongs to, with the runtime's number of this rank's first device."""
         mine, there = self.counts[self.rank], runtime.get_device_count()
         first = sum(self.counts[rank] for rank in self.transport.before_here)
         return Layout(self.counts, first if first + mine <= there else 0)
 
     def link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
-        """Return what carries messages between the devices of ranks, or why they go through the host; all ranks ask together.
+        """Return the link between the devices of ranks, or None and why messages go through the host; every rank must call it.
 
         Raises
         ------
         RuntimeUnavailable
-            If it was demanded and not every rank has it.
+            If ``nccl=True`` demands the link and not every rank has it.
         RankError
         """
         if self.size == 1 or self._nccl is False:
@@ -117,13 +117,13 @@ class Ranks:
         return Nccl(library, self.transport, self.all_gather, runtime, device, self.timeout_s), ""
 
     def all_gather(self, data: bytes, what: str) -> list[bytes]:
-        """Return what each rank gives; all give as many bytes, and other `Ranks` of this process do not meet these."""
+        """Return the data of every rank, of equal length on all; calls of other `Ranks` of this process do not interfere."""
         return self.transport.all_gather(data, what, self.timeout_s, self._world)
 
     def refusals(self, refused: Exception | None, what: str) -> dict[int, str]:
-        """Return which ranks cannot do what all do together, with their reasons; each rank tells by this whether it can.
+        """Exchange whether each rank can do a common operation; return the ranks that cannot, with their reasons.
 
-        Raises `refused` itself where the ranks can tell each other nothing any more.
+        Raises `refused` itself if the ranks can no longer communicate.
         """
         if refused is not None and self.transport.broken:
             raise refused
@@ -133,12 +133,12 @@ class Ranks:
         return {rank: reason for rank, reason in enumerate(reasons) if reason}
 
     def take_tags(self, count: int) -> int:
-        """Return the first of so many numbers that distinguish messages; every rank asks for the same."""
+        """Reserve `count` message numbers and return the first; every rank must reserve the same."""
         first, self._tags = self._tags, self._tags + count
         return first
 
     def tag(self, number: int) -> int:
-        """Return the tag of a message by its number; no other `Ranks` of this process has it."""
+        """Return the tag of a message number, distinct from those of up to `WORLDS` - 1 other `Ranks` of this process."""
         return number * WORLDS + self._world
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ class Ranks:
 
 
 def require_ranks(ranks: Any, device: int, lanes: Any) -> Ranks:
-    """Return ranks; refuse what are none, and options of `Graph.compile` that make no sense for one rank of several."""
+    """Return `ranks`; refuse other types, and options of `Graph.compile` that make no sense for one rank of several."""
     if not isinstance(ranks, Ranks):
         raise DeclarationError(f"compile: ranks is what hipgraphdsl.ranks() returns (got {ranks!r})")
     if device or (isinstance(lanes, str) and lanes == "measure"):
@@ -164,34 +164,34 @@ def ranks(
     timeout_s: float = 300.0,
     nccl: bool | None = None,
 ) -> Ranks:
-    """Find how this program was started, and meet the other processes.
+    """Detect how this program was started, and connect to the other processes.
 
-    Under ``mpiexec`` or ``srun`` they meet by MPI (extra ``mpi``), with torchrun's environment (``RANK``, ``WORLD_SIZE``,
-    ``MASTER_ADDR``, ``MASTER_PORT``) by torch's store. A program that was started by itself is one rank alone.
+    Under ``mpiexec`` or ``srun`` they connect by MPI (extra ``mpi``), with torchrun's environment (``RANK``, ``WORLD_SIZE``,
+    ``MASTER_ADDR``, ``MASTER_PORT``) by torch's store. A program started without a launcher is a single rank.
 
     Parameters
     ----------
     rank, size : int, optional
-        Number of this process, from 0, and how many there are; only together with `store`.
+        Number of this process, from 0, and number of processes; only together with `store`.
     store : object, optional
-        What the processes meet by, however they were started: ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and
-        ``delete_key(key)``, as those of torch's Store. No earlier run has used it.
+        Key-value store by which the processes connect, however they were started, with ``set(key, bytes)``, ``get(key)``,
+        ``check([key, ...])`` and ``delete_key(key)`` as in torch's Store. No earlier run may have used it.
     devices_per_rank : int or sequence of int
-        How many devices of a graph belong to each process; a sequence says it for each.
+        How many devices of a graph belong to each process; a sequence gives one number per process.
     timeout_s : float
         How long a rank waits for another before it gives up, in seconds.
     nccl : bool, optional
-        Whether messages and collectives between devices go by NCCL or RCCL, where each rank has one device: True demands it,
-        False sends everything through the host, None takes it where every rank has it.
+        Whether messages and collectives between devices use NCCL or RCCL, if each rank has one device: True demands it,
+        False sends everything through the host, None uses it if every rank has it.
 
     Raises
     ------
     RuntimeUnavailable
-        If there are several processes and what they need to meet is not installed.
+        If there are several processes and a package that they need to connect is not installed.
     RankError
-        If they do not all come.
+        If not all processes connect.
     DeclarationError
-        If arguments do not fit.
+        If arguments are invalid or do not fit together.
     """
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
@@ -216,7 +216,7 @@ def ranks(
 
 
 def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
-    """Return by what this program's processes meet, and what makes it."""
+    """Return the name of the transport that this program's environment calls for, and its factory."""
     by_mpi = max((_number(os.environ.get(name)) or 0 for name in _SIZES), default=0)
     if "SLURM_PROCID" in os.environ:
         by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
@@ -227,7 +227,7 @@ def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
-    """Return a transport of this process, made once."""
+    """Return the transport for a key, created on first use."""
     if key not in _transports:
         _transports[key] = make()
         _log.addFilter(_NAMES_RANK)
@@ -235,7 +235,7 @@ def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
 
 
 def _number(text: str | None) -> int | None:
-    """Return the number that a variable of the environment holds, if it is one."""
+    """Return the text of an environment variable as an int; None if it is not 1 to 9 digits."""
     return int(text) if text is not None and re.fullmatch(r"\d{1,9}", text) else None
 
 
@@ -248,12 +248,12 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
     return counts
 
 
-# -- what ranks agree on
+# -- agreement between ranks
 
 
 @contextmanager
 def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
-    """Let the other ranks, which come to `agree`, hear of it where this one refuses what comes before."""
+    """Report an error raised in the block to the other ranks, which wait for this one in `agree`."""
     try:
         yield
     except HipGraphError as error:
@@ -265,16 +265,16 @@ def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
 
 
 def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
-    """Compare a workflow, and the options that matter, with those of all ranks; refuse on each what differs, by the first name.
+    """Compare a workflow and its options with those of all ranks; if they differ, raise on every rank and name the first entry.
 
-    Values of arrays are not compared: those of a host array are taken by the rank that has it.
+    Values of arrays are not compared: the values of a host array are those on the rank that has it.
 
     Raises
     ------
     DeclarationError
         On every rank, if they differ.
     RankError
-        If another rank does not come, or has refused what comes before.
+        If another rank does not make the call in time, or has raised before it.
     """
     if ranks.size == 1:
         return
@@ -302,7 +302,7 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: 
 
 
 def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
-    """Return one digest of all that must be the same on all ranks."""
+    """Return a digest of everything that must be the same on all ranks."""
     return _digest(_text([_said(options), workflow.document(strict=False, values=False)]))
 
 
@@ -315,11 +315,11 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 _Entry = tuple[str, str | None, str]
-"""What it is called, the name of the node if it is one, and what it says."""
+"""Label, name of the node if it is one, and content as text."""
 
 
 def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]:
-    """Yield what must be the same, one by one."""
+    """Yield the entries that must be the same on all ranks, one by one."""
     yield from ((f"option {name}={value}", None, value) for name, value in _said(options).items())
     document = workflow.document(strict=False, values=False)
     modules, children = document.pop("modules", {}), document.pop("workflows", {})
@@ -330,7 +330,7 @@ def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]
 
 
 def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:
-    """Yield a graph itself and its parts."""
+    """Yield the entries of a graph itself and of its parts."""
     parts = {kind: document.pop(f"{kind}s") for kind in ("array", "parameter", "node")}
     order = document.pop("order")
     yield (whole, None, _text(document))
@@ -341,5 +341,5 @@ def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_
 
 
 def _text(data: Any) -> str:
-    """Return data as text that is the same in every process: without addresses."""
+    """Return data as JSON text that is the same in every process, without memory addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", json.dumps(data, sort_keys=True, default=str, check_circular=False))

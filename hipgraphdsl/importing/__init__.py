@@ -1,7 +1,7 @@
-"""Graphs that somebody else has built or captured -> models: nodes, edges and parameters read back from the runtime.
+"""Import of graphs built or captured elsewhere as models: nodes, edges and parameters are read back from the runtime.
 
-Data flow: hipGraph_t -> raw nodes (what each GetParams call answers) -> memory (which address belongs to which array) -> models
-in a Workflow without inferred edges. What a kernel reads and writes no runtime tells, so its array arguments are addresses only.
+Data flow: hipGraph_t -> raw nodes (results of the GetParams calls) -> memory (which address belongs to which array) -> models
+in a Workflow without inferred edges. No runtime reports what a kernel reads and writes, so array arguments are only addresses.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from .memory import BYTE, Memory, Span, filled, plain, sides
 from .raw import RawGraph, RawKernel, RawNode
 
 Arrays = Executable | Mapping[str, Any] | None
-"""What is known of memory: an Executable, or names with arrays, objects that share memory, or the Executables that hold them."""
+"""Memory known to the caller: an Executable, or names with arrays, objects that share memory, or Executables with that array."""
 
 
 def import_capture(
     fn: Callable[..., Any], runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None
 ) -> Workflow:
-    """Return what a function issues on a stream; see `Graph.from_capture`."""
+    """Return the work that a function issues on a stream as a workflow; see `Graph.from_capture`."""
     if not callable(fn):
         raise DeclarationError(f"from_capture: fn is a callable that takes a stream (got {fn!r})")
     opened = opened_runtime(runtime)
-    with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
+    with opened.using_device(opened.get_device()):  # selects the runtime's current device if the thread has none yet
         stream = opened.stream_create()
         try:
             graph = captured(opened, stream, partial(fn, CapturedStream(stream, opened)))
@@ -73,13 +73,13 @@ def import_capture(
 
 
 def import_handle(handle: Any, runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None) -> Workflow:
-    """Return a graph that exists in a runtime as a workflow; see `Graph.from_handle`."""
+    """Return an existing graph of a runtime as a workflow; see `Graph.from_handle`."""
     number = as_handle(handle)
     if number is None:
         raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph, as a number or an object (got {handle!r})")
     opened = opened_runtime(runtime)
     known = _known(arrays)
-    with opened.using_device(opened.get_device()):  # functions are told for it
+    with opened.using_device(opened.get_device()):  # queries of functions refer to the current device
         raw = RawGraph.read(number, opened, name)
         return _Builder(raw, Memory(opened, known, raw), known, opened, name, source).build()
 
@@ -109,7 +109,7 @@ def _known(arrays: Arrays) -> Known:
 
 
 class _Unsayable(Exception):
-    """No model says what a raw node does; caught where its number is known."""
+    """No model can represent a raw node; caught where the node's index is known."""
 
 
 class _Builder:
@@ -133,13 +133,13 @@ class _Builder:
         self.draft = Draft(name, infer=False)
         self._own = {node.params[0] for node in raw.nodes if node.type is NodeType.MEM_ALLOC}
         self._stand_ins: dict[AllocArray, DeviceArray] = {}
-        """Memory of an enclosing graph that this one uses, and what stands for it here."""
+        """Allocations of an enclosing graph that this one uses -> the arrays here that are bound to them."""
         self._events: dict[int, Event] = dict(known.events) if outer is None else outer._events
         self._semaphores: dict[int, Semaphore] = {} if outer is None else outer._semaphores
         self._modules: dict[int, ForeignModule] = {} if outer is None else outer._modules
 
     def build(self) -> Workflow:
-        ends: list[tuple[str, ...]] = []  # for each raw node the models that finish it
+        ends: list[tuple[str, ...]] = []  # for each raw node the names of its models, which successors wait for
         for index, raw in enumerate(self.raw.nodes):
             after = tuple(dict.fromkeys(end for source in raw.before for end in ends[source]))
             made: list[str] = []
@@ -157,7 +157,7 @@ class _Builder:
         return Workflow.of(self.draft)
 
     def _models(self, raw: RawNode, index: int) -> list[tuple[type[Node], str, dict[str, Any]]]:
-        """Return class, base of the name, and fields of what a raw node becomes; several semaphores become several nodes."""
+        """Return class, base name and fields of each model for a raw node; several semaphores become several models."""
         params = raw.params
         match raw.type:
             case NodeType.KERNEL:
@@ -203,7 +203,7 @@ class _Builder:
     # -- arrays --
 
     def _rooted(self, view: ArrayView) -> ArrayView:
-        """Return the same view here: memory that an enclosing graph allocates gets a stand-in, which is bound to it."""
+        """Return the view for use in this graph; an allocation of an enclosing graph is replaced by an array bound to it."""
         root = view.root
         if not isinstance(root, AllocArray) or any(self.memory.allocs[pointer] is root for pointer in self._own):
             return view
@@ -278,7 +278,7 @@ class _Builder:
         return KernelNode, name, fields
 
     def _typed(self, kernel: Kernel, arguments: list[bytes] | None) -> tuple[Any, ...] | None:
-        """Return the arguments as the kernel's own types have them, or None if one of them cannot be."""
+        """Return the arguments decoded by the kernel's signature; None if there is none or a pointer argument does not fit."""
         if kernel.signature is None or arguments is None:
             return None
         found = []
@@ -297,7 +297,7 @@ class _Builder:
         return None if view is None or not view.root.on_device else self._rooted(view)
 
     def _opaque(self, data: bytes, kernel: str) -> Any:
-        """Return an argument of unknown type: an array if it is an address of one, else an unsigned number or bytes."""
+        """Return an argument of unknown type: a view if it is an address inside an array, else an unsigned number or bytes."""
         if len(data) == 8:
             view = self._address(data, None)
             if view is not None:
@@ -331,7 +331,7 @@ def _contiguous(span: Span) -> bool:
 
 
 def _value_of(pattern: bytes, dtype: np.dtype[Any]) -> Any:
-    """Return the value of a dtype whose bytes a repeated pattern makes, or None if there is none."""
+    """Return the value of a dtype whose bytes equal a repeated pattern, or None if there is none."""
     itemsize = dtype.itemsize
     if itemsize % len(pattern):
         pattern = pattern[:itemsize] if pattern == pattern[:itemsize] * (len(pattern) // max(itemsize, 1)) else b""
@@ -354,6 +354,6 @@ def _decoded(parameter: KernelParameter, data: bytes) -> Any:
 
 
 def _number(data: bytes, dtype: np.dtype[Any]) -> Any:
-    """Return the first element, as a Python number where it is one."""
+    """Return the first element, as a Python number if it is numeric."""
     value = np.frombuffer(data, dtype)[0]
     return value.item() if dtype.kind in "biufc" else value

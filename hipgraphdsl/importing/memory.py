@@ -1,4 +1,4 @@
-"""Addresses -> arrays: which memory the nodes of a graph that was read back touch, and views of exactly these bytes."""
+"""Addresses -> arrays: the memory that the nodes of an imported graph access, and views of exactly these bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_NAME: Final = 120
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes from a pointer on: `run` contiguous ones, repeated by `dims`, (count, stride) outermost first."""
+    """Bytes that start at a pointer: `run` contiguous bytes, repeated by `dims`, (count, stride) outermost first."""
 
     pointer: int
     run: int
@@ -30,7 +30,7 @@ class Span:
 
     @property
     def stop(self) -> int:
-        """The first address beyond them."""
+        """The address after the last byte."""
         return self.pointer + self.run + sum((count - 1) * stride for count, stride in self.dims)
 
     def region(self, base: int) -> Region:
@@ -60,7 +60,7 @@ def filled(fill: Fill2D) -> Span:
 
 
 def _view_of(array: Array, base: int, span: Span) -> ArrayView | None:
-    """Return the view of an array at `base` that holds exactly the bytes of a span, in its order; None if none does."""
+    """Return the view of an array at `base` that covers exactly the bytes of a span, in the span's order; None if none does."""
     itemsize, shape = array.dtype.itemsize, array.shape
     if span.run % itemsize or not base <= span.pointer or span.stop > base + array.nbytes:
         return None
@@ -74,7 +74,7 @@ def _view_of(array: Array, base: int, span: Span) -> ArrayView | None:
     if rest:
         return None
     counts, steps = [1] * len(shape), [1] * len(shape)
-    free = len(shape)  # axes before it have no extent yet
+    free = len(shape)  # axes before this one have no extent yet
     for count, stride in ((span.run // itemsize, itemsize), *reversed(span.dims)):
         axis = free - 1
         while count > 1 and axis >= 0:
@@ -84,7 +84,7 @@ def _view_of(array: Array, base: int, span: Span) -> ArrayView | None:
                 if count <= room:
                     counts[axis], steps[axis], free, count = count, step, axis, 1
                 elif not starts[axis] and shape[axis] % step == 0 and count % room == 0:
-                    # All of this axis, and of the next outer one as many as there are left.
+                    # Take all of this axis, and the remaining count from the next outer axis.
                     counts[axis], steps[axis], free = room, step, axis
                     count, stride = count // room, strides[axis] * shape[axis]
             axis -= 1
@@ -95,7 +95,7 @@ def _view_of(array: Array, base: int, span: Span) -> ArrayView | None:
 
 
 def _from(array: Array, offset: int) -> ArrayView | None:
-    """Return a contiguous view that begins at a byte of an array and goes on as far as a view can."""
+    """Return the longest contiguous view that begins at a byte offset of an array; None if that is inside an element."""
     view = array.as_view()
     if not offset:
         return view
@@ -111,7 +111,7 @@ def _from(array: Array, offset: int) -> ArrayView | None:
 
 
 class Memory:
-    """Which array an address belongs to: what the caller knows, what the graph allocates, what its nodes and the runtime tell."""
+    """Map from addresses to arrays: those that the caller knows, the graph's allocations, and other memory that nodes use."""
 
     def __init__(self, runtime: Runtime, known: Known, raw: RawGraph) -> None:
         self._runtime = runtime
@@ -134,7 +134,7 @@ class Memory:
         return found
 
     def _find_allocs(self, nodes: Sequence[RawNode], known: Known) -> dict[int, AllocArray]:
-        """Choose for each allocation the shape and dtype in which its copies and fills can be said."""
+        """Choose for each allocation a shape and dtype such that views can represent its copies and fills."""
         made = {node.params[0]: node.params[1] for node in nodes if node.type is NodeType.MEM_ALLOC}
         spans: dict[int, list[tuple[Span, int]]] = {pointer: [] for pointer in made}
         for node in nodes if made else ():
@@ -156,7 +156,7 @@ class Memory:
         return found
 
     def _find_others(self, nodes: Sequence[RawNode]) -> None:
-        """Make an array of each piece of memory that nodes name and nobody has declared."""
+        """Declare an external array for each other memory range that nodes refer to."""
         unknown: list[tuple[int, int, bool]] = []
         first: dict[int, int] = {}
         ranges: set[int] = set()
@@ -179,7 +179,7 @@ class Memory:
                 merged[-1][3] = min(merged[-1][3], first[pointer])
             else:
                 merged.append([pointer, stop, on_host, first[pointer]])
-        for pointer, stop, on_host, _ in sorted(merged, key=lambda piece: piece[3]):  # in the order of the nodes
+        for pointer, stop, on_host, _ in sorted(merged, key=lambda piece: piece[3]):  # in order of first use by a node
             self._declare(pointer, stop - pointer, on_host)
 
     def _declare(self, pointer: int, nbytes: int, on_host: bool) -> None:
@@ -190,7 +190,7 @@ class Memory:
         self._places.append((pointer, array))
 
     def at(self, pointer: int) -> tuple[int, Array] | None:
-        """Return address and array of the smallest array that a pointer leads into."""
+        """Return address and array of the smallest array that contains a pointer, or None."""
         found: tuple[int, Array] | None = None
         for base, array in self._places:
             if base <= pointer < base + array.nbytes and (found is None or array.nbytes < found[1].nbytes):
@@ -203,7 +203,7 @@ class Memory:
         return None if found is None else _view_of(found[1], found[0], span)
 
     def alias(self, span: Span, dtype: np.dtype[Any]) -> ArrayView | None:
-        """Return a view of these bytes in a dtype, by an array of its own over the same memory; None for graph memory."""
+        """Return a view of these bytes in a dtype, of a new array over the same memory; None if impossible or graph memory."""
         found = self.at(span.pointer)
         if found is None or not isinstance(found[1], ExternalArray):
             return None
@@ -228,7 +228,7 @@ class Memory:
         return _view_of(array, span.pointer, span)
 
     def rest(self, pointer: int, dtype: np.dtype[Any] | None = None) -> ArrayView | None:
-        """Return a contiguous view that begins at a pointer, in a dtype if one is given; None where no array is."""
+        """Return a contiguous view that begins at a pointer, in a dtype if one is given; None if there is no such view."""
         found = self.at(pointer)
         if found is None:
             return None
@@ -242,13 +242,13 @@ class Memory:
 
 
 def plain(name: str) -> str:
-    """Return a name without the characters that names cannot have."""
+    """Return a valid name: dots replace forbidden characters, and long names are truncated."""
     text = "".join(c if c.isprintable() and c not in "[/" else "." for c in name).strip()
     return text[:_MOST_NAME] or "x"
 
 
 def _touched(node: RawNode) -> Iterator[tuple[Span, int]]:
-    """Yield the bytes that a node is known to touch, each with the size of element that it must be said in (0: any)."""
+    """Yield the bytes that a node is known to access, each with the element size that its view must have (0: any)."""
     match node.params:
         case Copy3D() as copy:
             for span in sides(copy):
@@ -261,11 +261,11 @@ def _touched(node: RawNode) -> Iterator[tuple[Span, int]]:
 
 
 def _pointers(node: RawNode) -> Iterator[tuple[int, int, bool]]:
-    """Yield (pointer, stop, on host) of all memory that a node names; stop is 0 where only a value may be a pointer."""
+    """Yield (pointer, stop, on host) of all memory that a node refers to; stop is 0 for a value that may be a pointer."""
     if isinstance(node.params, Copy3D):
         kind = node.params.kind
         dst, src = sides(node.params)
-        host = (MemcpyKind.HOST_TO_HOST, MemcpyKind.DEFAULT)  # what the runtime knows nothing of is the host's
+        host = (MemcpyKind.HOST_TO_HOST, MemcpyKind.DEFAULT)  # memory unknown to the runtime is host memory
         yield dst.pointer, dst.stop, kind in (*host, MemcpyKind.DEVICE_TO_HOST)
         yield src.pointer, src.stop, kind in (*host, MemcpyKind.HOST_TO_DEVICE)
         return
@@ -278,7 +278,7 @@ def _pointers(node: RawNode) -> Iterator[tuple[int, int, bool]]:
 
 
 def _shapes(name: str, nbytes: int, spans: Sequence[tuple[Span, int]]) -> Iterator[AllocArray]:
-    """Yield arrays in which the uses of an allocation might be said, plain ones first."""
+    """Yield candidate arrays for an allocation whose views might represent its uses, simple shapes first."""
     sizes = sorted({size for _, size in spans if size} | {1}, reverse=True)
     sizes.sort(key=lambda size: all(span.run % size for span, _ in spans))
     pitches = sorted({stride for span, _ in spans for _, stride in span.dims})

@@ -1,4 +1,4 @@
-"""What a runtime answers about a graph: its nodes with their parameters, and the edges."""
+"""A graph as the runtime reports it: its nodes with their parameters, and its edges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TELLS: Final[dict[NodeType, Callable[..., Any] | None]] = {
     NodeType.MEM_FREE: Runtime.graph_mem_free_node_get_params,
     NodeType.BATCH_MEM_OP: Runtime.graph_batch_mem_op_node_get_params,
 }
-"""The call that tells what a node does; None where there is nothing to tell."""
+"""The call that returns a node's parameters; None for a type without parameters."""
 _UNREADABLE: Final = {
     NodeType.MEMCPY_FROM_SYMBOL: "which variable it copies; a copy from the variable's address can be read",
     NodeType.MEMCPY_TO_SYMBOL: "which variable it copies; a copy to the variable's address can be read",
@@ -37,7 +37,7 @@ _UNREADABLE: Final = {
 
 @dataclass
 class RawNode:
-    """One node as its GetParams call answers; `params` is what the type has."""
+    """One node as its GetParams call reports it; the class of `params` depends on the node type."""
 
     type: NodeType
     params: Any
@@ -51,13 +51,13 @@ class RawKernel:
     launch: KernelParams
     info: FunctionInfo
     arguments: list[bytes] | None
-    """Bytes of each argument; None where their sizes are not known."""
+    """Bytes of each argument; None if they cannot be read, as where their sizes are unknown."""
     attributes: dict[str, Any]
 
 
 @dataclass
 class RawGraph:
-    """A graph's nodes in a topological order that stays as near to the runtime's own as edges allow."""
+    """A graph's nodes in topological order, as close to the runtime's node order as edges allow."""
 
     nodes: list[RawNode]
 
@@ -83,7 +83,7 @@ class RawGraph:
         return RawGraph(nodes)
 
     def everywhere(self) -> Iterator[RawNode]:
-        """Yield all nodes, those of child graphs included."""
+        """Yield all nodes, including those of child graphs."""
         for node in self.nodes:
             yield node
             if node.type is NodeType.GRAPH:

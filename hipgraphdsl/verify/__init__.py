@@ -1,11 +1,11 @@
-"""Proof by running: `verify` finds wrong results.
+"""Dynamic verification: `verify` runs a workflow and reports wrong results.
 
-A laboratory holds one Executable of the serial backend and runs its steps one at a time, in any order, with all memory
-read and set between them. It gives the serial reference, tries other topological orders and names the pair of nodes
-whose order matters, and runs each node alone to compare what it touches with what it declares, and with where its
-arrays begin and end. Then the graph is compiled by each backend, launched again and again, and compared with the
-reference byte for byte. All of this is done on the CPU; the backends of another runtime are compared with the CPU's reference.
-Before all that, the kernels run once under the CPU runtime's sanitizer.
+First, the kernels run once under the CPU runtime's sanitizer. A laboratory then holds one Executable of the serial backend
+and runs its steps one at a time, in any order, and reads and sets all memory between them. It provides the serial reference,
+tries other topological orders and names the pair of nodes whose order matters, and runs each node alone to compare its
+accesses with its declarations and with the bounds of its arrays. Finally each backend compiles the graph and launches it
+repeatedly, and the results are compared with the reference byte for byte. All of this is done on the CPU; the backends of
+another runtime are compared with the CPU's reference.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ def verify(
 ) -> VerifyReport:
     """Run a workflow in many ways on the CPU, and by every backend of a runtime, and report where results differ.
 
-    Host callbacks are called many times. External arrays are used in place and hold their values of before at the end.
+    Host callbacks are called many times. External arrays are used in place, and their values are restored at the end.
 
     Parameters
     ----------
     graph : Graph or Workflow
     runtime : str or Runtime
-        Its backends are compared too; by default those of the runtime that `compile` takes. What the CPU cannot run at all is
-        proved on this runtime instead, and `left_out` says why.
+        Its backends are compared too; by default the runtime that `compile` selects. A workflow that the CPU cannot run is
+        verified on this runtime instead, and `left_out` says why.
     backends : sequence of str
-        Compared with the serial run on the CPU; ``"explicit"`` also with batched launches and without empty nodes, where there
-        are some and the plan leaves them out, and on AMD ``"capture"`` and ``"streams"`` with any-order launches.
+        Backends to compare with the serial run on the CPU. ``"explicit"`` also runs with batched launches, and without empty
+        nodes where the plan can omit them; on AMD ``"capture"`` and ``"streams"`` also run with any-order launches.
     orders : int
-        Topological orders that are tried one node at a time, and, where the runtime can, seeded schedules.
+        Number of topological orders to try one node at a time, and of seeded schedules where the runtime supports them.
     repeats : int
-        Launches of each backend.
+        Number of launches of each backend.
     tolerance : float or mapping of str to float, optional
         Largest difference of two elements, relative to the larger one or absolute below 1; for all arrays, or by name.
-        Without it every byte counts.
+        Without it all bytes must be equal.
     params : mapping, optional
         Values of launch parameters.
     seed : int
-        First of the seeds of orders and schedules.
+        First seed of the orders and schedules.
     audit : bool
-        Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
+        Run each node alone, compare its accesses with its declarations, and find accesses outside arrays.
     sanitize : bool
-        First run once on the CPU with every access of kernels judged, as `Graph.compile` says; it takes Linux. A node that is
-        stopped is a finding, up to 20; those that depend on it are left out of this run. Nothing else is run where a kernel
-        accesses memory out of bounds or divides by zero.
+        First run once on the CPU under the sanitizer, which checks every access of kernels (see `Graph.compile`; Linux only).
+        Each node that it stops is a finding, up to 20; nodes that depend on it are left out of this run. If a kernel accesses
+        memory out of bounds or divides by zero, nothing else is run.
     device : int
-        Of `runtime`.
+        Device number of `runtime`.
     progress : bool
-        Show what is being run, with the time since the start, on the terminal or in a notebook that has ipywidgets.
+        Show the current run and the elapsed time on the terminal, or in a notebook that has ipywidgets.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def verify(
     HipGraphError
         If the serial run itself fails.
     """
-    from .proof import Proof  # what runs workflows is imported where one is run
+    from .proof import Proof  # deferred: the modules that run workflows are imported on first use
 
     proof = Proof(graph, runtime, backends, device, params, tolerance)
     return proof.report(orders, repeats, seed, audit=audit, sanitize=sanitize, progress=progress)

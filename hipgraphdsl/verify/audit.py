@@ -1,4 +1,4 @@
-"""The access audit: each node runs alone; what it touches is compared with what it declares, and with its reference."""
+"""The access audit: each node runs alone; its accesses are compared with its declarations, its results with its reference."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..plan.steps import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .report import Kind
 
-_AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
-_LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
-_AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
+_AUDITS_ALIKE = 3  # most audits of nodes with the same kernel or callback and the same arrays, in a large workflow
+_LARGE_BYTES = 1 << 30  # a workflow is large if an audit of every node would move more bytes
+_AUDIT_BYTES = 4 << 30  # bytes that an audit may move in total; the nodes left out are reported
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 
 
 def audit_accesses(laboratory: Laboratory, found: Found) -> None:
-    """Run the serial order once more, and each node alone several times on the way."""
+    """Run the serial order once more, and audit each node on the way by running it alone several times."""
     total = sum(cell.nbytes for cell in laboratory.cells.values())
     large = 8 * total * len(laboratory.steps) > _LARGE_BYTES
     alike: dict[Any, int] = {}
@@ -42,7 +42,7 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
         name = full_name(program, step)
         key = _likeness(step)
         alike[key] = alike.get(key, 0) + 1
-        again[name] = again.get(name, 0) + 1  # in the body of a loop
+        again[name] = again.get(name, 0) + 1  # above 1 in the body of a loop
         if (large and alike[key] > _AUDITS_ALIKE) or again[name] > _AUDITS_ALIKE or moved > _AUDIT_BYTES:
             left += again[name] == 1
             laboratory.do(program, step)
@@ -55,7 +55,7 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
         audit.run()
         unwritten[name] = audit.unwritten & unwritten.get(name, audit.unwritten)
         if len(found.findings) > known:
-            again[name] = _AUDITS_ALIKE  # once is enough
+            again[name] = _AUDITS_ALIKE  # do not audit it again
     laboratory.end()
     for name, arrays in unwritten.items():
         for array in sorted(arrays):
@@ -70,7 +70,7 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
 
 
 def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
-    """Run each step several times from the same memory; return those that differ, each with the arrays that depend on it."""
+    """Run each step several times from the same memory; return nondeterministic steps with the arrays that depend on them."""
     found: dict[str, set[str]] = {}
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
@@ -109,7 +109,7 @@ def _likeness(step: Step) -> Any:
 
 
 class _Audit:
-    """One step, run alone from the same memory several times; blocks of bytes are with their guards."""
+    """Audit of one step, which runs alone several times from the same memory; blocks of bytes include their guards."""
 
     def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step, found: Found) -> None:
         self.laboratory, self.program, self.step, self.found = laboratory, program, step, found
@@ -118,9 +118,9 @@ class _Audit:
         """All memory; with guard zones only around arrays that the step accesses."""
         self.read: dict[str, Mask] = {}
         self.written: dict[str, Mask] = {}
-        """What the step declares to read and to write; never guards."""
+        """Bytes that the step declares to read and to write; never in guards."""
         self.unwritten: set[str] = set()
-        """Arrays that an eager or captured node declares to write without reading them, and leaves alone, whatever they hold."""
+        """Arrays that an eager or captured node declares as write-only and leaves unchanged, whatever values they hold."""
         reached = laboratory.reached(program, step)
         for name, cell in (*laboratory.cells.items(), *laboratory.fresh.items()):
             met = [(mode, region) for mode, region in reached if cell.meets(region)]
@@ -139,7 +139,7 @@ class _Audit:
         self.found.add(kind, f"{self.name!r} {message}", (self.name,), arrays, hint=hint)
 
     def run(self) -> None:
-        """Add what is found, and leave memory as the step leaves it."""
+        """Add the findings, and set memory to its state after the step."""
         _compare_with_reference(self)
         try:
             self._compare()
@@ -149,7 +149,7 @@ class _Audit:
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
-                for part, at in cell.parts.items():  # the next step is judged by what it does itself
+                for part, at in cell.parts.items():  # clear guards, so that the next step is not blamed
                     if part != "inside":
                         state[at] = 0
                 self.laboratory.put(cell, state, guards=True)
@@ -183,7 +183,7 @@ class _Audit:
                 self.add("out of bounds", message, name, hint=self._bounds_hint(self.cells[name]))
 
     def _said(self, mode: str, name: str) -> str:
-        """Return how a node of this kind declares an access."""
+        """Return the source text that declares an access of a node of this kind."""
         if isinstance(self.step.node, KernelNode):
             return f"hg.{mode}({name}) or hg.updates({name}) in args"
         return f"{mode}=[{name}]"
@@ -195,7 +195,7 @@ class _Audit:
         return f"compare what it computes with {length}"
 
     def _again(self, poisoned: Set[tuple[str, str]]) -> tuple[State, State]:
-        """Run from `before` with some parts of cells poisoned, as far as the step does not declare to read them."""
+        """Run from `before` with parts of cells poisoned except in declared reads; return the memory before and after."""
         start = {}
         for number, (name, cell) in enumerate(self.cells.items()):
             data = self.before[name].copy()
@@ -210,28 +210,28 @@ class _Audit:
         return start, self._state()
 
     def _always_depends(self, poisoned: Set[tuple[str, str]]) -> bool:
-        """Whether what the step wrote depends each time on what is poisoned: once it may have differed by itself."""
+        """Whether the output depends on the poisoned parts in each of several runs; one difference may be nondeterminism."""
         return all(self._depends(*self._again(poisoned)) for _ in range(_RUNS_ALIKE))
 
     def _differs_by_itself(self) -> bool:
-        """Whether the same memory gives other results each time, which then say nothing about reads."""
-        if not any(self._depends(*self._again(set())) for _ in range(2 * _RUNS_ALIKE)):  # only asked where it looks guilty
+        """Whether the step is nondeterministic, so that different results say nothing about reads."""
+        if not any(self._depends(*self._again(set())) for _ in range(2 * _RUNS_ALIKE)):  # costly, so only if it looks guilty
             return False
         self.found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
         return True
 
     def _depends(self, start: State, end: State) -> bool:
-        """Whether what the step wrote depends on what was poisoned.
+        """Whether the step's output depends on the poisoned bytes.
 
-        A byte that it left alone in both runs proves nothing, also where a write was declared.
+        A byte that both runs left unchanged proves nothing, even if the step declares to write it.
         """
         for name in self.cells:
             before, after, written = self.before[name], self.after[name], self.written[name]
             differs = written & (after != end[name])
             if not differs.any():
                 continue
-            # Where the poisoned run shows the poison, the step may have left the byte alone in both runs and only
-            # written the value that was there.
+            # A byte that still holds its poison may have been left alone in both runs; it counts only if the first
+            # run changed it.
             kept = end[name] == start[name]
             if (differs & ~kept).any() or (differs & kept & (after != before)).any():
                 return True
@@ -239,7 +239,7 @@ class _Audit:
 
 
 def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
-    """Return which bytes of a block some regions of addresses cover."""
+    """Return a mask of the bytes of a block, guards included, that address regions cover."""
     mask = np.zeros(cell.nbytes + 2 * cell.guard, bool)
     inside = cell.inside(mask)
     for region in regions:
@@ -257,7 +257,7 @@ def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
 
 
 def _poisoned(cell: Cell, data: Bytes) -> Bytes:
-    """Return other values of the same dtype, harmless where they are taken for indices."""
+    """Return different values of the same dtype that are harmless if used as indices."""
     values = data.view(cell.dtype) if cell.dtype.names is None else data
     if values.dtype.kind == "f" or values.dtype.kind == "c":
         other = np.where(values == -12345.0, 54321.0, -12345.0).astype(values.dtype)
@@ -272,7 +272,7 @@ def _poisoned(cell: Cell, data: Bytes) -> Bytes:
 
 @lru_cache(maxsize=256)
 def _pattern(dtype: np.dtype[Any], number: int, nbytes: int) -> Bytes:
-    """Return bytes of small values of a dtype, others for each number, so that a copy from guard to guard shows."""
+    """Return bytes of small values of a dtype, different per `number`, so that a copy between guards is detected."""
     values = (np.arange(-(-nbytes // dtype.itemsize)) * 7 + number * 13) % 97 + 1
     if dtype.kind in "fc":
         return (-100.0 - values).astype(dtype).view(np.uint8)
@@ -282,13 +282,13 @@ def _pattern(dtype: np.dtype[Any], number: int, nbytes: int) -> Bytes:
 
 
 def _guard_poison(cell: Cell, part: str, number: int) -> Bytes:
-    """Return other values than zeros for a guard, harmless where they are taken for indices."""
+    """Return values other than zeros for a guard that are harmless if used as indices."""
     pattern = _pattern(cell.dtype, number % 97, cell.guard)
     return pattern[: cell.guard] if part == "behind" else pattern[pattern.size - cell.guard :]
 
 
 def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:
-    """Return which bytes of a guard were touched, as whole elements; `at` counts from the begin of the array."""
+    """Return text on the bytes of a guard that were accessed, in whole elements; `at` has offsets from the array's start."""
     size = cell.dtype.itemsize
     elements = np.unique(at // size)
     first, stop = int(elements[0]), int(elements[-1]) + 1
@@ -300,7 +300,7 @@ def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:
 
 
 def _extent(at: np.ndarray[Any, Any], itemsize: int) -> str:
-    """Return the bytes of the elements of which a byte has changed."""
+    """Return text on the byte range of the elements that contain changed bytes."""
     return f"bytes {int(at[0]) // itemsize * itemsize}..{(int(at[-1]) // itemsize + 1) * itemsize}"
 
 

@@ -1,4 +1,4 @@
-"""A workflow whose steps are run one at a time, in any order, with all memory read and set between them."""
+"""The laboratory, which runs a workflow's steps one at a time, in any order, and can read and set all memory between them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ State = dict[str, Bytes]
 Tolerance = None | float | Mapping[str, float]
 
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
-POISONS = (0xA5, 0x3C)  # what fresh graph memory is filled with
-_GUARD_BYTES = 4096  # on each side of an array; what is written there was meant for nobody
+POISONS = (0xA5, 0x3C)  # fill bytes of fresh graph memory
+_GUARD_BYTES = 4096  # on each side of an array; every write there is a fault
 _MOST_FINDINGS = 20  # of one kind
 
 
@@ -41,7 +41,7 @@ class Found:
         self.unstable: Callable[[], Mapping[str, Set[str]]] = dict
         """Returns the nondeterministic steps, each with the arrays that depend on it; called when results differ."""
         self.advance: Callable[[str], None] = no_progress
-        """Takes the name of what is run next."""
+        """Progress callback, which takes the name of the next run."""
         self.findings: list[Finding] = []
         self.done: list[str] = []
         self.left_out: list[str] = []
@@ -57,12 +57,12 @@ class Found:
         seed: int | None = None,
         hint: str = "",
     ) -> None:
-        """Keep a finding, unless there are many of its kind."""
+        """Record a finding, unless the limit of its kind is reached."""
         if not self.has_many(kind):
             self.findings.append(Finding(kind, message, nodes, arrays, backend, seed, hint))
 
     def has_many(self, kind: Kind) -> bool:
-        """Whether no more findings of a kind are kept."""
+        """Whether the limit of findings of a kind is reached."""
         return sum(known.kind == kind for known in self.findings) >= _MOST_FINDINGS
 
     def differing(self, cells: Mapping[str, Cell], ours: State, reference: State) -> list[str]:
@@ -96,7 +96,7 @@ class Found:
 
 
 def near(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) -> bool:
-    """Return whether two arrays differ nowhere by more than the tolerance; what has no fraction must be equal."""
+    """Return whether no elements of two arrays differ by more than the tolerance; only floating-point types may differ at all."""
     if a.dtype.names is not None:
         return all(near(a[name], b[name], tolerance) for name in a.dtype.names)
     if a.dtype.kind not in "fc" and a.dtype.kind != "V":
@@ -110,7 +110,7 @@ def near(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) -> 
 
 
 def describe(cell: Cell, ours: Bytes, wanted: Bytes) -> str:
-    """Return the first element of an array that differs and how many do."""
+    """Return text on the first differing element of an array and the number of differing elements."""
     a, b = cell.values(ours).reshape(-1), cell.values(wanted).reshape(-1)
     size = cell.dtype.itemsize
     rows = (ours.reshape(-1, size) != wanted.reshape(-1, size)).any(axis=1)
@@ -138,23 +138,23 @@ class Cell:
         return data.view(self.dtype).reshape(self.shape)
 
     def inside(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the part of a block with guards that is the array."""
+        """Return the array's part of a block that includes guards."""
         return data[self.guard : self.guard + self.nbytes] if self.guard else data
 
     def meets(self, region: Region) -> bool:
-        """Whether a region of addresses shares bytes with the array, or may."""
+        """Whether a region of addresses may share bytes with the array."""
         return region.start < self.pointer + self.nbytes and region.stop > self.pointer
 
     @property
     def parts(self) -> dict[str, slice]:
-        """Where in a block with guards the array is, ``"inside"``, and the guards ``"before"`` and ``"behind"`` it, if any."""
+        """Slices of a block with guards: the array is ``"inside"``, the guards, if any, are ``"before"`` and ``"behind"`` it."""
         first, stop = self.guard, self.guard + self.nbytes
         guards = {"before": slice(0, first), "behind": slice(stop, stop + self.guard)} if self.guard else {}
         return {"inside": slice(first, stop), **guards}
 
 
 class Laboratory:
-    """A workflow whose steps are run one at a time, in any order; at first once by the serial backend, with its parameters."""
+    """Runs a workflow's steps one at a time, in any order; the constructor runs them in serial order for `reference`."""
 
     def __init__(self, workflow: Workflow, runtime: Runtime, device: int, params: Mapping[str, Any]) -> None:
         self.workflow = workflow
@@ -165,14 +165,14 @@ class Laboratory:
         self.poison = POISONS[0]
         self.cells: dict[str, Cell] = {}
         self.fresh: dict[str, Cell] = {}
-        """Memory that alloc steps have made in this run."""
+        """Memory that alloc steps have allocated in the current run."""
         try:
             program = self.executable.prepared(**params)
             assert isinstance(program, SerialProgram)
             self.program: SerialProgram = program
             self._look(program.scope)
             self._start = {name: self.get(cell, guards=True) for name, cell in self.cells.items()}
-            """Values of all memory before a run, with guards of zeros."""
+            """Values of all memory before a run, including guards, which are zeros."""
             self.reference = self.run()
             """Values of all memory after the serial run."""
         except BaseException:
@@ -180,16 +180,16 @@ class Laboratory:
             raise
 
     def close(self) -> None:
-        """Return everything."""
+        """Free everything."""
         self.executable.close()
 
     @property
     def start(self) -> State:
-        """The values of all memory that outlives a run, before it."""
+        """Values before a run of all memory that outlives it."""
         return {name: self.cells[name].inside(data) for name, data in self._start.items()}
 
     def _look(self, top: Scope) -> None:
-        """Note where all memory is."""
+        """Record the addresses of all memory."""
         for scope, level in top.levels(self.workflow):
             for name, array in level.own_arrays():
                 if not isinstance(array, AllocArray):
@@ -210,7 +210,7 @@ class Laboratory:
     # -- memory --
 
     def get(self, cell: Cell, *, guards: bool = False) -> Bytes:
-        """Return a copy of a cell's bytes, or of its guards too."""
+        """Return a copy of a cell's bytes, optionally with its guards."""
         guard = cell.guard * guards
         pointer, nbytes = cell.pointer - guard, cell.nbytes + 2 * guard
         if cell.on_host:
@@ -220,7 +220,7 @@ class Laboratory:
         return data
 
     def put(self, cell: Cell, data: Bytes, *, guards: bool = False) -> None:
-        """Set a cell's bytes, or those of its guards too."""
+        """Set a cell's bytes, optionally with its guards."""
         pointer = cell.pointer - cell.guard * guards
         if cell.on_host:
             bytes_at(pointer, data.size)[...] = data
@@ -234,7 +234,7 @@ class Laboratory:
     # -- running --
 
     def run(self, order: Sequence[int] | None = None) -> State:
-        """Run all steps in an order, from the values of the start; return what is in memory then."""
+        """Run all steps in an order, from the start values; return the resulting memory."""
         self.begin()
         for index in range(len(self.steps)) if order is None else order:
             self.do(self.program, self.steps[index])
@@ -242,7 +242,7 @@ class Laboratory:
         return self.state()
 
     def begin(self) -> None:
-        """Set memory to the values of the start, without graph memory; what is read-only stays."""
+        """Reset all writeable memory to the start values, and forget graph memory."""
         for name, data in self._start.items():
             cell = self.cells[name]
             if cell.writeable:
@@ -253,20 +253,20 @@ class Laboratory:
                 self.program.scope_of(step).addresses.pop(step.node.made, None)
 
     def end(self) -> None:
-        """Return what no free step has returned."""
+        """Free the graph memory that no free step has freed."""
         left, self.fresh = self.fresh, {}
         for cell in left.values():
             self._free(cell)
 
     def do(self, program: SerialProgram, step: Step) -> None:
-        """Run one step of a program and wait; a HipGraphError says that it has failed."""
+        """Run one step of a program and wait; raise HipGraphError if it fails."""
         node = step.node
         scope = program.scope_of(step)
         name = full_name(program, step)
         prefix = name[: len(name) - len(node.name)]
         if node.made is not None:
             array = prefix + node.made.name
-            if program is not self.program and array in self.fresh:  # a pass of a loop frees what the one before has left
+            if program is not self.program and array in self.fresh:  # free what the previous loop pass has left allocated
                 self._free(self.fresh.pop(array))
             self._alloc(array, node.made, step, scope)
         elif node.freed is not None:
@@ -274,7 +274,7 @@ class Laboratory:
             cell = self.fresh.pop(array, None)
             if cell is None:
                 raise DeclarationError(f"{name!r} frees {array!r}, which is not allocated then", node=name, array=array)
-            # Others may get this memory now: what is still read from it must not look right.
+            # The memory may be allocated again: overwrite it, so that later reads of it do not look right.
             self.put(cell, np.full(cell.nbytes, self.poison, np.uint8))
             del scope.addresses[node.freed]
             self._free(cell)
@@ -282,14 +282,14 @@ class Laboratory:
             try:
                 finished = issued(self.executable, program, step)
             except HipError as error:
-                self.executable.synchronize()  # raises what a callback raised, if one did
+                self.executable.synchronize()  # raises the error of a callback, if there is one
                 raise error.at(name) from error.__cause__
             if not finished:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
 
     def _alloc(self, name: str, array: AllocArray, step: Step, scope: Scope) -> None:
-        """Do what an alloc step does, with guards around its memory."""
+        """Execute an alloc step, with guards around its memory."""
         if name in self.fresh:
             raise DeclarationError(f"{step.name!r} allocates {name!r} a second time", node=step.name, array=name)
         with self.runtime.using_device(scope.place_of(step)):
@@ -304,9 +304,9 @@ class Laboratory:
         self.runtime.free(cell.pointer - cell.guard)
 
     def walk(self, program: SerialProgram) -> Iterator[tuple[SerialProgram, Step]]:
-        """Yield the steps of a program in order, and in place of a conditional one those of the bodies that it chooses.
+        """Yield the steps of a program in order, and in place of a conditional step those of the bodies that it selects.
 
-        What was yielded must have been done when the next is asked for: conditions depend on it.
+        The caller must run each step before it requests the next one, because conditions depend on it.
         """
         for step in program.plan.steps:
             if step.bodies:
@@ -321,7 +321,7 @@ class Laboratory:
     # -- what a step declares --
 
     def reached(self, program: SerialProgram, step: Step) -> list[tuple[Mode, Region]]:
-        """Return what a step's accesses cover, as addresses."""
+        """Return the mode and address region of each access of a step."""
         scope = program.scope_of(step)
         device = scope.device_of(step.node)
         return [
@@ -340,7 +340,7 @@ def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
 
 
 def addressed(access: Access, scope: Scope, device: int | None) -> Region:
-    """Return what an access covers, as addresses."""
+    """Return the region of addresses that an access covers."""
     return access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes)
 
 

@@ -26,7 +26,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "edges for empty nodes": {"lanes": "auto", "batch": False, "join": True},
     "any-order launches": {"lanes": 1, "batch": False, "any_order": True},
 }
-"""Of plans, by the kind of launches that they are to have."""
+"""Plan options by the kind of launches to test."""
 
 
 class Launches:
@@ -43,7 +43,7 @@ class Launches:
         self.found = found
 
     def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
-        """Launch by one backend of a runtime, again and again and by seeded schedules, and compare with the reference."""
+        """Launch by one backend of a runtime, repeatedly and with seeded schedules, and compare with the reference."""
         self._try(runtime, backend, device, "")
         if backend == "explicit":
             self._try(runtime, backend, device, "batches")
@@ -53,7 +53,7 @@ class Launches:
             self._try(runtime, backend, device, "any-order launches")
 
     def _try(self, runtime: Runtime, backend: str, device: int, extra: str) -> None:
-        """Try a backend as the graph is declared, or with launches of an `extra` kind, where there are some."""
+        """Try a backend with default options, or with an `extra` kind of launches if the plan has any."""
         added = f" with {extra}" if extra else ""
         named = f"backend {backend!r}{added}" + (f" on {runtime.name}" if runtime is not self.prover else "")
         options: dict[str, Any] = {"join": False, **_OPTIONS[extra]}
@@ -111,9 +111,9 @@ class Launches:
     def _first_wrong_node(
         self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]
     ) -> str | None:
-        """Bisect over the beginnings of the workflow: return the node with which results turn wrong.
+        """Bisect over prefixes of the topological order: return the node with which results become wrong.
 
-        None where the fault does not show again, which a fault of timing may not.
+        None if the fault does not reproduce, as may happen with timing faults.
         """
         order = self.workflow.order
 
@@ -150,13 +150,13 @@ class Launches:
 
 
 def _set_schedule(runtime: Runtime, seed: int, mode: int) -> None:
-    """Choose how a runtime schedules nodes, where it can."""
+    """Choose how a runtime schedules nodes, if it supports that."""
     if hasattr(runtime, "set_schedule"):
         runtime.set_schedule(seed, mode)
 
 
 def _beginning(workflow: Workflow, kept: Sequence[int]) -> Workflow:
-    """Return the workflow with some of its nodes only; they hold all of their predecessors."""
+    """Return the workflow reduced to some of its nodes, which must include all their predecessors."""
     chosen = sorted(kept)
     at = {i: k for k, i in enumerate(chosen)}
     return replace(

@@ -1,4 +1,4 @@
-"""Other topological orders and other values in fresh memory, one node at a time; names nodes whose order matters."""
+"""Runs with other topological orders and other values in fresh memory, one node at a time; names nodes whose order matters."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def _first_difference(laboratory: Laboratory, found: Found) -> str:
 def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
     """Return the topological order of a seed.
 
-    Seed 0 always takes the node declared last of those that are ready, which turns most missing edges round at once.
-    Even seeds draw among the ready nodes, odd ones give each node a random rank, so that a node may stay behind for
-    long.
+    Seed 0 always takes the ready node that was declared last, which reverses most unordered pairs of nodes at once. Other even
+    seeds draw among the ready nodes; odd seeds give each node a random priority, so that a node may be delayed for long.
     """
     draw = random.Random(seed)
     n = len(deps)
@@ -81,7 +80,7 @@ def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ..
 
 
 def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> None:
-    """Run other topological orders, one node at a time; name each pair of nodes whose order matters once."""
+    """Run other topological orders, one node at a time; report each pair of nodes whose order matters once."""
     deps: list[list[int]] = [list(step.deps) for step in laboratory.steps]
     if len(deps) < 2 or count < 1:
         return
@@ -92,7 +91,7 @@ def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> N
     tried = 0
     for k in range(seed, seed + count):
         found.advance(f"order {k - seed + 1} of {count}")
-        # A pair that was found is kept in order from then on, so that it does not hide others.
+        # Keep a reported pair in order from then on, so that it does not hide others.
         while True:
             order = topological_order(deps, k)
             tried += 1
@@ -118,7 +117,7 @@ def try_orders(laboratory: Laboratory, count: int, seed: int, found: Found) -> N
 
 
 def _outcome(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[str, tuple[str, ...]] | None:
-    """Return how a run in this order differs from the reference, in words and arrays; None if it does not."""
+    """Return how a run in this order differs from the reference, as text and array names; None if it does not."""
     try:
         ours = laboratory.run(order)
     except HipGraphError as error:
@@ -133,11 +132,11 @@ def _outcome(laboratory: Laboratory, order: Sequence[int], found: Found) -> tupl
 
 
 def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[int, int] | None:
-    """Return two steps, the earlier declared first, that the order exchanges with an effect.
+    """Return two steps, in serial order, whose exchange in the failing order changes results.
 
-    Orders that begin with k steps of the failing one and go on in the serial order are topological too. Bisection gives
-    a k at which the result turns wrong, so the k-th step was moved before something; moving it there one place at a
-    time gives what.
+    An order that takes the first k steps of the failing order and continues in serial order is topological too. Bisection
+    finds a k at which the result becomes wrong, so the k-th step was moved ahead of a step that must precede it. A second
+    bisection, over the places between its serial place and the new one, finds that step.
     """
     n = len(order)
 
@@ -150,7 +149,7 @@ def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[
 
     bad = bisect_left(range(n), True, 1, key=lambda k: wrong(mixed(k)))
     moved, before = order[bad - 1], mixed(bad - 1)
-    # At its old place `moved` is right, at place bad - 1 it is wrong.
+    # The result is right with `moved` at its old place, and wrong with it at place bad - 1.
     places = range(before.index(moved) - 1, bad - 2, -1)
 
     def wrong_at(place: int) -> bool:

@@ -1,4 +1,4 @@
-"""What `verify` does, step after step, with the results of each in `Found`."""
+"""The stages of `verify`, whose results are collected in `Found`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .sanitized import try_sanitizer
 
 
 class Proof:
-    """What `verify` is asked to run, and what it finds."""
+    """One call of `verify`: its inputs and its findings."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Proof:
         return [contestant for contestant, _ in contestants]
 
     def comparable(self) -> Sequence[str]:
-        """Return the backends that can be compared: none where a node reaches beyond its arrays."""
+        """Return the backends that can be compared: none if a node accesses memory outside its arrays."""
         beyond = next((finding for finding in self.found.findings if finding.kind == "out of bounds"), None)
         if beyond is None or not self.backends:
             return self.backends
@@ -104,14 +104,14 @@ class Proof:
         return ()
 
     def is_safe(self) -> bool:
-        """Run under the sanitizer, and return whether kernels may run unwatched."""
+        """Run under the sanitizer, and return whether kernels may also run without it."""
         self.found.advance("sanitizer")
         runtime, place = self.runtime, self.device
         if not runtime.target.on_host:
             try:
                 runtime, place = self.cpu(), 0
             except HipGraphError:
-                return True  # the proof says why
+                return True  # `laboratory` reports why
         with _outside_memory(self.workflow):
             return try_sanitizer(self.workflow, runtime, place, self.params, self.found)
 
@@ -122,7 +122,7 @@ class Proof:
             raise CheckError(report)
 
     def cpu(self) -> Runtime:
-        """Return the CPU's runtime, if it can run the workflow."""
+        """Return the CPU's runtime; raise if it cannot run the workflow."""
         cpu = opened_runtime("cpu")
         self.require_runs(cpu, 0)
         return cpu
@@ -137,14 +137,14 @@ class Proof:
         return Laboratory(self.workflow, self.runtime, self.device, self.params)
 
     def unstable(self, runtime: Runtime, device: int) -> Mapping[str, Set[str]]:
-        """Return the steps that write other values each time, in a laboratory of its own; nothing where that fails."""
+        """Return the nondeterministic steps, found in a separate laboratory; empty if that fails."""
         with suppress(HipGraphError), closing(Laboratory(self.workflow, runtime, device, self.params)) as laboratory:
             return unstable_steps(laboratory)
         return {}
 
 
 def _require_tolerance(tolerance: Any, workflow: Workflow) -> None:
-    """Refuse what is no tolerance, and tolerances of arrays that there are not."""
+    """Refuse invalid tolerances, and tolerances of unknown arrays."""
     for value in tolerance.values() if isinstance(tolerance, Mapping) else () if tolerance is None else (tolerance,):
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)) or not value >= 0:
             raise DeclarationError(f"verify: tolerance is a number from 0, or a dict of them by array (got {tolerance!r})")
@@ -161,13 +161,13 @@ def _require_tolerance(tolerance: Any, workflow: Workflow) -> None:
 
 
 def _copied(workflow: Workflow) -> dict[str, Any]:
-    """Return the defaults of parameters that copy values: each launch begins with them, whatever nodes have written there."""
+    """Return the defaults of parameters that copy values, so that each launch starts with them, whatever nodes have written."""
     parameters = (found for level in workflow.levels() for found in level.own_parameters())
     return {name: parameter.default for name, parameter in parameters if parameter.copy and parameter.default is not None}
 
 
 def _require_values(workflow: Workflow, params: Mapping[str, Any]) -> None:
-    """Refuse parameters without a default and without a value, which no launch could do without."""
+    """Refuse a workflow with parameters that have neither a default nor a given value."""
     parameters = (found for level in workflow.levels() for found in level.own_parameters())
     missing = [name for name, parameter in parameters if parameter.default is None and name not in params]
     if missing:
@@ -180,7 +180,7 @@ def _require_values(workflow: Workflow, params: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _outside_memory(workflow: Workflow) -> Iterator[None]:
-    """Give host memory that is not ours its values back."""
+    """Restore the values of writeable external host arrays at the end of the block."""
     kept: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for array in (array for document in workflow.documents for array in document.arrays.values()):
         if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:

@@ -1,4 +1,4 @@
-"""What captured functions record, compared with what their nodes declare."""
+"""Comparison of what captured functions record with what their nodes declare."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .laboratory import Found, addressed
 _WORD = 8
 _IDLE = frozenset({NodeType.EMPTY, NodeType.WAIT_EVENT, NodeType.EVENT_RECORD, NodeType.MEM_ALLOC, NodeType.MEM_FREE})
 _BEYOND = range(1 << 64)
-"""What a node may touch of which nothing is known."""
+"""All addresses: the range that a node of unknown effect may access."""
 
 
 def compare_recorded(executable: Executable, top: Scope, named: str, found: Found) -> None:
-    """Record each captured function of an Executable once more, and find declared writes that nothing recorded can make."""
+    """Record each captured function of an Executable once more, and find declared writes that no recorded node can make."""
     count = 0
     for scope, level in top.levels(executable.workflow):
         for node in level.workflow.nodes:
@@ -44,7 +44,7 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
 
 @contextmanager
 def _recorded(node: CapturedNode, name: str, scope: Scope) -> Iterator[RawGraph]:
-    """Capture what a node's function issues, and read it back; what it has by pointers is valid inside."""
+    """Capture the work of a node's function, and read the graph back; pointers in it are valid inside the block."""
     runtime = scope.runtime
     graph = captured_graph(runtime, scope.shared.calls.captured(name, node, scope))
     try:
@@ -61,8 +61,8 @@ def _compare(name: str, node: CapturedNode, scope: Scope, raw: RawGraph, found: 
     written = [region for recorded in busy for region in _written(recorded, [region for _, region in declared], scope.runtime)]
     missing: dict[str, Access] = {}
     for access, region in declared:
-        # An update may keep what is there; where nothing at all is recorded, there is nothing to update either.
-        certain = access.mode == "write" and not isinstance(access.view.root, Symbol)  # which kernels reach without a pointer
+        # An update may leave values unchanged, so it is reported only if nothing at all is recorded.
+        certain = access.mode == "write" and not isinstance(access.view.root, Symbol)  # kernels need no pointer for symbols
         if access.is_write and (certain or not busy) and not any(_meets(region, other) for other in written):
             missing.setdefault(access.view.root.name, access)
     for array, access in missing.items():
@@ -80,9 +80,9 @@ def _compare(name: str, node: CapturedNode, scope: Scope, raw: RawGraph, found: 
 
 
 def _written(node: RawNode, declared: Sequence[Region], runtime: Runtime) -> Iterator[Region | range]:
-    """Yield what a recorded node may write, as addresses.
+    """Yield the regions of addresses that a recorded node may write.
 
-    A kernel may write what its pointers lead to, and anything where they lead to memory that is not declared.
+    A kernel may write any allocation that its arguments point into, and any memory if such an allocation is not declared.
     """
     match node.params:
         case Copy3D() as copy:

@@ -1,4 +1,4 @@
-"""What `verify` found, for people and for tools."""
+"""The findings of `verify`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One fault that `verify` found.
 
     Attributes
     ----------
     kind : str
         ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
-        ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
+        ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on the initial values of
         graph memory, or a kernel loads memory that nothing has written.
-        ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare. ``"missing write"``: an eager or
-        captured node does not write what it declares to write, or a capture has recorded nothing that could.
-        ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
-        ``"race"``: threads of one launch touch the same bytes, and nothing orders them. ``"divergent barrier"``: not all threads
-        of a block come to a barrier.
+        ``"undeclared write"``, ``"undeclared read"``: a node accesses bytes that it does not declare. ``"missing write"``: an
+        eager or captured node does not write what it declares to write, or no recorded node could.
+        ``"out of bounds"``: a node writes before or after an array, or its output depends on memory there.
+        ``"race"``: threads of one launch access the same bytes without an order. ``"divergent barrier"``: not all threads of a
+        block reach a barrier.
         ``"reference"``: a kernel differs from its NumPy reference. ``"failure"``: a run failed.
-        ``"unstable"``: a node writes other values each time, so that results differ by more than the tolerance in any order.
+        ``"unstable"``: a node is nondeterministic, so that results differ by more than the tolerance in any order.
     message : str
     nodes, arrays : tuple of str
     backend : str
-        Empty where none is involved.
+        Empty if none is involved.
     seed : int or None
         Replays an order or a schedule: ``verify(graph, seed=seed, orders=1)``.
     hint : str
@@ -64,7 +64,7 @@ class Finding:
         return f"{self.kind}: {self.message}" + (f"; {self.hint}" if self.hint else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the finding as a dict of plain data."""
         return asdict(self)
 
 
@@ -79,7 +79,7 @@ class VerifyReport(Printed):
         The device that it ran on.
     findings : tuple of Finding
     done : tuple of str
-        What was run, in sentences.
+        What was run, as text.
     left_out : tuple of str
         What could not be run, and why.
     seconds : float
@@ -99,7 +99,7 @@ class VerifyReport(Printed):
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing was found, else 1."""
+        """0 if nothing was found, else 1."""
         return 0 if self.ok else 1
 
     def _pieces(self) -> Iterator[tuple[str, str]]:

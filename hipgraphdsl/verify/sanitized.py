@@ -1,4 +1,4 @@
-"""One serial run in which the CPU runtime's sanitizer judges each access of the kernels, before they may harm the process."""
+"""One serial run in which the CPU runtime's sanitizer checks each access of the kernels, before kernels run without it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "division by zero": "failure",
 }
 _FOUND: Final = re.compile(rf"({'|'.join(_KINDS)}) at ")
-#: After these, kernels that nobody watches may overwrite what is not theirs.
+#: Findings after which kernels without the sanitizer may overwrite foreign memory.
 _UNSAFE: Final = frozenset({"out of bounds", "failure"})
-_MOST_STOPPED: Final = 20  # steps with a finding; behind the last one nothing is run
+_MOST_STOPPED: Final = 20  # most steps with a finding; after the last one nothing is run
 
 
 def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
-    """Run once by the serial backend; return whether the kernels may run unwatched."""
+    """Run once by the serial backend under the sanitizer; return whether the kernels may also run without it."""
     if not runtime.sanitizes or not any(node.kernels for document in workflow.documents for node in document.nodes):
         return True
     try:
@@ -38,13 +38,13 @@ def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dic
     try:
         return _judge(executable, params, found)
     except HipGraphError:
-        return True  # the serial run has it too
+        return True  # the serial run of the laboratory raises it too
     finally:
         executable.close()
 
 
 def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool:
-    """Run step by step; a step that is stopped takes those with it that depend on it, because what they read is incomplete."""
+    """Run step by step, without the steps that depend on a stopped one, whose input is incomplete; return whether it is safe."""
     program = executable.prepared(**params)
     assert isinstance(program, SerialProgram)
     stopped: set[int] = set()
@@ -69,7 +69,7 @@ def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool
             arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
             found.add(kind, f"{node!r}, {error.text}", (node,), arrays)
             unsafe = unsafe or node * (kind in _UNSAFE)
-    executable.synchronize(WAIT_S)  # raises what a callback has raised
+    executable.synchronize(WAIT_S)  # raises the error of a callback, if there is one
     found.done.append("a serial run in which each access of kernels was judged")
     if behind:
         found.left_out.append(
