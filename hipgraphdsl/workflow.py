@@ -336,7 +336,7 @@ class Binding:
         Returns
         -------
         binding, root, offset_bytes
-            The binding that owns the result; the array, parameter or value; and the byte offset of `root` in it.
+            The binding that owns the result; the array, parameter or value; and the byte offset in it of the given root.
         """
         at, offset = self, 0
         while at.parent is not None and (outer := at.bound(root)) is not None:

@@ -68,9 +68,9 @@ class Node(BaseModel):
     work: ClassVar[str]
     """The category of its run time: ``"kernel"``, ``"copy"``, ``"memset"`` or ``"host"``; empty if it takes no time."""
     reach: ClassVar[Literal["device", "copy", "host", ""]]
-    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host; empty if not the node."""
+    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host; empty if none of these."""
     placed: ClassVar[Literal["memory", "compiled", ""]]
-    """Its device if `device` is not given: the owner of the memory it accesses, or the graph's device; empty if it has none."""
+    """Its device without `device`: the one that owns its memory, or the one that the graph is compiled for; empty if none."""
     in_body: ClassVar[bool]
     """Whether the body of a conditional node may contain it (CUDA's reference for cudaConditionalNodeParams)."""
     in_child: ClassVar[bool] = True

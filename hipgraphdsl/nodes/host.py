@@ -284,7 +284,7 @@ class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
     It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and all other
-    arguments unchanged; its return value is ignored. Views that are only read are read-only. A view that the callable keeps
+    arguments unchanged; its return value is ignored. Views that the node only reads are not writeable. A view that the callable keeps
     stays valid: page-locked memory is freed when its last view is gone, at the earliest when the Executable is closed.
 
     Attributes
@@ -343,7 +343,7 @@ class CapturedNode(_OnStream):
     access : tuple of Access
         From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
     device : int or None
-        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
+        The device of the stream, current while `fn` is called; None: the one that owns its arrays.
     """
 
     kind: ClassVar[str] = "captured"
@@ -368,7 +368,7 @@ class EagerNode(_OnStream):
     access : tuple of Access
         From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
     device : int or None
-        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
+        The device of the stream, current while `fn` is called; None: the one that owns its arrays.
     """
 
     kind: ClassVar[str] = "eager"

@@ -102,7 +102,7 @@ class KernelNode(Node):
         Launch priority, if the platform supports it; a lower number runs first.
     cluster : tuple of 3 int or None
         Blocks of a thread block cluster along x, y, z (NVIDIA from sm_90): at most 8 in all, and divisors of the grid's.
-        Blocks of one cluster run at the same time and share their shared memory. Other targets ignore the field (HG509).
+        Blocks of one cluster run at the same time and can access each other's shared memory. Other targets ignore it (HG509).
     device : int or None
         The device that runs it; None: the one that owns its arrays.
     """

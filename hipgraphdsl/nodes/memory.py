@@ -19,7 +19,7 @@ from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
-_MAX_FILL_BYTES = 64  # of an element; with the limit of strided dimensions below: the limits of the backends' fill kernel
+_MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
 
 
