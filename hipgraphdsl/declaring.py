@@ -446,8 +446,8 @@ class Declaring:
         condition : array or view
             One 32-bit integer in memory that kernels can access.
         bodies : Graph, Workflow, or sequence of them
-            Snapshots. If the device decides, they may hold kernels, copies, fills, child graphs and conditionals; if the host
-            does, any node.
+            Snapshots. If the device decides, they may hold kernels, copies, fills, captured and empty nodes, child graphs and
+            conditionals; if the host does, any node.
         bind : mapping, optional
             As for `child`, for all bodies. Unbound arrays are named ``<node>/<number of the body>/<array>``.
         decide : {"auto", "device", "host"}

@@ -284,8 +284,8 @@ class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
     It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and all other
-    arguments unchanged; its return value is ignored. Views that the node only reads are not writeable. A view that the callable keeps
-    stays valid: page-locked memory is freed when its last view is gone, at the earliest when the Executable is closed.
+    arguments unchanged; its return value is ignored. Views that the node only reads are not writeable. A view that the callable
+    keeps stays valid: page-locked memory is freed when its last view is gone, at the earliest when the Executable is closed.
 
     Attributes
     ----------
