@@ -272,7 +272,7 @@ class MemoryOp:
         One element.
     value : int
     condition : {"eq", "geq", "and", "nor"}
-        When a wait ends: equal, greater or equal, any bit set in both, any bit set in neither.
+        When a wait ends: equal, greater or equal (by signed difference), any bit set in both, any bit set in neither.
     """
 
     op: Literal["write", "wait"]
