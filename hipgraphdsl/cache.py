@@ -1,7 +1,7 @@
-"""The folder of compiled kernels, libraries and measured costs: private to its user, because what lies there is run.
+"""The cache folder of compiled kernels, libraries and measured costs; private to the user, because its contents are executed.
 
-It is ``$HIPGRAPHDSL_CACHE_DIR``, or the user's cache folder of the platform. A folder in which another user can put files, or
-one that cannot be written, is not used: a temporary folder of this process replaces it, with a warning.
+It is ``$HIPGRAPHDSL_CACHE_DIR``, or the user's cache folder of the platform. If other users can write to that folder, or this
+process cannot, a temporary folder of this process is used instead, with a warning.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _log = logging.getLogger("hipgraphdsl")
 
 
 def wanted_folder(kind: str = "") -> Path:
-    """Return the path of the cache, or of its folder for a kind of files; it is neither made nor looked at."""
+    """Return the path of the cache, or of its subfolder for a kind of files; does not create or check it."""
     chosen = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
     return (Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("hipgraphdsl")) / kind
 
 
 def private_folder(kind: str = "", *, make: bool = True) -> Path:
-    """Return `wanted_folder`, made with mode 0700 where it is not there.
+    """Return `wanted_folder`; with `make`, create it with mode 0700 if it does not exist.
 
     Raises
     ------
     OSError
-        If it cannot be made, belongs to another user than this one and root, or can be written by other users.
+        If it does not exist or cannot be created, belongs to neither this user nor root, or is writeable by other users.
     """
     for folder in dict.fromkeys((wanted_folder(), wanted_folder(kind))):
         if make:
@@ -45,7 +45,7 @@ def private_folder(kind: str = "", *, make: bool = True) -> Path:
 
 
 def cache_folder(kind: str = "") -> Path:
-    """Return the private folder for a kind of files, or a temporary one, with a warning, where there can be none."""
+    """Return the private folder for a kind of files; if it is unusable, log a warning and return a temporary one."""
     try:
         folder = private_folder(kind)
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -69,7 +69,7 @@ def _temporary(wanted: str, kind: str, reason: str) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: beside its place, then renamed."""
+    """Write a file atomically: write a temporary file in the same folder, then rename it."""
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# Modules whose frames stand between a user's call and the node.
+# Modules whose frames `caller` skips between the user's call and the node.
 _OWN = (__name__, f"{__package__}.graph")
 
 N = TypeVar("N", bound=Node)
@@ -72,7 +72,7 @@ Devices = SupportsIndex | Iterable[SupportsIndex]
 
 
 class NodeOptions(TypedDict, total=False):
-    """What every method that adds a node takes as well: a unique name, nodes that it must follow, diagnostics to leave out."""
+    """Options of every method that adds a node: a unique name, nodes that it must follow, diagnostics to suppress."""
 
     name: str | None
     after: After
@@ -80,7 +80,7 @@ class NodeOptions(TypedDict, total=False):
 
 
 def _spelled_out(owner: type[T]) -> type[T]:
-    """Put `name`, `after` and `ignore` into the signatures that `help`, completion and the documentation show of methods."""
+    """Add `name`, `after` and `ignore` to the method signatures that `help`, completion and the documentation show."""
 
     def taken(*, name: str | None = None, after: After = (), ignore: Ignore = None) -> None: ...
 
@@ -96,7 +96,7 @@ def _spelled_out(owner: type[T]) -> type[T]:
 
 @_spelled_out
 class Declaring:
-    """Arrays, parameters and nodes as a user declares them; each method checks what one call can decide."""
+    """The methods that declare arrays, parameters and nodes; each checks what a single call can decide."""
 
     _draft: Draft
 
@@ -116,7 +116,7 @@ class Declaring:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Arrays by name, those of alloc nodes included."""
+        """Arrays by name, including those of alloc nodes."""
         return self._draft.arrays
 
     @property
@@ -126,9 +126,9 @@ class Declaring:
 
     @property
     def dag(self) -> nx.DiGraph[str]:
-        """As networkx has it: node attribute `node`, the model; edge attribute `reason`, such as ``"RAW x"`` or ``"after"``.
+        """The graph in networkx: node attribute `node`, the model; edge attribute `reason`, such as ``"RAW x"`` or ``"after"``.
 
-        Edges that are put in or taken out by hand count from then on; nodes are declared by the methods only.
+        Edges that you add or remove in it take effect; nodes can only be declared by the methods.
         """
         return self._draft.dag
 
@@ -152,16 +152,16 @@ class Declaring:
         name : str
             Unique among the graph's arrays.
         initial : array_like, optional
-            Values copied in now, written when the graph is compiled. Shape and dtype follow from it. An integer or a tuple of
-            integers is refused, because it is most likely meant as `shape`.
+            Values, copied by this call and written when the graph is compiled; they determine shape and dtype. An integer or a
+            tuple of integers is rejected, because it is most likely meant as `shape`.
         shape, dtype : optional
-            Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
+            Required without `initial`; the memory is then initialized to zero. `dtype` also converts `initial`.
         pinned : bool
-            Page-locked, so that copies are asynchronous and the kernels of every device reach it; False makes it pageable.
+            Page-locked, so that copies are asynchronous and kernels of every device can access it; False makes it pageable.
         device : int, optional
-            The device that is current when the memory is made, which may decide where in the machine it lies.
+            The device that is current at allocation, which may determine where in the machine the memory is.
         rank : int or "all"
-            Whose it is when the graph is compiled for several processes; with ``"all"`` each has its own.
+            The process that owns it if the graph is compiled for several processes; with ``"all"`` each has its own.
 
         Raises
         ------
@@ -193,17 +193,17 @@ class Declaring:
         device : int, optional
             The device that owns it; by default the one that the graph is compiled for.
         access : int or sequence of int, optional
-            Other devices whose kernels may reach it. Copies between devices need none.
+            Other devices whose kernels may access it. Copies between devices do not need it.
         """
         self._draft.require_new(name, "array", self.arrays)
         values, shape, dtype = array_arguments(name, initial, shape, dtype)
         return self._draft.add_array(DeviceArray(name, shape, dtype, values, **_where(name, device, access)))
 
     def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
-        """Use memory of another library, or of your own, in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
+        """Use your own or another library's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
-        The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
-        `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
+        The graph and its Executables keep the object alive. No copy is made. `device` and `access` are as for `device_array`;
+        `device` defaults to the object's ``__dlpack_device__``, if it has one.
         """
         self._draft.require_new(name, "array", self.arrays)
         return self._draft.add_array(ExternalArray.wrap(name, obj, **_where(name, device, access)))
@@ -217,17 +217,17 @@ class Declaring:
             The keyword of `Executable.launch`; an identifier other than ``stream``, ``after`` and ``timeout_s``.
         dtype : dtype
         default : optional
-            Value of the first launch; without one that launch must give it.
+            Value of the first launch; without it, that launch must give a value.
         shape : optional
             Makes it an array parameter: it is bound to an array of that shape and dtype, which is used in place.
         copy : bool
-            With a shape: launches give values, which are copied into page-locked memory of the Executable's own, and so is
-            `default`. A launch that gives them waits for those before it, which may still read the values of theirs.
+            With a shape: the values given to a launch, and `default`, are copied into page-locked memory of the Executable. A
+            launch with new values waits for earlier launches, which may still read theirs.
 
         Raises
         ------
         DeclarationError
-            If the name is taken, reserved or no identifier, or the default is no value of the dtype.
+            If the name is taken, reserved or not an identifier, or the default is not a value of the dtype.
         """
         return self._draft.add_parameter(name, dtype, default, shape, copy)
 
@@ -257,20 +257,20 @@ class Declaring:
             Blocks of the grid, threads of a block.
         args : sequence
             One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
-            `hg.reads`, `hg.writes` or `hg.updates`. So wrapped, a view may have gaps (a tile of a matrix): the kernel gets the
-            address of its first element, and edges follow from the exact bytes of its elements. None is a null pointer.
+            `hg.reads`, `hg.writes` or `hg.updates`. A wrapped view may be non-contiguous (a tile of a matrix): the kernel
+            gets the address of its first element, and edges follow from the exact bytes of its elements. None: a null pointer.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
         cooperative : bool
             All blocks are resident at once and may synchronise with each other.
         priority : int, optional
-            Lower runs first, where the platform has priorities.
+            Lower runs first, if the platform supports priorities.
         cluster : int or a tuple of one to three int, optional
             Blocks of a thread block cluster, on NVIDIA from sm_90; at most 8, and divisors of the grid's extents.
         device : int, optional
-            The device that runs it; by default the one whose memory its arrays are.
+            The device that runs it; by default the one that owns its arrays.
         name, after, ignore
-            As for every node: its unique name, nodes that it must follow, diagnostics to leave out with the reason.
+            As for every node: its unique name, nodes that it must follow, diagnostics to suppress with the reason.
 
         Raises
         ------
@@ -288,7 +288,7 @@ class Declaring:
         Parameters
         ----------
         device : int, optional
-            The device that does it; by default the destination's, else the source's.
+            The device that performs it; by default the destination's, else the source's.
 
         Raises
         ------
@@ -298,7 +298,7 @@ class Declaring:
         return self._new(MemcpyNode, "memcpy_" + _root_name(dst), options, dst=dst, src=src, device=device)
 
     def memset(self, dst: Viewable, value: Any = 0, *, device: int | None = None, **options: Unpack[NodeOptions]) -> MemsetNode:
-        """Set every element of an array or view to `value`, in its dtype."""
+        """Add a fill: set every element of an array or view to `value`, in its dtype."""
         return self._new(MemsetNode, "memset_" + _root_name(dst), options, dst=dst, value=value, device=device)
 
     def alloc(
@@ -311,7 +311,7 @@ class Declaring:
         access: Devices = (),
         **options: Unpack[NodeOptions],
     ) -> AllocNode:
-        """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
+        """Add a node that allocates device memory while the graph runs; the node can be used wherever an array can.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class Declaring:
         return self._new(AllocNode, "alloc_" + array, options, array=memory)
 
     def free(self, array: Viewable, **options: Unpack[NodeOptions]) -> FreeNode:
-        """Add a node that returns what an alloc node made."""
+        """Add a node that frees the memory of an alloc node."""
         return self._new(FreeNode, "free_" + _root_name(array), options, array=array)
 
     def host(
@@ -368,30 +368,30 @@ class Declaring:
         device: int | None = None,
         **options: Unpack[NodeOptions],
     ) -> EagerNode:
-        """Add ``fn(stream, *args)``, which the thread that launches calls between graphs, at each launch.
+        """Add ``fn(stream, *args)``, which the launching thread calls between graphs, at each launch.
 
         Parameters
         ----------
         fn : callable
-            May do what neither a capture nor a host callback may: call torch, allocate, synchronize the stream, communicate,
-            log. What it issues on `stream` (``int(stream)`` is the raw handle) is ordered as the node is. Methods of the
-            Executable that calls it are refused inside.
+            May do what is forbidden in captures and host callbacks: call torch, allocate, synchronize the stream, communicate,
+            log. Work issued on `stream` (``int(stream)`` is the raw handle) is ordered like the node. Inside, methods of the
+            calling Executable raise an error.
         args : sequence
-            Arrays of the device arrive as objects with `ptr`, ``__cuda_array_interface__`` and ``__dlpack__``; host arrays as
-            NumPy views, and then `fn` is called when all nodes before have finished; parameters as the launch has bound them.
+            Device arrays are passed as objects with `ptr`, ``__cuda_array_interface__`` and ``__dlpack__``; host arrays as NumPy
+            views, and `fn` is then called when all predecessors have finished; parameters as the values bound by the launch.
         reads, writes : sequence of arrays or views, optional
-            What it touches; by default it updates every array in `args`.
+            What it accesses; by default it updates every array in `args`.
         device : int, optional
-            That of the stream; by default the one whose memory the arrays are.
+            The device of the stream; by default the one that owns the arrays.
         """
         return self._call(EagerNode, options, fn, args=args, reads=reads, writes=writes, device=device)
 
     def record(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventRecordNode:
-        """Add an event record; `after` says what it marks the end of."""
+        """Add an event record; the event marks the end of the nodes in `after`."""
         return self._new(EventRecordNode, f"record_{getattr(event, 'name', event)}", options, event=event)
 
     def wait(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventWaitNode:
-        """Add an event wait; it follows the last earlier record of the event in this graph."""
+        """Add an event wait; it runs after the last earlier record of the event in this graph."""
         return self._new(EventWaitNode, f"wait_{getattr(event, 'name', event)}", options, event=event)
 
     def empty(self, **options: Unpack[NodeOptions]) -> EmptyNode:
@@ -407,7 +407,7 @@ class Declaring:
         ----------
         graph : Graph or Workflow
         bind : mapping, optional
-            The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
+            From names of the child's arrays and parameters to this graph's arrays, views, parameters or values.
         """
         return self._new(ChildGraphNode, getattr(graph, "name", "child"), options, workflow=graph, bind=bind)
 
@@ -436,27 +436,27 @@ class Declaring:
         check_every: int = 1,
         **options: Unpack[NodeOptions],
     ) -> ConditionalNode:
-        """Add workflows of which a 32-bit integer decides which one runs; it is read when the node is reached.
+        """Add workflows and a 32-bit integer that selects the one to run; it is read when the node is reached.
 
         Parameters
         ----------
         mode : {"if", "while", "switch"}
-            ``"if"`` runs the first body where the condition is not 0, else the second if there is one; ``"while"`` runs its
-            body again and again, until the condition is 0; ``"switch"`` runs the body of that number, if there is one.
+            ``"if"`` runs the first body if the condition is not 0, else the second if there is one; ``"while"`` repeats its
+            body until the condition is 0; ``"switch"`` runs the body of that number, if there is one.
         condition : array or view
-            One 32-bit integer in memory that kernels reach.
+            One 32-bit integer in memory that kernels can access.
         bodies : Graph, Workflow, or sequence of them
-            Snapshots. Where the device decides, they hold kernels, copies, fills, child graphs and conditionals; where the host
-            does, anything.
+            Snapshots. If the device decides, they may hold kernels, copies, fills, captured and empty nodes, child graphs and
+            conditionals; if the host does, any node.
         bind : mapping, optional
-            As for `child`, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+            As for `child`, for all bodies. Unbound arrays are named ``<node>/<number of the body>/<array>``.
         decide : {"auto", "device", "host"}
-            ``"device"`` makes a node of the graph (NVIDIA, CPU). ``"host"`` cuts the graph: the thread that launches waits, reads
-            the condition and launches the body, a graph of its own. ``"auto"`` is the device where the platform and the bodies
-            permit it. Backends ``"streams"`` and ``"serial"`` always let the host decide.
+            ``"device"`` adds a node to the graph (NVIDIA, CPU). ``"host"`` splits the graph: the launching thread waits, reads
+            the condition and launches the body, a separate graph. ``"auto"`` selects the device if the platform and the bodies
+            permit it. With backends ``"streams"`` and ``"serial"`` the host always decides.
         check_every : int
-            How many times ``"while"`` runs its body before it reads the condition again, where more iterations than needed do
-            no harm; all platforms then run the same multiple of it.
+            How many times ``"while"`` runs its body before it reads the condition again. Set it only if excess iterations do no
+            harm; the number of iterations is a multiple of it, the same on all platforms.
         """
         return self._new(ConditionalNode, f"{mode}_{_root_name(condition)}", options,
             mode=mode, condition=condition, bodies=bodies, bind=bind, decide=decide, check_every=check_every,
@@ -467,7 +467,7 @@ class Declaring:
     def all_reduce(
         self, arrays: Sequence[Viewable], op: Fold = "sum", *, exact: bool = False, **options: Unpack[NodeOptions]
     ) -> CollectiveNode:
-        """Fold arrays of several devices element by element, in their order, and give each the result.
+        """Add a reduction of arrays of several devices, element by element in their order; each array receives the result.
 
         Parameters
         ----------
@@ -476,24 +476,24 @@ class Declaring:
         op : {"sum", "prod", "max", "min"}
             float16 and bfloat16 are folded as float32 and rounded once.
         exact : bool
-            Fold in the order of the arrays also where NCCL or RCCL between ranks would fold in an order of its own.
+            Fold in the order of the arrays even where NCCL or RCCL would be used between ranks, whose order differs.
         """
         return self._collective("all_reduce", arrays, arrays, options, op=op, exact=exact)
 
     def reduce(
         self, arrays: Sequence[Viewable], op: Fold = "sum", root: int = 0, *, exact: bool = False, **options: Unpack[NodeOptions]
     ) -> CollectiveNode:
-        """Fold arrays of several devices element by element, in their order, into that of the participant `root`."""
+        """Add a reduction of arrays of several devices, element by element in their order, into that of participant `root`."""
         return self._collective("reduce", [_entry(arrays, root)], arrays, options, op=op, root=root, exact=exact)
 
     def broadcast(self, arrays: Sequence[Viewable], root: int = 0, **options: Unpack[NodeOptions]) -> CollectiveNode:
-        """Give all arrays the values of that of the participant `root`."""
+        """Add a broadcast: copy the array of participant `root` to all arrays."""
         return self._collective("broadcast", arrays, [_entry(arrays, root)], options, root=root)
 
     def all_gather(
         self, targets: Sequence[Viewable], sources: Sequence[Viewable], **options: Unpack[NodeOptions]
     ) -> CollectiveNode:
-        """Put all sources into each target, one after the other along its first axis."""
+        """Add a gather: concatenate all sources along the first axis into each target."""
         return self._collective("all_gather", targets, sources, options)
 
     def reduce_scatter(
@@ -505,19 +505,19 @@ class Declaring:
         exact: bool = False,
         **options: Unpack[NodeOptions],
     ) -> CollectiveNode:
-        """Fold sources element by element, and give each target its part of the result along their first axis."""
+        """Add a reduction of sources, element by element; each target receives its part of the result along their first axis."""
         return self._collective("reduce_scatter", targets, sources, options, op=op, exact=exact)
 
     def all_to_all(
         self, targets: Sequence[Viewable], sources: Sequence[Viewable], **options: Unpack[NodeOptions]
     ) -> CollectiveNode:
-        """Give each target its part of every source; sources and targets have as many equal parts as there are participants."""
+        """Give each target its part of every source; sources and targets have one equal part per participant."""
         return self._collective("all_to_all", targets, sources, options)
 
     # -- models and edges --------------------------------------------------------------------------------------------
 
     def add(self, node: Node, after: After = ()) -> Node:
-        """Add a model made by hand, or one of another graph that uses only arrays of this one.
+        """Add a node model that you built, or one of another graph that uses only arrays of this one.
 
         Returns
         -------
@@ -539,7 +539,7 @@ class Declaring:
         return node
 
     def order(self, *nodes: Node | str) -> None:
-        """Make each of the nodes wait for the one before it."""
+        """Make each of these nodes wait for the previous one."""
         self._draft.order(*self._draft.names_of(nodes))
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
@@ -548,11 +548,11 @@ class Declaring:
         return self._new(CollectiveNode, does, options, does=does, targets=targets, sources=sources, **fields)
 
     def _call(self, kind: type[N], options: NodeOptions, fn: Callable[..., Any], **fields: Any) -> N:
-        """Add a node that calls a function, and by default is called like it."""
+        """Add a node that calls a function, by default named after it."""
         return self._new(kind, callable_name(fn).strip("<>"), options, fn=fn, **fields)
 
     def _new(self, kind: type[N], base: str, options: NodeOptions, **fields: Any) -> N:
-        """Add a node of these fields; without a name it is called `base`, with a number behind it if that is taken."""
+        """Add a node with these fields; without a name it is named `base`, with a number appended if that is taken."""
         draft = self._draft
         name, after, ignore = options.pop("name", None), options.pop("after", ()), options.pop("ignore", None)
         if options:
@@ -567,13 +567,13 @@ class Declaring:
 
 
 def _where(array: str, device: Any, access: Any) -> dict[str, Any]:
-    """Return the device of an array's memory, and those that have access to it."""
+    """Return the validated `device` and `access` arguments of an array as a dict."""
     what = f"array {array!r}"
     return {"device": as_device(device, what), "access": as_devices(access, what)}
 
 
 def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
-    """Return the array of one participant."""
+    """Return the array of participant `root`; raise DeclarationError if there is none."""
     number = as_int(root)
     if not isinstance(arrays, (list, tuple)) or not arrays:
         raise DeclarationError(f"arrays is a list of at least one device array or view (got {arrays!r})")
@@ -588,7 +588,7 @@ def _root_name(obj: Any) -> str:
 
 
 def caller() -> tuple[str, int]:
-    """Return file and line of the first frame outside of the methods of graphs."""
+    """Return file and line of the innermost frame outside of this module and `graph.py`."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") in _OWN:
         frame = frame.f_back

@@ -1,6 +1,6 @@
-"""Known defects and limits of platforms by version: `info` lists them, `check` warns, plan and backends work around.
+"""Known defects and limits of platforms by version: `info` lists them, `check` warns, plan and backends work around them.
 
-Data only. A workaround asks for a quirk flag in `Target.quirks`, never for a platform or version.
+Data only. A workaround tests for a quirk flag in `Target.quirks`, never for a platform or a version.
 Versions are those of the HIP runtime: ROCm 10.0 has HIP 7.15, and ROCm 7.2.0 to 7.2.4 have HIP 7.2.
 """
 
@@ -19,20 +19,20 @@ class Defect:
     id: str  # short and stable
     title: str  # what happens, in one sentence
     handling: str  # what hipgraphdsl does about it
-    source: str  # where it is reported or can be read
-    since: tuple[int, ...] | None  # the first version that has it; None: all earlier ones do
-    until: tuple[int, ...] | None  # the first version that does not; None: all later ones do
-    architecture: str  # what the names of the architectures that have it begin with; empty: all
-    quirk: str | None  # the flag in `Target.quirks` that plan and backends ask for; None where they do the same everywhere
-    classic_executor: bool  # it comes back with the switch that selects the executor which newer versions have replaced
+    source: str  # where it is reported, or the code that shows it
+    since: tuple[int, ...] | None  # the first affected version; None: all earlier ones too
+    until: tuple[int, ...] | None  # the first version without it; None: all later ones have it
+    architecture: str  # prefix of the names of affected architectures; empty: all
+    quirk: str | None  # the flag in `Target.quirks` that plan and backends test; None if they do the same everywhere
+    classic_executor: bool  # it also affects newer versions if a switch selects the old (classic) executor
 
     @property
     def facts(self) -> dict[str, str]:
-        """What reports say of it."""
+        """The fields that reports show."""
         return {"id": self.id, "title": self.title, "handling": self.handling, "source": self.source}
 
     def affects(self, target: Target, classic_executor: bool = False) -> bool:
-        """Return whether a target has it; one without a version has what all versions have."""
+        """Return whether a target has it; a target without a version has only the defects of all versions."""
         if target.platform != "amd" or not target.architecture.startswith(self.architecture):
             return False
         if self.classic_executor and classic_executor:
@@ -42,7 +42,7 @@ class Defect:
         return (self.since or ()) <= target.version and (self.until is None or target.version < self.until)
 
 
-# The id of each defect with what limits it; below what happens, what is done about it, and where it can be read.
+# Per defect: its id and the affected versions and architectures; below, what happens, the workaround, and the source.
 _TABLE = """\
 disabled-drops-edges: until=7.15 classic_executor=too quirk=disabled_drops_edges
     a disabled node drops its edges: what follows it may start before what precedes it
@@ -257,7 +257,7 @@ DEFECTS: tuple[Defect, ...] = tuple(
 
 
 def defects_for(target: Target, classic_executor: bool = False) -> tuple[Defect, ...]:
-    """Return the defects that a target has, where an environment switch selects the classic executor those of that too."""
+    """Return the defects of a target; with `classic_executor` (set by an environment switch) also those of that executor."""
     return tuple(defect for defect in DEFECTS if defect.affects(target, classic_executor))
 
 

@@ -1,4 +1,4 @@
-"""Draft: a workflow that still grows. Each node is judged by what was declared before it, and gets its edges."""
+"""Draft: a workflow under construction. Adding a node checks it against earlier declarations and infers its edges."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=Array)
 
-_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters
+_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are not parameters
 _INFERRED = ("RAW ", "WAR ", "WAW ")
 
 
 class Draft:
-    """Arrays, parameters and nodes as they are declared, with the edges that follow from them.
+    """The arrays, parameters and nodes declared so far, with the inferred and explicit edges.
 
     Attributes
     ----------
@@ -34,17 +34,17 @@ class Draft:
     infer : bool
         Whether edges are inferred from accesses.
     arrays, parameters : dict
-        By name; arrays of alloc nodes included.
+        By name, including arrays of alloc nodes.
     nodes : list of Node
         In order of declaration.
     index : dict of str to int
-        Place of each node in `nodes`, by name.
+        Index of each node in `nodes`, by name.
     predecessors, reasons : list
-        For each node as `Workflow` has them.
+        Per node, as in `Workflow`.
     ordered : list of (str, str)
         Plain edges that `order` added.
     snapshot : Workflow or None
-        What `Workflow.of` made of the draft; None where it has changed since.
+        The result of `Workflow.of`; None if the draft has changed since.
     """
 
     def __init__(self, name: str = "graph", infer: bool = True) -> None:
@@ -59,16 +59,16 @@ class Draft:
         self.ordered: list[tuple[str, str]] = []
         self.snapshot: Any = None
         self._hazards: HazardTracker | None = HazardTracker() if infer else None
-        self._noted = 0  # nodes whose accesses and events are known to the two below
+        self._noted = 0  # number of nodes recorded in `_hazards` and `_recorded`
         self._recorded: dict[str, str] = {}
-        self._inferred = 0  # edges that accesses have given
+        self._inferred = 0  # number of edges inferred from accesses
         self._counts: dict[str, int] = {}
-        self._proposed = ("", "", 0)  # the last default name, its base and number; it counts once a node has taken it
+        self._proposed = ("", "", 0)  # the last default name, its base and number; committed when a node uses it
         self._dag: nx.DiGraph[str] | None = None
 
     @classmethod
     def of(cls, workflow: Any) -> Draft:
-        """Return a draft that goes on where a workflow ends."""
+        """Return a draft that continues a workflow."""
         draft = cls(workflow.name, workflow.infer)
         draft.arrays.update(workflow.arrays)
         draft.parameters.update(workflow.parameters)
@@ -82,7 +82,7 @@ class Draft:
         return draft
 
     def rename(self, name: str) -> None:
-        """Give the workflow another name."""
+        """Rename the workflow."""
         self.name, self.snapshot = check_name(name, "graph"), None
         if self._dag is not None:
             self._dag.graph["name"] = name
@@ -90,7 +90,7 @@ class Draft:
     # -- arrays and parameters
 
     def add_array(self, array: A) -> A:
-        """Add an array whose name is new."""
+        """Add an array; the caller has checked that its name is new."""
         self.arrays[array.name] = array
         self.snapshot = None
         return array
@@ -126,13 +126,13 @@ class Draft:
         return parameter
 
     def require_new(self, name: str, what: str, known: Mapping[str, Any]) -> None:
-        """Refuse a name of an array or parameter that cannot be one, or is taken."""
+        """Raise DeclarationError if the name of an array or a parameter is invalid or taken."""
         check_name(name, what)
         if name in known:
             raise DeclarationError(f"graph {self.name!r} already has {a_or_an(what)} {name!r}; choose another name", array=name)
 
     def declare_used(self, node: Node) -> None:
-        """Add the arrays and parameters that a node mentions and that the draft lacks."""
+        """Add the arrays and parameters that a node uses and that the draft does not have."""
         for parameter in node.parameters:
             self.parameters.setdefault(parameter.name, parameter)
         for view in chain((access.view for access in node.accesses), node.addresses):
@@ -142,7 +142,7 @@ class Draft:
     # -- nodes
 
     def add(self, node: Node) -> None:
-        """Add a node with its edges; nothing is changed if it is refused."""
+        """Add a node with its edges; if it is rejected, the draft is unchanged."""
         name, index, arrays = node.name, self.index, self.arrays
         if name in index:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
@@ -163,7 +163,7 @@ class Draft:
                 self.require_new(made.name, "array", arrays)
             arrays[made.name] = made
         if self._noted < len(self.nodes):
-            for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft began with
+            for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft was created from
                 self._note(earlier)
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
         self._inferred += len(edges)
@@ -185,10 +185,10 @@ class Draft:
             self._dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
 
     def default_name(self, base: str) -> str:
-        """Return `base`, with a number behind it where nodes have taken it."""
-        if not base.isidentifier():  # such as a template's arguments
+        """Return `base`, with a number appended if nodes already use it."""
+        if not base.isidentifier():  # such as the name of a kernel template instance
             base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
-        base = base[:180].rstrip() or "node"  # a number has room behind it
+        base = base[:180].rstrip() or "node"  # leaves room for a number
         count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:
@@ -205,7 +205,7 @@ class Draft:
         self._noted += 1
 
     def _require_known(self, root: Any, node: Node) -> None:
-        """Refuse an array or a parameter of another graph; variables of modules, and memory of a child's own, belong to none."""
+        """Raise DeclarationError for an array or parameter of another graph, except module variables and a child's own arrays."""
         inside = (document for _, held, _ in node.held for document in held.documents)
         if isinstance(root, Symbol) or any(document.arrays.get(root.name) is root for document in inside):
             return
@@ -222,14 +222,14 @@ class Draft:
         raise node_error(node.name, why, array=root.name)
 
     def no_node(self, name: Any) -> DeclarationError:
-        """Return the error that there is no such node."""
+        """Return the error that there is no node with this name."""
         if isinstance(name, str) and (name in self.arrays or name in self.parameters):
             where = "arrays" if name in self.arrays else "parameters"
             return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {listed(self.index)}", node=name)
 
     def names_of(self, nodes: Any) -> tuple[str, ...]:
-        """Return the names of nodes of the draft, which are given as models or by name."""
+        """Return the names of nodes of the draft, given as models or by name."""
         if isinstance(nodes, (str, Node)):
             nodes = (nodes,)
         elif not isinstance(nodes, Iterable):
@@ -244,7 +244,7 @@ class Draft:
         return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
 
     def order(self, *names: str) -> None:
-        """Let each of these nodes wait for the one before it; nothing is changed if one is refused."""
+        """Add an edge from each of these nodes to the next; if one is rejected, the draft is unchanged."""
         pairs = list(pairwise(names))
         for source, target in pairs:
             if source == target:
@@ -264,9 +264,9 @@ class Draft:
 
     @property
     def dag(self) -> nx.DiGraph[str]:
-        """The nodes and edges as networkx holds them, made when it is first asked for; edges changed in it by hand count."""
+        """The nodes and edges as a networkx graph, created at first use; the user may add and remove edges in it."""
         if self._dag is None:
-            import networkx as nx  # takes a fifth of the time to import this package
+            import networkx as nx  # a fifth of the time that importing this package takes
 
             dag = self._dag = nx.DiGraph(name=self.name)
             dag.add_nodes_from((node.name, {"node": node}) for node in self.nodes)
@@ -275,31 +275,31 @@ class Draft:
 
     @property
     def number_of_edges(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(map(len, self.predecessors)) if self._dag is None else self._dag.number_of_edges()
 
     def edges(self) -> Iterator[tuple[str, str, str]]:
-        """Yield every edge, by name, with its reason."""
+        """Yield every edge as (source name, target name, reason)."""
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
                 yield self.nodes[source].name, node.name, reason
 
     @property
     def infers_all(self) -> bool:
-        """Whether edges are inferred and none of those was taken out by hand, so that a file may leave them out."""
+        """Whether edges are inferred and the user removed none of them in `dag`, so that a file may omit them."""
         return self.infer and self._count_inferred() >= self._inferred
 
     def _count_inferred(self) -> int:
         return sum(reason.startswith(_INFERRED) for reasons in self.reasons for reason in reasons)
 
     def follow_dag(self) -> None:
-        """Take over edges that were put into `dag`, or taken out of it, by hand; nodes are refused."""
+        """Apply edges that the user added to or removed from `dag`; DeclarationError for added, removed or replaced nodes."""
         dag, index = self._dag, self.index
         if dag is None:
             return
         if dag._node.keys() != index.keys():
             self._refuse_nodes_by_hand(dag)
-        for name, sources in dag._pred.items():  # networkx's views cost five times as much
+        for name, sources in dag._pred.items():  # networkx's views are five times slower
             at = index[name]
             found = tuple([index[source] for source in sources])
             reasons = tuple([str(data.get("reason") or "after") for data in sources.values()])
@@ -313,7 +313,7 @@ class Draft:
                     " the one before; declare the graph with the new one, or compile it and use set",
                     node=name,
                 )
-            if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
+            if not all(map(sources.__contains__, node.after)):  # the user removed an edge of `after`: update the model
                 node = node.changed(after=tuple(filter(sources.__contains__, node.after)))
                 self.nodes[at] = dag._node[name]["node"] = node
                 self.snapshot = None
@@ -340,7 +340,7 @@ _Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]
 
 
 def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Described:
-    """Return initial values (None without any), shape and dtype of an array, each following from the others where it can."""
+    """Return initial values (or None), shape and dtype of an array; omitted ones follow from the initial values."""
     with naming("array", name):
         if isinstance(shape, (str, type, np.dtype)):
             raise DeclarationError(

@@ -3,17 +3,17 @@
 ::
 
     HipGraphError
-    |-- DeclarationError (also a ValueError)   one call was given something wrong; it left nothing behind
-    |-- CheckError                             the whole graph is wrong; carries the Report
+    |-- DeclarationError (also a ValueError)   invalid arguments of one call, which has no effect
+    |-- CheckError                             `check` found errors in the graph; carries the Report
     |-- RuntimeUnavailable                     no binding, no library or no device; says what to install
     |-- HipError                               a HIP call failed; carries API name, code and node
     |-- UpdateError                            an Executable cannot take a change; carries node and field
     |-- CallbackError                          the function of a host or captured node raised; also an instance of what it raised
-    |-- WaitTimeout (also a TimeoutError)      a wait was given up; carries the unfinished nodes
-    |-- RankError                              another process does not come, or has failed; carries its rank
+    |-- WaitTimeout (also a TimeoutError)      a wait timed out; carries the unfinished nodes
+    |-- RankError                              another process did not arrive or has failed; carries its rank
 
-Every message says who, what is wrong, what came and what to do; the parts stand in attributes as well.
-A call that creates something and raises has created nothing.
+Every message says who, what is wrong, what was given and what to do; the same parts are available as attributes.
+If a call that creates something raises, nothing has been created.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .printed import short
 if TYPE_CHECKING:
     from .checks.report import Report
 
-_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class created by a class statement
 
 __all__ = [
     "CallbackError",
@@ -52,20 +52,20 @@ class HipGraphError(Exception):
     """Base class of the package's exceptions."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle would call the constructor with the message alone. Only classes of this module can be found again by name.
+        # Pickle calls the constructor with the message alone. Only classes of this module can be imported by name.
         kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
         return kind.__new__, (kind,), {**self.__dict__, "args": self.args}
 
 
 class DeclarationError(HipGraphError, ValueError):
-    """A single call declared something impossible.
+    """A single call declared something invalid.
 
     Attributes
     ----------
     node : str or None
         Name of the node that was being declared.
     array : str or None
-        Name of the array, parameter or kernel at fault.
+        Name of the invalid array, parameter or kernel.
     """
 
     def __init__(self, message: str, *, node: str | None = None, array: str | None = None) -> None:
@@ -75,17 +75,17 @@ class DeclarationError(HipGraphError, ValueError):
 
 
 def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationError:
-    """Return the error that a node of this name cannot be what it was to be."""
+    """Return the error that a node of this name is invalid, with the reason."""
     return DeclarationError(f"node {node!r}: {why}", node=node, array=array)
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Return the ``repr`` of a value for a message, cut where it is longer than so many characters."""
+    """Return the ``repr`` of a value for a message, truncated to `most` characters."""
     return short(repr(value), most)
 
 
 def listed(names: Iterable[object], most: int = 10) -> str:
-    """Return names for a message: the first ones, and how many more there are."""
+    """Return names for a message: the first `most`, and the number of the others."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(map(repr, known[:most])) + more or "none"
@@ -94,7 +94,7 @@ def listed(names: Iterable[object], most: int = 10) -> str:
 def unknown_name(
     what: str, given: Any, known: Iterable[str], called: Mapping[str, str] | None = None, *, source: str = "", others: str = ""
 ) -> DeclarationError:
-    """Return the error of a name that is none of `known`, with the one that was probably meant.
+    """Return the error for a name that is not in `known`; it suggests the probably intended name.
 
     Parameters
     ----------
@@ -103,11 +103,11 @@ def unknown_name(
     given : object
     known : iterable of str
     called : mapping of str to str, optional
-        Names that it has elsewhere, in lower case, to the names that it has here.
+        From names used by other software, in lower case, to the names in `known`.
     source : str
-        Where the name comes from, if not from the call.
+        Text that says where the name comes from, if not from the call.
     others : str
-        What is said after the known names.
+        Text after the known names.
     """
     names = list(known)
     listed = f"{what}s are {', '.join(map(repr, names))}{others}"
@@ -151,7 +151,7 @@ class RuntimeUnavailable(HipGraphError):
     runtime : str
         ``"amd"``, ``"nvidia"`` or ``"cpu"``.
     missing : {"binding", "library", "device", "compiler"}
-        Which of the things that it needs is not there.
+        The missing requirement.
     """
 
     def __init__(self, message: str, *, runtime: str, missing: Missing) -> None:
@@ -161,7 +161,7 @@ class RuntimeUnavailable(HipGraphError):
 
 
 def lacks(runtime: str, missing: Missing, why: str) -> RuntimeUnavailable:
-    """Return the error that a runtime of this name cannot be opened."""
+    """Return the error that a runtime of this name cannot be opened, with the reason."""
     return RuntimeUnavailable(f"runtime {runtime!r} {why}", runtime=runtime, missing=missing)
 
 
@@ -194,16 +194,16 @@ class HipError(HipGraphError):
         self.hint = hint
 
     def at(self, node: str, hint: str | None = None) -> HipError:
-        """Return the same error with the node's name in it, or itself where it names a node already."""
+        """Return a copy of the error that names the node; the error itself if it already names one."""
         return self if self.node else HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
 
     def hinted(self, hint: str) -> HipError:
-        """Return the same error with a hint at its end."""
+        """Return a copy of the error with a hint appended."""
         return HipError(self.api, self.code, self.name, self.text, node=self.node, hint=hint)
 
 
 class UpdateError(HipGraphError):
-    """An Executable cannot take a change in place.
+    """An Executable cannot apply a change in place.
 
     Attributes
     ----------
@@ -222,8 +222,8 @@ class UpdateError(HipGraphError):
 class CallbackError(HipGraphError):
     """The user's function of a host or captured node raised an exception.
 
-    What is raised is also an instance of the original exception's class, with its fields (``errno``, ``returncode``), wherever
-    Python allows that, so ``except ValueError`` catches a ValueError of a callback; the original is its ``__cause__``.
+    The raised error is also an instance of the original exception's class, with its fields (``errno``, ``returncode``), if
+    Python permits that, so ``except ValueError`` catches a ValueError of a callback. The original is its ``__cause__``.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class CallbackError(HipGraphError):
 
     node: str
 
-    # Before those of the original's class in the method resolution order, which may want what only its own constructor sets.
+    # First in the MRO: the original class's methods may need attributes that only its constructor sets.
     def __str__(self) -> str:
         return Exception.__str__(self)
 
@@ -242,7 +242,7 @@ class CallbackError(HipGraphError):
 
     @staticmethod
     def of(node: str, original: BaseException, kind_of_node: str = "host") -> CallbackError:
-        """Return the error to raise for what the function of `node` raised."""
+        """Return the error to raise for an exception of the function of `node`."""
         kind = type(original)
         try:
             said = str(original)
@@ -254,7 +254,7 @@ class CallbackError(HipGraphError):
             bases = (kind,) if issubclass(kind, CallbackError) else (CallbackError, kind)
             combined: Any = type(kind.__name__, bases, {"__module__": kind.__module__})
             made_by = combined
-            while made_by.__flags__ & _HEAP_TYPE:  # no constructor written in Python, which may want other arguments
+            while made_by.__flags__ & _HEAP_TYPE:  # skip constructors written in Python: they may need other arguments
                 made_by = made_by.__base__
             candidate = made_by.__new__(combined, *original.args)
             _copy_fields(original, candidate)
@@ -267,7 +267,7 @@ class CallbackError(HipGraphError):
 
 
 def _copy_fields(original: BaseException, other: BaseException) -> None:
-    """Give an exception of a derived class what the original holds, without its constructor."""
+    """Copy the original's fields to an exception of a derived class, without calling a constructor."""
     for kind in type(original).__mro__:
         if kind not in (BaseException, object):
             for name, member in vars(kind).items():
@@ -280,12 +280,12 @@ def _copy_fields(original: BaseException, other: BaseException) -> None:
 class RankError(HipGraphError):
     """Another of the processes that share a graph did not arrive in time, has failed or has died.
 
-    The processes have come apart: nothing is sent any more, and each of them raises this error. What this one has stays usable.
+    The group of processes is broken: no more data is sent, and each process raises this error. Local data stays usable.
 
     Attributes
     ----------
     rank : int or None
-        The process at fault, where that is known.
+        The rank of the process at fault, if known.
     """
 
     def __init__(self, message: str, *, rank: int | None = None) -> None:
@@ -294,12 +294,12 @@ class RankError(HipGraphError):
 
 
 class WaitTimeout(HipGraphError, TimeoutError):
-    """A wait was given up before the work was done; the work goes on.
+    """A wait timed out before the work was done; the work continues.
 
     Attributes
     ----------
     unfinished : tuple of str
-        Names of the nodes that had not finished, where the runtime can tell.
+        Names of the nodes that had not finished, if the runtime can tell.
     """
 
     def __init__(self, message: str, unfinished: tuple[str, ...] = ()) -> None:

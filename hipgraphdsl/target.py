@@ -1,4 +1,4 @@
-"""Target: what check and plan may know of a device, with or without one at hand."""
+"""Target: the device properties that check and plan use; no device needs to be present."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .errors import unknown_name
 
 _FIRST_WITH_CLUSTERS = 90  # compute capability 9.0
 _FIRST_WITH_PROGRAMMATIC_LAUNCH = 90
-_FIRST_WITH_EDGE_DATA = (12, 3)  # of CUDA
-_FIRST_WITH_WIDE_PARAMETERS = (12, 1)  # of CUDA
+_FIRST_WITH_EDGE_DATA = (12, 3)  # CUDA version
+_FIRST_WITH_WIDE_PARAMETERS = (12, 1)  # CUDA version
 _FIRST_CHIP_WITH_WIDE_PARAMETERS = 70
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Cost constants that `plan` reads, in microseconds and bytes.
+    """Cost constants that `plan` uses, in microseconds and bytes.
 
     Attributes
     ----------
     launch_us : float
-        Host time of one graph launch, whatever it holds.
+        Host time of one graph launch, independent of its contents.
     branch_us : float
         Additional host time of each parallel branch of a launch.
     node_us : float
-        Device time that a node costs beyond its work.
+        Device time of a node in addition to its work.
     copy_us : float
-        Time that a copy node costs beyond its bytes.
+        Time of a copy node in addition to the transfer of its bytes.
     stream_launch_us : float
-        Host time of launching one kernel on a stream, the cost that a graph saves.
+        Host time of launching one kernel on a stream, which a graph saves.
     link_gb_s : float
-        Bandwidth of the link between host and device, 10^9 bytes a second, one direction.
+        Bandwidth of the link between host and device, 10^9 bytes per second, one direction.
     batched_us : float
-        Time that each kernel node saves in a batch of many, against as many in lanes; 0 where that has not been measured, or
+        Time that a batch saves per kernel node, compared with the same nodes in lanes; 0 if that has not been measured or
         nothing is saved.
     entry_us : float
-        Host time of compiling the entry point of batches of a kernel, when no cache holds it.
+        Host time of compiling the batch entry point of a kernel that is not cached.
     """
 
     launch_us: float = 1.0
@@ -61,7 +61,7 @@ class Target:
     Attributes
     ----------
     name : str
-        ``"cpu"``, ``"amd:gfx942"``, ``"nvidia:sm_90"``; with the runtime's version when it is known, ``"amd:gfx942@7.2"``.
+        ``"cpu"``, ``"amd:gfx942"``, ``"nvidia:sm_90"``; with the runtime's version if known, ``"amd:gfx942@7.2"``.
     max_threads : int
         Threads in a block.
     max_block, max_grid : tuple of int
@@ -71,31 +71,31 @@ class Target:
     warp_size : int
         Threads that run in lockstep.
     multiprocessors : int
-        Compute units; 0 where unknown.
+        Multiprocessors (compute units); 0 if unknown.
     copy_engines : int
-        Copies that run beside kernels and each other.
+        Number of copies that can run concurrently with kernels and each other.
     hardware_queues : int
-        Streams that really run at once.
+        Number of streams that actually run concurrently.
     concurrent_kernels : int
-        Kernels that can run at once, if each needs little.
+        Number of kernels that can run concurrently if each uses few resources.
     resident_threads : int
-        Threads that the whole device holds at once; 0 where unknown.
+        Maximum number of resident threads of the device; 0 if unknown.
     copy_kernel_bytes : int
-        Device-to-host copies up to this size are done faster by a kernel that writes page-locked memory than by the copy
-        engine, where there are many of them; 0 where that has not been measured.
+        Many device-to-host copies of up to this size are faster by a kernel that writes page-locked memory than by the copy
+        engine; 0 if that has not been measured.
     bypass_edges : int
-        So many edges from what an empty node waits for to what follows it cost less than the node; 0 where that has not been
-        measured.
+        Maximum number of edges from an empty node's predecessors to its successors that cost less than the node; 0 if that has
+        not been measured.
     clusters : bool
-        Whether blocks can be grouped in clusters.
+        Whether blocks can be grouped in thread block clusters.
     conditional_nodes : bool
-        Whether graphs may have conditional nodes.
+        Whether graphs can have conditional nodes.
     max_axis_threads : int
-        Threads of a whole grid along one axis, blocks times threads; 0 where only `max_grid` and `max_block` limit them.
+        Threads of a whole grid along one axis, blocks times threads; 0 if only `max_grid` and `max_block` limit them.
     on_host : bool
-        Whether the device is the host itself: one memory, no pageable copies, and branches and cooperative blocks without limit.
+        Whether the device is the host: one memory, no pageable copies, no limit of branches and cooperative blocks.
     version : tuple of int
-        Runtime version, (major, minor, patch); empty where unknown.
+        Runtime version, (major, minor, patch); empty if unknown.
     quirks : frozenset of str
         Names of the platform's defects that plan and the backends work around (see ``defects.py``).
     """
@@ -133,24 +133,24 @@ class Target:
 
     @property
     def parameter_bytes(self) -> int:
-        """Most bytes of a kernel's parameters: 4096 in HIP, 32764 in CUDA from 12.1 and sm_70 on."""
+        """Maximum bytes of a kernel's parameters: 4096 in HIP; 32764 on the CPU and in CUDA from 12.1 and sm_70 on."""
         return (
             32764 if self.on_host or self._is_nvidia_from(_FIRST_WITH_WIDE_PARAMETERS, _FIRST_CHIP_WITH_WIDE_PARAMETERS) else 4096
         )
 
     @property
     def programmatic_launch(self) -> bool:
-        """Whether a kernel can be launched while the one before it in a graph ends: CUDA from 12.3 and sm_90 on."""
+        """Whether a kernel of a graph can start while its predecessor ends (programmatic launch): CUDA from 12.3, sm_90 on."""
         return self._is_nvidia_from(_FIRST_WITH_EDGE_DATA, _FIRST_WITH_PROGRAMMATIC_LAUNCH)
 
     def _is_nvidia_from(self, version: tuple[int, int], chip: int) -> bool:
-        """Return whether it is a chip of NVIDIA from a number on, with a version of CUDA from one on, or an unknown one."""
+        """Return whether it is an NVIDIA chip of at least `chip` with CUDA of at least `version` or of unknown version."""
         known = self.platform == "nvidia" and (not self.version or self.version >= version)
         return known and int("0" + re.sub(r"\D", "", self.architecture)) >= chip
 
     @property
     def any_order_launch(self) -> bool:
-        """Whether a launch on a stream may begin before those before it have ended (hipExtAnyOrderLaunch): on AMD."""
+        """Whether a launch on a stream may start before earlier ones have ended (hipExtAnyOrderLaunch): on AMD."""
         return self.platform == "amd"
 
     @property
@@ -160,18 +160,18 @@ class Target:
 
     @staticmethod
     def named(name: str | Target) -> Target:
-        """Return the target of that name, without a device.
+        """Return the target with this name; needs no device.
 
         Parameters
         ----------
         name : str or Target
-            ``"cpu"``, ``"amd:gfx942"`` or ``"nvidia:sm_90"`` and their kind, with ``@version`` of the runtime or without;
-            the platform may be left out, and a product's name such as ``"mi300x"`` or ``"h100"`` stands for its architecture.
+            Such as ``"cpu"``, ``"amd:gfx942"`` or ``"nvidia:sm_90"``, with or without ``@version`` of the runtime. The platform
+            may be omitted, and a product name such as ``"mi300x"`` or ``"h100"`` is an alias of its architecture.
 
         Raises
         ------
         DeclarationError
-            If it is no such name.
+            If the name is unknown.
         """
         if isinstance(name, Target):
             return name
@@ -249,13 +249,13 @@ _KNOWN = {target.name: target for target in _TARGETS}
 
 
 def costs_path(target: Target) -> Path:
-    """Return the file that keeps what was measured on a device; targets differ by name and by their runtime's version."""
+    """Return the path of the file of measured costs; there is one per target name and runtime version."""
     name = target.name.partition("@")[0].replace(":", "-")
     return wanted_folder("costs") / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
 
 
 def store_costs(target: Target, costs: CostModel) -> Path:
-    """Keep measured costs for `calibrated` in a private folder; the file is written whole or not at all."""
+    """Store measured costs in a private folder for `calibrated`; the file is written atomically."""
     path = costs_path(target)
     private_folder("costs")
     data = {"target": target.name, "version": list(target.version), "costs": asdict(costs)}
@@ -264,12 +264,12 @@ def store_costs(target: Target, costs: CostModel) -> Path:
 
 
 def calibrated(target: Target) -> Target:
-    """Return the target with the costs that ``hipgraphdsl bench calibrate`` measured on it; as it is where there are none."""
+    """Return the target with the costs measured by ``hipgraphdsl bench calibrate``; unchanged if there are none."""
     try:
         private_folder("costs", make=False)
         costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
         values = {item.name: float(costs[item.name]) for item in fields(CostModel)}
-    except (OSError, ValueError, KeyError, TypeError):  # none, or a file of another version: the defaults serve
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or one of another version: use the defaults
         return target
     if not all(math.isfinite(value) and value >= 0 for value in values.values()):
         return target

@@ -1,4 +1,4 @@
-"""Workflow: the frozen document that a Graph describes, a file holds and a Plan is made from; nodes that hold workflows."""
+"""Workflow: the frozen document made by a Graph, stored in a file and turned into a Plan; nodes that hold workflows."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 class Workflow:
     """A frozen workflow.
 
-    Nodes stand in order of declaration and are referred to by their index.
+    Nodes are in order of declaration and are referred to by index.
 
     Attributes
     ----------
     name : str
     arrays : mapping of str to Array
-        Alloc arrays included.
+        By name, including arrays of alloc nodes.
     parameters : mapping of str to Parameter
     nodes : tuple of Node
     predecessors : tuple of tuple of int
-        For each node, the nodes that must have finished before it starts.
+        For each node, the indices of the nodes that must finish before it starts.
     reasons : tuple of tuple of str
-        For each of those edges, why: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
+        The reason of each of those edges: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
     infer : bool
         Whether edges were inferred from accesses.
     ordered : tuple of (str, str)
@@ -80,20 +80,20 @@ class Workflow:
 
     @classmethod
     def of(cls, draft: Draft) -> Workflow:
-        """Return what a draft says as it stands now; the same workflow until it has changed."""
+        """Return the current state of a draft as a workflow; cached until the draft changes."""
         draft.follow_dag()
         if draft.snapshot is None:
             draft.snapshot = cls(
                 draft.name,
                 dict(draft.arrays),
                 dict(draft.parameters),
-                tuple(draft.nodes),  # type: ignore[arg-type]  # `is_node` judged those that are not made by the package
+                tuple(draft.nodes),  # type: ignore[arg-type]  # nodes not created by the package have passed `is_node`
                 tuple(draft.predecessors),
                 tuple(draft.reasons),
                 draft.infers_all,
                 tuple(draft.ordered),
             )
-        return draft.snapshot  # type: ignore[no-any-return]  # a draft does not know what it becomes
+        return draft.snapshot  # type: ignore[no-any-return]  # the draft's module does not know this class
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self.nodes)} nodes, {sum(map(len, self.predecessors))} edges)"
@@ -105,12 +105,12 @@ class Workflow:
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, the nodes that wait for it."""
+        """For each node, the indices of the nodes that wait for it."""
         return tuple(map(tuple, successors(self.predecessors)))
 
     @cached_property
     def modules(self) -> tuple[Module, ...]:
-        """Modules of all kernels and symbols, children's included, in order of first use."""
+        """Modules of all kernels and symbols, including those of children, in order of first use."""
         found: dict[Module, None] = {}
         for node in self.nodes:
             found.update(dict.fromkeys(node.modules))
@@ -119,17 +119,17 @@ class Workflow:
 
     @property
     def documents(self) -> tuple[Workflow, ...]:
-        """The workflow itself and all that its nodes hold, at any depth, each once."""
+        """The workflow itself and all workflows held by its nodes at any depth, without repeats."""
         return (self, *self._inside)
 
     @cached_property
-    def _inside(self) -> tuple[Workflow, ...]:  # without the workflow itself, which would then be in a reference cycle
+    def _inside(self) -> tuple[Workflow, ...]:  # without itself, which would create a reference cycle
         found = [document for node in self.nodes for _, inner, _ in node.held for document in inner.documents]
         return tuple(dict.fromkeys(found))
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        """What all nodes touch together, without repeats."""
+        """The accesses of all nodes, without repeats."""
         found: dict[tuple[Any, str, Region], Access] = {}
         for node in self.nodes:
             for access in node.accesses:
@@ -138,16 +138,16 @@ class Workflow:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """A topological order, declaration order wherever that is one; empty if there is a cycle."""
+        """A topological order; the declaration order if that is one; empty if there is a cycle."""
         return topological_order(self.predecessors)
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
-        """The same as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        """The workflow as a networkx graph: node attribute `node`, edge attribute `reason`."""
         return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
-        """Return what a file names and has not been supplied, as (node or array, what is missing); children's included."""
+        """Return what a file names but was not supplied, as (node or array, what is missing); including that of children."""
         found: list[tuple[str, str]] = []
         for level in self.levels():
             for name, array in level.own_arrays():
@@ -163,12 +163,12 @@ class Workflow:
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> ArrayView | None:
-        """Return the view that an unbound array parameter stands for, if its default is an array or the name of one."""
+        """Return the view that an array parameter defaults to; None if its default is no array, view or array name."""
         default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
         return default.as_view() if isinstance(default, (Array, ArrayView)) else None
 
     def levels(self) -> Iterator[Level]:
-        """Yield this workflow and all that its nodes hold, each as often as it is held and before what it holds itself."""
+        """Yield this workflow and all workflows held by its nodes, in pre-order, once per occurrence."""
         waiting = [Level(self)]
         while waiting:
             level = waiting.pop()
@@ -182,7 +182,7 @@ class Workflow:
                 yield level, node
 
     def node(self, name: str) -> AnyNode | None:
-        """Return the node of a name, if there is one."""
+        """Return the node with this name, or None."""
         at = self.index.get(name)
         return None if at is None else self.nodes[at]
 
@@ -194,7 +194,7 @@ class Workflow:
 
     @property
     def plain_edges(self) -> tuple[tuple[str, str], ...]:
-        """Edges that nodes do not tell, by name: those of `Graph.order`, and those that were put into the DAG by hand."""
+        """Edges that do not follow from the nodes, by name: those of `Graph.order`, and those that the user added to the DAG."""
         found = dict.fromkeys(self.ordered)
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
@@ -205,7 +205,7 @@ class Workflow:
         return tuple(found)
 
     def to_data(self, names: Names) -> dict[str, Data]:
-        """Return what a file holds of this workflow alone; `names` collects modules and children."""
+        """Return a file's data of this workflow alone; `names` collects modules and children."""
         return {
             "infer": self.infer,
             "arrays": [array_data(a, values=names.values) for a in self.arrays.values() if not isinstance(a, AllocArray)],
@@ -215,12 +215,12 @@ class Workflow:
         }
 
     def document(self, *, strict: bool = True, values: bool = True) -> dict[str, Data]:
-        """Return the whole file as plain data, in the order in which the text is written.
+        """Return the whole file as plain data, in the order of the text.
 
         Parameters
         ----------
         strict : bool
-            False puts ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+            False writes ``{"python": text}`` for what cannot be stored in a file; such data is for display and does not load.
         values : bool
             Whether arrays are written with their values.
 
@@ -232,7 +232,7 @@ class Workflow:
         return self.documented(strict=strict, values=values)[0]
 
     def documented(self, *, strict: bool = False, values: bool = True) -> tuple[dict[str, Data], dict[str, Workflow]]:
-        """Return `document`, and the children by their keys in it."""
+        """Return `document`, and a dict of the children by their keys in it."""
         names = Names(strict=strict, values=values)
         bodies: dict[str, dict[str, Data]] = {}
         done: set[Workflow] = set()
@@ -260,13 +260,13 @@ class Workflow:
         return out, dict(names.workflows)
 
     def model_dump_json(self) -> str:
-        """Return the workflow as versioned JSON, one array, parameter or node a line.
+        """Return the workflow as versioned JSON, with one array, parameter or node per line.
 
         Raises
         ------
         DeclarationError
-            If it holds what cannot be stored: a lambda, a closure or a bound method (the node is named), or an argument of a
-            type without a form in JSON.
+            If it holds something that cannot be stored: a lambda, a closure or a bound method (the error names the node), or an
+            argument of a type that JSON cannot represent.
         """
         return written(self.document())
 
@@ -274,7 +274,7 @@ class Workflow:
     def model_validate_json(
         text: str, *, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
     ) -> Workflow:
-        """Return the workflow that JSON describes; nothing is run, compiled or imported.
+        """Return the workflow that JSON describes; does not run, compile or import anything.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class Workflow:
         Raises
         ------
         DeclarationError
-            If it is no workflow, of a newer version, truncated or beyond the limits; line and field are named.
+            If it is not a workflow, has a newer version, is truncated or exceeds a limit; the error names line and field.
         """
         return Loader(KINDS, Workflow.of, arrays, callbacks).text(text)
 
@@ -303,7 +303,7 @@ class Workflow:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Let models of Pydantic hold workflows: an instance, in JSON its document."""
+        """Let Pydantic models have workflow fields: an instance in Python, its document in JSON."""
         return core_schema.json_or_python_schema(
             core_schema.no_info_plain_validator_function(cls.from_data),
             core_schema.is_instance_schema(cls),
@@ -318,7 +318,7 @@ class Workflow:
 
 
 class Binding:
-    """Names of a workflow where it stands, the outermost one or inside a node: what they are bound to outside."""
+    """Resolves the names of one occurrence of a workflow, outermost or inside a node, to what they are bound to outside."""
 
     __slots__ = ("parent", "prefix")
 
@@ -331,12 +331,12 @@ class Binding:
         """Return the parent's view, parameter or value that an array or parameter is bound to; None if it is not bound."""
 
     def resolve(self, root: Any) -> tuple[Self, Any, int]:
-        """Return what an array or parameter finally stands for.
+        """Resolve an array or parameter through all levels of binding.
 
         Returns
         -------
         binding, root, offset_bytes
-            The array, parameter or value, where it belongs, and the byte of it at which the given one begins.
+            The binding that owns the result; the array, parameter or value; and the byte offset in it of the given root.
         """
         at, offset = self, 0
         while at.parent is not None and (outer := at.bound(root)) is not None:
@@ -350,7 +350,7 @@ class Binding:
 
 
 class Level(Binding):
-    """A workflow where it stands: the outermost one, or what a child graph node or a conditional node of a level holds.
+    """One occurrence of a workflow: the outermost one, or one held by a child graph node or a conditional node of a level.
 
     Attributes
     ----------
@@ -359,11 +359,11 @@ class Level(Binding):
     node : Node or None
         The node of `parent` that holds it.
     key : str
-        What names inside begin with, seen from `parent`: ``"child"``, or ``"loop/0"`` for the first body of a conditional node.
+        Prefix of names inside, relative to `parent`: ``"child"``, or ``"loop/0"`` for the first body of a conditional node.
     bind : mapping
-        Its arrays and parameters, by name, to the parent's views, parameters or values.
+        From names of its arrays and parameters to the parent's views, parameters or values.
     prefix : str
-        What full names inside begin with: empty, or ``"outer/child/"``.
+        Prefix of full names inside: empty, or ``"outer/child/"``.
     """
 
     __slots__ = ("bind", "key", "node", "workflow")
@@ -387,7 +387,7 @@ class Level(Binding):
         return self.prefix + node.name
 
     def inner(self, node: AnyNode) -> Iterator[Self]:
-        """Yield the levels that a node holds."""
+        """Yield the levels of the workflows that a node holds."""
         for key, document, bind in node.held:
             yield type(self)(document, self, node, key, bind)
 
@@ -395,7 +395,7 @@ class Level(Binding):
         return bound(root, self.workflow, self.bind)
 
     def at(self, name: str) -> tuple[Level, str]:
-        """Return the innermost level that a full name such as ``"child/x"`` or ``"loop/0/x"`` leads to, and the name there."""
+        """Return the innermost level that a full name such as ``"child/x"`` or ``"loop/0/x"`` refers to, and the name in it."""
         rest = name.removeprefix(self.prefix)
         node = self.workflow.node(rest.partition("/")[0])
         for level in () if node is None else self.inner(node):
@@ -404,11 +404,11 @@ class Level(Binding):
         return self, rest
 
     def own_arrays(self) -> Iterator[tuple[str, Array]]:
-        """Yield the arrays that no parent binds, by full name."""
+        """Yield the arrays that the parent does not bind, with their full names."""
         return ((self.prefix + name, array) for name, array in self.workflow.arrays.items() if name not in self.bind)
 
     def own_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield the parameters that no parent binds, by full name."""
+        """Yield the parameters that the parent does not bind, with their full names."""
         return ((self.prefix + name, value) for name, value in self.workflow.parameters.items() if name not in self.bind)
 
 
@@ -421,11 +421,11 @@ class ChildGraphNode(Node):
     Attributes
     ----------
     workflow : Workflow
-        A snapshot: later changes of the graph that it came from are not seen.
+        A snapshot: later changes of the original graph have no effect.
     bind : dict of str to view, Parameter or value
-        The child's arrays and parameters, by name, to the parent's arrays or views (contiguous, same dtype and size),
-        parameters, or values. Arrays that are not bound belong to the parent's Executable as ``<node>/<array>``; parameters
-        that are not bound keep their defaults.
+        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and size),
+        parameters, or values. Unbound arrays belong to the parent's Executable as ``<node>/<array>``; unbound parameters
+        keep their defaults.
     """
 
     kind: ClassVar[str] = "child"
@@ -462,7 +462,7 @@ class ChildGraphNode(Node):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """What the child touches of the parent's arrays, byte for byte; its own arrays are nobody else's business."""
+        """The child's accesses to the parent's arrays and to external memory and module variables, exact to the byte."""
         found: dict[tuple[Any, str, Region], Access] = {}
         for access in self.workflow.accesses:
             root, offset = self._behind(access.view.root)
@@ -481,7 +481,7 @@ class ChildGraphNode(Node):
         return tuple(found.values())
 
     def _behind(self, root: Any) -> tuple[Any, int]:
-        """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
+        """Resolve an unbound parameter to its default array and a byte offset in it; return any other root with offset 0."""
         if not isinstance(root, Parameter) or bound(root, self.workflow, self.bind) is not None:
             return root, 0
         default = self.workflow.default_view(root)
@@ -517,7 +517,7 @@ class ChildGraphNode(Node):
 
 
 def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
-    """Return the view that is bound to an array of a child, or to a parameter that stands for one."""
+    """Validate and return the view bound to an array or an array parameter of a child."""
     outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
     if isinstance(inner, AllocArray):
         raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
@@ -535,7 +535,7 @@ def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
 
 
 def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
-    """Return the value or parameter that is bound to a scalar parameter of a child."""
+    """Validate and return the value or parameter bound to a scalar parameter of a child."""
     if isinstance(value, Parameter):
         if value.dtype != inner.dtype or value.shape:
             raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
@@ -552,23 +552,23 @@ def _as_workflow(value: Any, node: str) -> Workflow:
 
 
 class ConditionalNode(Node):
-    """Run workflows by a condition in device memory: if, while or switch (cudaGraphConditionalHandle; HIP has none up to 10.0).
+    """Run workflows by a condition in device memory: if, while, switch (cudaGraphConditionalHandle; not in HIP up to 10.0).
 
     Attributes
     ----------
     mode : {"if", "while", "switch"}
     condition : ArrayView
-        One 32-bit integer where kernels reach it: not 0 for ``if`` and ``while``, the index of the body for ``switch``. It is
-        read when the node is reached, and by ``while`` again whenever the body has ended.
+        One 32-bit integer in memory that kernels can access: ``if`` and ``while`` test for not 0, for ``switch`` it is the index
+        of the body. It is read when the node is reached, and by ``while`` again after the body (see `check_every`).
     bodies : tuple of Workflow
         One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
     bind : dict
-        As for a child graph, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+        As for a child graph, for all bodies. Unbound arrays are named ``<node>/<number of the body>/<array>``.
     decide : {"auto", "device", "host"}
-        Who reads the condition: the device, as a node of the graph, or the host between graphs, whose bodies may hold any node.
-        ``"auto"`` is the device wherever it can and the bodies hold only what it can run.
+        What reads the condition: the device, as a node of the graph, or the host between graphs; the bodies may then hold any
+        node. ``"auto"`` selects the device if it supports conditional nodes and can run everything in the bodies.
     check_every : int
-        So many times ``while`` runs its body before it reads the condition again.
+        How many times ``while`` runs its body before it reads the condition again.
     """
 
     kind: ClassVar[str] = "conditional"
@@ -615,14 +615,14 @@ class ConditionalNode(Node):
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
-        """The bodies as child graph nodes, bound."""
+        """The bodies as child graph nodes with their bindings."""
         return _children(self.name, self.bodies, self.bind)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
         found = list(self.own_accesses)
         for child in self.children:
-            # A body may be skipped, so what it writes keeps its earlier value: an update.
+            # A body may be skipped, and its outputs then keep their earlier values: a write counts as an update.
             found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
         return tuple(found)
 
@@ -658,7 +658,7 @@ class ConditionalNode(Node):
 
 
 def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
-    """Return what an array or parameter of a held workflow is bound to, or None; a name of another workflow is not bound."""
+    """Return what an array or parameter of a held workflow is bound to, or None; roots of other workflows are not bound."""
     name = root.name
     if name not in bind:
         return None
@@ -667,7 +667,7 @@ def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
 
 
 def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:
-    """Return bodies as child graph nodes, each bound by its own names."""
+    """Return bodies as child graph nodes, each with the bindings of the names that it declares."""
     own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
     return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))
 
@@ -675,12 +675,12 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
 # -- every node
 
 AnyNode = SimpleNode | ChildGraphNode | ConditionalNode
-"""Every node; a `match` over it ends with `assert_never`."""
+"""Any node; a `match` over it ends with `assert_never`."""
 
 KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}
 """Node classes by kind."""
 
 
 def is_node(value: object) -> TypeGuard[AnyNode]:
-    """Return whether it is a node of one of the package's own classes, which every pass knows."""
+    """Return whether a value is a node of one of the package's own classes, which every pass supports."""
     return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)

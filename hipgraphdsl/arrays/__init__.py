@@ -1,6 +1,6 @@
-"""What a node reads and writes: arrays, views of them, and parameters.
+"""The operands of nodes: arrays, views of them, and parameters.
 
-An array is a frozen description: a name, a shape, a dtype and where it lives. Memory exists only in an `Executable`.
+An array is a frozen description: a name, a shape, a dtype and a memory location. Memory exists only in an `Executable`.
 An `ArrayView` selects elements of one array by basic slices with positive steps; its `Region`, an exact set of bytes, is
 the unit of dependency.
 """

@@ -1,4 +1,4 @@
-"""Arrays and parameters: frozen descriptions of memory and of what a launch binds. Only an Executable has memory."""
+"""Arrays and parameters: frozen descriptions of memory and of values bound at launch. Only an Executable has memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .views import ArrayView, Root
 
 @dataclass(frozen=True, eq=False)
 class Array(Root):
-    """Base of all arrays: a named block of memory, C order.
+    """Base of all arrays: a named block of memory in C order.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Array(Root):
 
 @dataclass(frozen=True, slots=True)
 class UnboundValues:
-    """Initial values that a file gives only as a hash and that have not been supplied yet; compile refuses them by name.
+    """Initial values of which a file holds only the hash, not yet supplied; compile raises an error that names the array.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class HostArray(Array):
     initial : numpy.ndarray, UnboundValues or None
         Values written when the graph is compiled; read-only.
     rank : int or "all"
-        Whose it is where several processes share the graph's devices; with ``"all"`` each has its own.
+        The process that owns it if several processes share the graph's devices; with ``"all"`` each has its own copy.
     """
 
     pinned: bool = True
@@ -101,7 +101,7 @@ class HostArray(Array):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllocArray(Array):
-    """Device memory that an alloc node makes and a free node returns."""
+    """Device memory that an alloc node allocates and a free node frees."""
 
     kind = "alloc"
 
@@ -113,7 +113,7 @@ class ExternalArray(Array):
     Attributes
     ----------
     obj : object or None
-        The owner, kept alive by whatever holds this array; None when it was loaded from a file and is not bound yet.
+        The owner of the memory, kept alive by this array; None if loaded from a file and not bound yet.
     pointer : int
         Address of the first element.
     location : {"host", "device"}
@@ -121,7 +121,7 @@ class ExternalArray(Array):
     writeable : bool
         Whether nodes may write it.
     lock : bool
-        Whether host memory is page-locked while an Executable uses it, where the device could not reach it otherwise.
+        Whether an Executable page-locks host memory while in use, if the device cannot access it otherwise.
     """
 
     obj: Any = None
@@ -154,7 +154,7 @@ class ExternalArray(Array):
     def wrap(
         name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = (), what: str = "external array"
     ) -> ExternalArray:
-        """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy; errors say `what` is given the object.
+        """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy; `what` names its role in errors.
 
         Raises
         ------
@@ -199,11 +199,11 @@ class Parameter(Root):
         The launch keyword.
     dtype : numpy.dtype
     default : object
-        The value of the first launch; None where it must be given then.
+        The value of the first launch; None if that launch must give it.
     shape : tuple of int
         Empty for a scalar.
     copy : bool
-        Whether a launch copies values into page-locked memory of the Executable's own, instead of using memory in place.
+        Whether a launch copies values into page-locked memory of the Executable instead of using memory in place.
     """
 
     name: str
@@ -217,11 +217,11 @@ class Parameter(Root):
 
     @property
     def on_host(self) -> bool:
-        """Whether host callbacks may take it; what it is bound to is judged at launch."""
+        """Whether host callbacks may take it; the memory bound to it is checked at launch."""
         return bool(self.shape)
 
     def as_view(self) -> ArrayView:
-        """Return the view of all elements of what it is bound to."""
+        """Return the view of all its elements."""
         if not self.shape:
             raise DeclarationError(
                 f"parameter {self.name!r} is a scalar and cannot stand where an array may; give it a shape", array=self.name
@@ -235,7 +235,7 @@ class Parameter(Root):
 
 
 def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:
-    """Return dtype, shape, strides, address and whether it may be written, as `__cuda_array_interface__` tells them."""
+    """Return dtype, shape, strides, address and writeability from a `__cuda_array_interface__`."""
     try:
         given, shape, strides = interface["typestr"], as_shape(interface["shape"]), interface.get("strides")
         pointer, readonly = interface["data"]
@@ -253,7 +253,7 @@ _DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
 
 
 def _host_memory(obj: Any) -> np.ndarray[Any, Any]:
-    """Return an object's host memory, shared."""
+    """Return an array that shares an object's host memory."""
     try:
         if isinstance(obj, np.ndarray):
             host = obj
@@ -272,7 +272,7 @@ def _host_memory(obj: Any) -> np.ndarray[Any, Any]:
 
 
 def _owner(obj: Any) -> int | None:
-    """Return the device that an object of another library says that its memory is on."""
+    """Return the GPU number reported by an object's `__dlpack_device__`, or None."""
     tell = getattr(obj, "__dlpack_device__", None)
     kind, number = tell() if callable(tell) else (0, 0)
     return int(number) if int(kind) in _DLPACK_GPUS else None

@@ -1,4 +1,4 @@
-"""What users give, as the package's own types: device numbers, handles, dtypes, shapes, values."""
+"""Convert user input to the package's own types: device numbers, handles, dtypes, shapes, values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_DEVICES = 2**16
 
 @contextmanager
 def naming(what: str, name: str) -> Iterator[None]:
-    """Put what is declared, such as ``array 'x'``, before a DeclarationError from inside that names no array."""
+    """Prefix a DeclarationError that is raised inside and names no array with ``what 'name'``, such as ``array 'x'``."""
     try:
         yield
     except DeclarationError as error:
@@ -30,7 +30,7 @@ def naming(what: str, name: str) -> Iterator[None]:
 
 
 def as_device(device: Any, what: str) -> int | None:
-    """Return the number of a device as an int; None stays None, the device that a graph is compiled for."""
+    """Return a device number as an int; None stays None, the device that a graph is compiled for."""
     if device is None:
         return None
     number = as_int(device)
@@ -40,7 +40,7 @@ def as_device(device: Any, what: str) -> int | None:
 
 
 def as_devices(devices: Any, what: str) -> tuple[int, ...]:
-    """Return numbers of devices in their order, without repeats."""
+    """Return device numbers, sorted and without repeats."""
     given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
     numbers = [as_device(device, f"{what}: access") for device in given]
     if None in numbers:
@@ -49,24 +49,24 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
 
 
 def as_rank(rank: Any, what: str) -> int | Literal["all"]:
-    """Return the number of a rank as an int; ``"all"`` stays as it is."""
+    """Return a rank as an int; ``"all"`` is returned unchanged."""
     if isinstance(rank, str) and rank == "all":
         return "all"
     return int_from(0, rank, f"{what}: rank is the number of a rank, from 0, or 'all'")
 
 
 def as_int(value: Any) -> int | None:
-    """Return an integer of any type as an int, and None for anything else; a bool is none."""
+    """Return an integer of any type as an int; None for anything else, including a bool."""
     if isinstance(value, (bool, np.bool_)):
         return None
     try:
         return operator.index(value)
-    except TypeError:  # an array of floats has an `__index__` too
+    except TypeError:  # an array of floats also has `__index__`
         return None
 
 
 def int_from(least: int, value: Any, what: str) -> int:
-    """Return an integer of any type as an int; refuse what is none or below `least` with a sentence that says what it is."""
+    """Return an integer of any type as an int; raise DeclarationError with text `what` if it is none or below `least`."""
     number = as_int(value)
     if number is None or number < least:
         raise DeclarationError(f"{what} (got {value!r})")
@@ -74,21 +74,21 @@ def int_from(least: int, value: Any, what: str) -> int:
 
 
 def require_flags(**flags: Any) -> None:
-    """Refuse arguments, given by their names, that are neither True nor False."""
+    """Raise DeclarationError for a keyword argument that is neither True nor False."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise DeclarationError(f"{name} is True or False (got {value!r})")
 
 
 _HANDLE_ATTRIBUTES = ("cuda_stream", "cuda_event", "ptr", "handle")  # torch, torch, cupy, others
-_HANDLE_METHODS = ("as_c_void_p", "getPtr")  # what marks a handle of hip-python and of cuda-bindings, whose int() is its value
+_HANDLE_METHODS = ("as_c_void_p", "getPtr")  # of handle types of hip-python and cuda-bindings; int() gives the handle
 
 
 def as_handle(value: Any) -> int | None:
-    """Return the raw handle (stream, event, graph, semaphore) of an object of whatever library, and None for anything else.
+    """Return the raw handle (stream, event, graph, semaphore) of an object of any supported library; None for anything else.
 
-    Taken are integers, ctypes pointers, `__cuda_stream__`, the attributes that torch and cupy have, and the handle types of
-    hip-python and cuda-bindings. The object stays its owner's, who keeps it for as long as the handle is used.
+    Accepts integers, ctypes pointers, `__cuda_stream__`, the attributes of torch and cupy objects, and the handle types of
+    hip-python and cuda-bindings. The handle is borrowed: the owner keeps the object alive as long as the handle is used.
     """
     if hasattr(value, "__cuda_stream__"):
         value = value.__cuda_stream__()[1]
@@ -104,14 +104,14 @@ def as_handle(value: Any) -> int | None:
 
 
 def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
-    """Return a mapping as a dict; None is an empty one."""
+    """Return a mapping as a dict; None gives an empty dict."""
     if value is not None and not isinstance(value, Mapping):
         raise DeclarationError(f"{what} is a dict{of} (got {value!r})")
     return dict(value or {})
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of a name or type, if a GPU can hold it; ``"bfloat16"`` needs the package ml_dtypes."""
+    """Return the NumPy dtype of a name or type; DeclarationError if a GPU cannot hold it. ``"bfloat16"`` needs ml_dtypes."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
             import ml_dtypes
@@ -122,7 +122,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         result = np.dtype("float64" if dtype is None else dtype)
     except (TypeError, ValueError, SyntaxError):
         result = None
-    if result is None or dtype is None:  # NumPy takes None for float64, which nobody has asked for
+    if result is None or dtype is None:  # NumPy treats None as float64, which the user did not ask for
         raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'")
     if result.subdtype is not None:
         raise DeclarationError(f"dtype {dtype!r} has a shape of its own; give {result.base} and put {result.shape} into shape=")
@@ -137,22 +137,22 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return values in a dtype, for arrays that are declared and written alike; rounding of floats is all that may change them.
+    """Convert values to a dtype, for declared and for written arrays; only rounding of floats may change a value.
 
     Raises
     ------
     TypeError, ValueError, OverflowError
-        If the dtype cannot hold a value: out of range, no whole number, complex, neither true nor false, masked.
+        If the dtype cannot represent a value: out of range, not a whole number, complex, neither true nor false, masked.
     """
     if np.ma.is_masked(values):
         raise ValueError("some are masked; fill them first, as with values.filled(0)")
-    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
+    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs and untyped bytes
         if dtype.names is None and (size := np.asarray(values).itemsize) > dtype.itemsize:
             raise ValueError(f"{size} bytes do not fit an element of {dtype.itemsize}")
         return np.asarray(values, dtype)
     given = np.asarray(values)
     if given.dtype == dtype:
-        return given.view(dtype)  # NumPy has two types of 64-bit integers, whose dtypes are equal
+        return given.view(dtype)  # NumPy has two 64-bit integer types with equal dtypes
     if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
         given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
     if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
@@ -176,7 +176,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def float_overflow(dtype: np.dtype[Any]) -> str:
-    """Return why a dtype of floats cannot hold a value that is too large."""
+    """Return the message that a value exceeds the range of a float dtype."""
     kind = np.zeros(1, dtype).real.dtype.type
     return f"overflow: the range of {dtype} is ±{float(np.nextafter(kind(np.inf), kind(0))):.6g}"
 
@@ -184,7 +184,7 @@ def float_overflow(dtype: np.dtype[Any]) -> str:
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a contiguous copy of values, with zeros in the padding of structs.
 
-    A copy by NumPy leaves there whatever the memory held before, so that the same values would differ in files and comparisons.
+    NumPy's copy leaves padding uninitialized, so that equal values would differ in files and comparisons.
     """
     if values.dtype.kind != "V":
         return np.array(values, order="C")
@@ -194,7 +194,7 @@ def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
-    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`."""
+    """Return values with a dtype and broadcast to a shape; errors say that `what`, called `name`, takes them."""
     try:
         found = np.broadcast_to(converted(values, dtype), shape)
         return own_copy(found) if dtype.names else np.ascontiguousarray(found)

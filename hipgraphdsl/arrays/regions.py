@@ -1,4 +1,4 @@
-"""Exact sets of bytes inside one allocation, and whether two of them meet."""
+"""Exact sets of bytes inside one allocation, and whether two of them overlap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Region(NamedTuple):
     Attributes
     ----------
     start, stop : int
-        Byte offsets of the first byte and past the last byte.
+        Byte offsets of the first byte and of the byte after the last.
     run : int
         Bytes of each contiguous run.
     dims : tuple of (count, stride in bytes)
@@ -31,7 +31,7 @@ class Region(NamedTuple):
 
     @staticmethod
     def strided(start: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
-        """Return the normal form of a strided region: unit and mergeable dimensions are joined."""
+        """Return a strided region in normal form: extents of 1 are dropped and mergeable dimensions are merged."""
         run = itemsize
         dims: list[tuple[int, int]] = []
         last = start
@@ -54,7 +54,7 @@ class Region(NamedTuple):
         return self.run * math.prod(count for count, _ in self.dims)
 
     def shifted(self, offset: int) -> Region:
-        """Return the same region `offset` bytes further on."""
+        """Return the region shifted by `offset` bytes."""
         if not offset:
             return self
         return Region(self.start + offset, self.stop + offset, self.run, self.dims)
@@ -69,7 +69,7 @@ class Region(NamedTuple):
             rows, pitch = self.dims[0] if self.dims else (1, 0)
             other_rows, other_pitch = other.dims[0] if other.dims else (1, 0)
             if pitch == other_pitch or not pitch or not other_pitch:
-                # Rows i here and i + m there, of which one is -rows < m < other_rows, meet where
+                # Row i of self and row i + m of other exist for some i if -rows < m < other_rows; they overlap if
                 # -other.run < ahead + m * pitch < run.
                 pitch, ahead = pitch or other_pitch, other.start - self.start
                 least = max((-other.run - ahead) // pitch + 1, 1 - rows)
@@ -77,7 +77,7 @@ class Region(NamedTuple):
         return _strided_overlap(self, other)
 
     def contains(self, other: Region) -> bool:
-        """Return whether every byte of `other` is here; may say False for strided regions of unlike form."""
+        """Return whether the region contains every byte of `other`; may be False for strided regions of different structure."""
         if not self.dims:
             return self.start <= other.start and other.stop <= self.stop
         if self == other:
@@ -100,8 +100,8 @@ class Region(NamedTuple):
         return text
 
 
-# NumPy decides whether two strided sets of addresses meet (a bounded Diophantine problem) without touching memory. Beyond
-# this much work the answer is "they do", which can only add an edge or a report.
+# NumPy decides whether two strided sets of addresses overlap (a bounded Diophantine problem) without accessing memory. Beyond
+# this amount of work they count as overlapping, which can only add an edge or a diagnostic.
 _OVERLAP_WORK = 1_000_000
 
 
@@ -118,7 +118,7 @@ def _strided_overlap(a: Region, b: Region) -> bool:
 
 
 def _addresses(region: Region, base: int) -> np.ndarray[Any, Any]:
-    """Return an array at the addresses of a region, which is never read."""
+    """Return an array over the addresses of a region; its memory is never accessed."""
     interface = {
         "version": 3,
         "typestr": "|u1",

@@ -20,20 +20,20 @@ Selection = tuple[Selector, ...]
 
 
 class Viewable:
-    """What can be used as an array: arrays, views, alloc nodes, parameters with a shape.
+    """Base of everything usable as an array: arrays, views, alloc nodes, parameters with a shape.
 
-    A plain base class, because `isinstance` of an abstract one costs more than the rest of declaring a node.
+    Not an abstract base class: `isinstance` of one costs more than the rest of declaring a node.
     """
 
     __slots__ = ()
 
     def as_view(self) -> ArrayView:
-        """Return all of it as a view."""
+        """Return the view of all elements."""
         raise TypeError(f"{type(self).__name__} is no array")
 
 
 def as_view(obj: Any, what: str = "an array") -> ArrayView:
-    """Return an array, a view, an alloc node or a parameter with a shape as a view; DeclarationError for anything else."""
+    """Return an array, a view, an alloc node or a parameter with a shape as a view; raise DeclarationError otherwise."""
     if isinstance(obj, ArrayView):
         return obj
     if isinstance(obj, Viewable):
@@ -44,7 +44,7 @@ def as_view(obj: Any, what: str = "an array") -> ArrayView:
 
 
 def no_array(obj: Any) -> str:
-    """Return, for a message, what came instead of a declared array, and how it becomes one."""
+    """Return a message part: what was given instead of a declared array, and how to declare it."""
     kind = type(obj).__name__
     if isinstance(obj, str):
         return f"got str {shown(obj)}; a graph has its arrays by name in g.arrays"
@@ -57,7 +57,7 @@ def no_array(obj: Any) -> str:
 
 
 class Sliceable(Viewable):
-    """Slicing and sizes shared by everything with a name, a shape and a dtype."""
+    """Base with slicing and sizes for everything with a name, a shape and a dtype."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class Sliceable(Viewable):
         return True
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
-        # Without this NumPy would make an array of a view for each element.
+        # Without this method, NumPy would build an array of one view per element.
         raise DeclarationError(
             f"{self.name!r} is declared and holds no values, so NumPy cannot take it; an Executable has them:"
             f" exe.read({self.name!r}), and a host callback gets them as an argument",
@@ -104,12 +104,12 @@ class Sliceable(Viewable):
 
 
 class Root(Sliceable):
-    """What a view may be of: an array, or a parameter that is bound to memory at launch.
+    """Base of what a view can select from: an array, or a parameter that is bound to memory at launch.
 
     Attributes
     ----------
     kind : str
-        Which sort it is, as files and messages write it.
+        The kind of array or parameter, as written in files and messages.
     device : int or None
         The device that owns the memory; None is the device that the graph is compiled for.
     writeable : bool
@@ -139,30 +139,30 @@ class Root(Sliceable):
         return self._all
 
     def __copy__(self) -> Root:
-        return self  # graphs know arrays and parameters by identity, and what is frozen needs no copy
+        return self  # graphs compare arrays and parameters by identity, and frozen objects need no copy
 
     def __deepcopy__(self, memo: Any) -> Root:
         return self
 
     @property
     def hazard_key(self) -> Any:
-        """Roots with one key share one address space; regions are offset by `hazard_offset`."""
+        """The key of the address space; roots with equal keys share one, each at its `hazard_offset`."""
         return self
 
     @property
     def hazard_offset(self) -> int:
-        """Byte offset of this root in the address space of its key."""
+        """Byte offset of this root in the address space of `hazard_key`."""
         return 0
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class ArrayView(Sliceable):
-    """Elements of one array, chosen by basic slices with positive steps.
+    """Elements of one array, selected by basic slices with positive steps.
 
     Attributes
     ----------
     root : Array or Parameter
-        What it views.
+        The array or parameter whose elements it selects.
     selection : tuple of int or slice
         One selector for each dimension of the root: an index drops the dimension, a slice is ``start:stop:step`` with all
         three given.
@@ -171,7 +171,7 @@ class ArrayView(Sliceable):
     root: Root
     selection: Selection
 
-    def __init__(self, root: Root, selection: Selection) -> None:  # by hand: a frozen dataclass's own takes twice as long
+    def __init__(self, root: Root, selection: Selection) -> None:  # the generated one takes twice as long
         dtype = root.dtype
         step_bytes = dtype.itemsize
         offset = 0
@@ -208,10 +208,10 @@ class ArrayView(Sliceable):
         return self
 
     def on(self, root: Root) -> ArrayView:
-        """Return the same elements of another array, which has the root's shape and dtype; itself for its own root."""
+        """Return the same selection of another root, which must have this root's shape and dtype; itself for its own root."""
         if root is self.root:
             return self
-        made = object.__new__(ArrayView)  # what follows from shape and dtype is not computed again
+        made = object.__new__(ArrayView)  # avoids recomputing the fields that depend on shape and dtype
         made.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, root=root)
         return made
 
@@ -221,7 +221,7 @@ class ArrayView(Sliceable):
         return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
 
     def accessed(self, mode: Mode) -> Access:
-        """Return the access of the view in a mode; the same object each time."""
+        """Return the access of the view in a mode; cached, so the same object each time."""
         known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})
         access = known.get(mode)
         if access is None:
@@ -229,7 +229,7 @@ class ArrayView(Sliceable):
         return access
 
     @cached_property
-    def name(self) -> str:  # type: ignore[override]  # an attribute elsewhere, here it is made from the selection
+    def name(self) -> str:  # type: ignore[override]  # an attribute in the base class, here computed from the selection
         """The root's name with the selection: ``"u"``, ``"u[3, 8:248]"``."""
         if self.is_whole:
             return self.root.name
@@ -262,7 +262,7 @@ class ArrayView(Sliceable):
         if len(keys) > len(shape):
             raise self._refuse(key, f"it has {len(shape)} dimension{'s' * (len(shape) != 1)}")
         selection: list[Selector] = []
-        at = 0  # of the dimensions that the view has
+        at = 0  # index among the dimensions of this view
         for selector in self.selection:
             if type(selector) is not slice or at == len(keys):
                 selection.append(selector)
@@ -283,7 +283,7 @@ class ArrayView(Sliceable):
         return ArrayView(self.root, tuple(selection))
 
     def _index(self, key: Any, wanted: Any) -> int:
-        # Asked of an int too, isinstance of a protocol would cost more than the rest of taking a view.
+        # For an int, the caller skips this: isinstance of a protocol costs more than the rest of slicing.
         if (index := as_int(wanted)) is not None and not isinstance(wanted, np.ndarray):
             return index
         raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
@@ -314,7 +314,7 @@ class ArrayView(Sliceable):
 
 
 def selector_text(selector: Any) -> str:
-    """Return an index or a slice as it is written."""
+    """Return an index or a slice as Python text."""
     if not isinstance(selector, slice):
         return "..." if selector is Ellipsis else str(selector)
     start = "" if selector.start is None else selector.start
@@ -332,11 +332,11 @@ class Access(Viewable):
     Attributes
     ----------
     view : ArrayView
-        What is touched, as the user named it.
+        The accessed elements, as the user named them.
     mode : {"read", "write", "update"}
         ``"update"`` reads and writes.
     region : Region or None
-        The exact bytes in the root's address space, where they are not the view's own (inside a child graph).
+        The exact bytes relative to the root, if they differ from the view's (an access inside a child graph).
     """
 
     view: ArrayView
@@ -362,12 +362,12 @@ class Access(Viewable):
 
     @property
     def is_read(self) -> bool:
-        """Whether earlier values matter."""
+        """Whether it reads the earlier values."""
         return self.mode != "write"
 
     @property
     def is_write(self) -> bool:
-        """Whether values change."""
+        """Whether it changes values."""
         return self.mode != "read"
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""A workflow as a document: plain data, its text, and the way back.
+"""Convert a workflow to a document (plain data), the document to text, and back.
 
-One array, parameter or node a line, in order of declaration, so that a changed number is a one-line diff.
+Each array, parameter and node is on one line, in order of declaration, so that a changed number gives a one-line diff.
 
 ::
 
@@ -9,7 +9,7 @@ One array, parameter or node a line, in order of declaration, so that a changed 
      "name": "demo",
      "infer": true,
      "modules": {
-      "kernels_1f2e3d4c": {"source": [                            a line of source a line
+      "kernels_1f2e3d4c": {"source": [                            one source line per line
        "__global__ void scale(float* x, float a) {",
        ...
      "arrays": [
@@ -28,6 +28,6 @@ im]}``, ``{"bytes": base64}``, ``{"str": text}``, ``{"tuple": [...]}``, ``{"dict
 "value": v}``, ``{"struct": dtype, "base64": b}``, ``{"ndarray": dtype, "shape": [...], "base64": b}``.
 
 Inferred edges are not stored: loading replays the declarations, which infers them again. References of
-kernels (NumPy functions for `verify`), handles of semaphores and the places of declaration are not stored. Loading
-runs, compiles and imports nothing.
+kernels (NumPy functions for `verify`), handles of semaphores and source locations of declarations are not stored. Loading
+does not run, compile or import anything.
 """

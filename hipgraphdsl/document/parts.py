@@ -1,4 +1,4 @@
-"""Arrays, parameters and modules as plain data: what stands in a workflow file for each, and the way back."""
+"""Convert arrays, parameters and modules to plain data, as a workflow file holds them, and back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _log = logging.getLogger("hipgraphdsl")
 _TEXT = {"type": "string"}
 
 VERSION = 1
-"""Version of the format; a file of a newer one is refused."""
+"""Version of the file format; a file of a newer version is rejected."""
 
 PARTS: dict[str, Any] = {
     "module": {
@@ -141,7 +141,7 @@ def document_schema(kinds: Mapping[str, type[Node]]) -> dict[str, Any]:
 
 
 def array_data(array: Array, *, values: bool = True) -> dict[str, Data]:
-    """Return an array as data, with its values or without."""
+    """Return an array as data, with or without its values."""
     out: dict[str, Data] = {"name": array.name, "kind": array.kind, **memory_data(array)}
     if isinstance(array, HostArray) and not array.pinned:
         out["pinned"] = False
@@ -163,12 +163,12 @@ def array_data(array: Array, *, values: bool = True) -> dict[str, Data]:
 
 
 def _sha256_of(values: np.ndarray[Any, Any]) -> str:
-    """Return the hash of the bytes, C order, in hexadecimal."""
+    """Return the SHA-256 of the bytes in C order, in hexadecimal."""
     return hashlib.sha256(np.ascontiguousarray(values).reshape(-1).view("u1").data).hexdigest()
 
 
 def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
-    """Return the elements, C order, as numbers that load to the same bytes, or None where there are none."""
+    """Return the elements in C order as numbers that load to the same bytes, or None if no such numbers exist."""
     kind = values.dtype.kind
     if kind not in "biuf" or not np.isfinite(values).all():
         return None
@@ -177,7 +177,7 @@ def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
 
 
 def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[str], Any]) -> Array:
-    """Return the array that data stands for; `supply` tells what the caller gives for its name behind `prefix`, or None."""
+    """Return the array that data represents; `supply` returns the caller's value for ``prefix + name``, or None."""
     fields = Members(data, "an array")
     name = check_name(fields.take("name", str), "array")
     kind = fields.take("kind", str)
@@ -252,7 +252,7 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        # A list has no dtype of its own.
+        # A list has no dtype, so it is converted; an ndarray must have the array's dtype.
         found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:
         raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
@@ -281,7 +281,7 @@ def parameter_data(parameter: Parameter, names: Names) -> dict[str, Data]:
 
 
 def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tuple[int, ...], bool]:
-    """Return name, dtype, default, shape and `copy` of the parameter that data stands for."""
+    """Return name, dtype, default, shape and `copy` of the parameter that data represents."""
     fields = Members(data, "a parameter")
     name = fields.take("name", str)
     dtype = as_dtype(dtype_of(fields.take("dtype")))
@@ -293,7 +293,7 @@ def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tup
 
 
 def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, Data]:
-    """Return a module as data, under a key of the file; a foreign one has no form there, only, if not strict, one for people."""
+    """Return a module as data under a key of the file; a foreign module cannot be stored, only displayed if not `strict`."""
     if isinstance(module, ForeignModule) and not strict:
         return {"foreign": module.owner.name}
     out = module.to_dict()
@@ -305,7 +305,7 @@ def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, D
 
 
 def module_of(data: Data, key: str, budget: Budget) -> Module:
-    """Return the module that data stands for, under a key of the file; the budget bounds what is read of its source."""
+    """Return the module that data under a key of the file represents; `budget` limits how much of its source is parsed."""
     if not key or ":" in key or len(key) > 200 or not key.isprintable():
         raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = Members(data, "a module")

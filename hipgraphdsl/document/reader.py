@@ -1,4 +1,4 @@
-"""The elements of a workflow file -> a workflow: replays the declarations, and judges every field."""
+"""Build a workflow from the elements of a workflow file: replay the declarations and validate every field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .text import MAX_NODES, Item, Reader, Section, guard
 W = TypeVar("W")
 
 MAX_CHILD_DEPTH = 16
-"""Child graphs inside child graphs."""
+"""Maximum nesting depth of child graphs."""
 
 
 class Loader(Generic[W]):
@@ -30,13 +30,13 @@ class Loader(Generic[W]):
     kinds : mapping of str to type
         Classes of nodes by kind.
     make : callable
-        Makes a workflow of a draft.
+        Turns a Draft into a workflow.
     arrays : mapping
-        By array name (of a child ``<workflow>/<array>``): values for arrays, which may differ from those that the file was
-        written with (where the file holds a hash, a warning is logged), and objects for external arrays.
+        By array name (in a child ``<workflow>/<array>``): values for arrays, which may differ from those that the file was
+        written with (a warning is logged if the file holds a different hash), and objects for external arrays.
     callbacks : mapping
-        Callables by import path, by function name or by node name. Without one a node holds an `UnboundCallback`, which compile
-        refuses by name.
+        Callables by import path, by function name or by node name. A node without one holds an `UnboundCallback`, for which
+        compile raises an error that names it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Loader(Generic[W]):
         self.arrays = as_dict(arrays, "arrays")
         self.callbacks = as_dict(callbacks, "callbacks")
         self.used: set[str] = set()
-        """Keys of `callbacks` that a node has taken."""
+        """Keys of `callbacks` that a node uses."""
         self.known_arrays: dict[str, None] = {}
         self.known_callbacks: dict[str, None] = {}
         self.modules: dict[str, Module] = {}
@@ -59,13 +59,13 @@ class Loader(Generic[W]):
         self.declared: Mapping[str, Section] = {}
         self.depths: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
-        """Nodes of each workflow, those of its children counted as often as they are used."""
+        """Number of nodes of each workflow; a child's nodes count once per use."""
         for name, fn in self.callbacks.items():
             if not callable(fn):
                 raise DeclarationError(f"callbacks[{name!r}] is a callable (got {shown(fn)})")
 
     def text(self, text: Any) -> W:
-        """Return the workflow that a text describes; errors name line and field. Nothing is run, compiled or imported."""
+        """Return the workflow that a text describes; errors name line and field. Does not run, compile or import anything."""
         if not isinstance(text, str):
             raise DeclarationError(f"a workflow file is text (got {type(text).__name__})")
         text = text.removeprefix("\ufeff")
@@ -95,7 +95,7 @@ class Loader(Generic[W]):
                 " hipgraphdsl"
             )
         del root.scalars["hipgraphdsl"]
-        budget = Budget()  # of all modules together, so that many small ones cost no more than one
+        budget = Budget()  # shared by all modules, so that many small ones cost no more than a large one
         for key, item in root.modules.items():
             with item:
                 self.modules[key] = module_of(item.value, key, budget)
@@ -119,12 +119,12 @@ class Loader(Generic[W]):
                 raise DeclarationError(f"callbacks has {name!r}, {why}")
 
     def array(self, name: str) -> Any:
-        """Return what was supplied for an array, or None."""
+        """Return the value supplied for an array, or None."""
         self.known_arrays[name] = None
         return self.arrays.get(name)
 
     def callback(self, path: str, node: str, prefix: str) -> Any:
-        """Return the callable that was supplied for a node, or None."""
+        """Return the callable supplied for a node, or None."""
         self.known_callbacks[path] = None
         found: Any = None
         for key in (prefix + node, node, path, path.rpartition(":")[2]):
@@ -135,7 +135,7 @@ class Loader(Generic[W]):
 
 
 def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
-    """Yield the elements of a list and let go of each: the text's data and the workflow need not exist beside each other."""
+    """Yield a list's elements and release each, so that parsed data and workflow are not in memory at the same time."""
     items = lists.pop(key, [])
     items.reverse()
     while items:
@@ -164,7 +164,7 @@ class _Section(Names):
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
 
     def draft(self) -> Draft:
-        """Return what the section declares."""
+        """Return the draft that the section declares."""
         for item in _taken(self.lists, "arrays"):
             with item:
                 self.made.add_array(array_of(item.value, self.arrays, self.prefix, self.loader.array))
@@ -190,7 +190,7 @@ class _Section(Names):
         self._count(1)
         self.made.add(self.loader.kinds[kind].from_data(members, self, ("<workflow file>", item.line)))
 
-    # -- what names stand for
+    # -- resolving names
 
     def callback(self, path: str, node: str) -> Any:
         return self.loader.callback(path, node, self.prefix)

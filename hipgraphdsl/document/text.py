@@ -1,4 +1,4 @@
-"""The text of a workflow file: written from its data, and read as elements, each with its line; hostile text is refused."""
+"""Write a workflow file's text from its data; read it as elements with line numbers; reject hostile text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..nodes.values import MAX_DIGITS, Data, Fault
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
 MAX_NESTING = 64
-_MAX_BRACKETS = 4_000_000  # each becomes a Python object of up to 300 bytes before it is judged
-_MAX_COMMAS = 10_000_000  # outside of text; the same for numbers
+_MAX_BRACKETS = 4_000_000  # each becomes a Python object of up to 300 bytes before it is validated
+_MAX_COMMAS = 10_000_000  # outside of strings; limits the Python objects for numbers
 _MAX_CHILDREN = 10_000  # distinct child graphs of a file
-_MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
+_MAX_FIELDS = 100  # of a workflow, which has three; unknown ones are reported once the version is known
 
 
 @dataclass(slots=True)
 class Item:
-    """One element of a document with its place; of a list, also its index. What is raised inside ``with item:`` is given it."""
+    """One element of a document with its place, and its index in a list; ``with item:`` adds them to errors raised inside."""
 
     value: Data
     place: str
@@ -35,7 +35,7 @@ class Item:
     index: int | None = None
 
     def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
-        """Raise DeclarationError with the place."""
+        """Raise DeclarationError with the element's place."""
         where = self.place if self.index is None else f"{self.place}[{self.index}]"
         name = self.value.get("name") if isinstance(self.value, dict) else None
         if isinstance(name, str) and self.place.endswith("nodes"):
@@ -56,7 +56,7 @@ class Item:
 
 
 class Section:
-    """One workflow of a document: elements by section."""
+    """One workflow of a document: its elements by section."""
 
     def __init__(self, place: str, line: int = 0) -> None:
         self.item = Item(None, place, line)
@@ -101,20 +101,20 @@ def _parse_constant(text: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_parse_constant)
-_judging_decoder = json.JSONDecoder(  # takes five times as long for numbers
+_judging_decoder = json.JSONDecoder(  # five times slower for numbers
     object_pairs_hook=_pairs, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
 )
-_LARGE_NUMBER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}|[eE]\+?[0-9]{{3}}")  # no other is too large
+_LARGE_NUMBER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}|[eE]\+?[0-9]{{3}}")  # any number that is too large matches
 
 
 class Reader:
-    """Reads a document element by element, so that each keeps its line.
+    """Reads a document element by element, so that each has its line number.
 
     Parameters
     ----------
     text : str
     numbered : bool
-        False where nobody sees the text's lines, so that messages leave them out.
+        False if the user does not see the text, so that messages omit line numbers.
     """
 
     def __init__(self, text: str, *, numbered: bool = True) -> None:
@@ -128,7 +128,7 @@ class Reader:
 
     @property
     def line(self) -> int:
-        """Line of the next element, 0 where lines mean nothing; the position only moves forward."""
+        """Line of the next element, 0 if not `numbered`; counts on from the last query, as the position only moves forward."""
         if not self.numbered:
             return 0
         self._line += self.text.count("\n", self._counted, self.at)
@@ -136,7 +136,7 @@ class Reader:
         return self._line
 
     def refuse(self, message: str, at: int | None = None) -> NoReturn:
-        """Raise DeclarationError with line and column of a position, by default of this one."""
+        """Raise DeclarationError with line and column of a position, by default the current one."""
         at = self.at if at is None else at
         if at >= len(self.text.rstrip()):
             message = f"the text ends too early ({message}); is the file truncated?"
@@ -148,24 +148,24 @@ class Reader:
 
     @property
     def next(self) -> str:
-        """What stands here, for a message."""
+        """The text at the current position, for a message."""
         return self.text[self.at : self.at + 20]
 
     def peek(self) -> str:
-        """Skip white space and return the next character; empty at the end."""
+        """Skip white space and return the next character; an empty string at the end."""
         found = _SPACE.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
         return self.text[self.at : self.at + 1]
 
     def expect(self, character: str, what: str) -> None:
-        """Read a character, or refuse."""
+        """Skip white space and read this character; raise DeclarationError if another follows."""
         if self.peek() != character:
             self.refuse(f"{what} begins with {character!r} (got {self.next!r})")
         self.at += 1
 
     def value(self) -> Data:
-        """Read one value of any kind, which begins here."""
+        """Read one JSON value, which begins at the current position."""
         try:
             value, self.at = self.decoder.raw_decode(self.text, self.at)
         except json.JSONDecodeError as error:
@@ -179,13 +179,13 @@ class Reader:
         return value
 
     def item(self, place: str, index: int | None = None) -> Item:
-        """Read one value of any kind, with its place."""
+        """Read one JSON value, with its place."""
         self.peek()
         line = self.line
         return Item(self.value(), place, line, index)
 
     def entries(self, opening: str, closing: str, what: str) -> Iterator[None]:
-        """Yield before each entry of an object or a list; the caller reads it."""
+        """Yield before each entry of an object or a list; the caller reads the entry."""
         self.expect(opening, what)
         end = self.peek()
         if end == closing:
@@ -229,7 +229,7 @@ class Reader:
                 found = section.lists[key] = []
                 place = f"{prefix}{key}"
                 for index, _ in enumerate(self.entries("[", "]", place)):
-                    # Judged here, so that a million of what is no element is never kept.
+                    # Checked here, so that a million invalid elements are never stored.
                     if self.peek() != ("[" if key == "order" else "{"):
                         self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.next!r})")
                     item = self.item(place, index)
@@ -261,7 +261,7 @@ class Reader:
 
 
 def guard(text: str) -> None:
-    """Refuse what is too large or nested too deeply, before anything is parsed."""
+    """Raise DeclarationError for a text that is too large or nested too deeply, before it is parsed."""
     size = len(text)
     if size <= MAX_BYTES:
         data = text.encode("utf-8", "surrogatepass")
@@ -273,7 +273,7 @@ def guard(text: str) -> None:
     at, level, inside, brackets, commas = 0, 0, 0, 0, 0
     while at < len(data):
         chunk = np.frombuffer(data, np.uint8, min(2**20, len(data) - at), at)
-        quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap
+        quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap around
         outside = ((quotes + np.uint8(inside)) & 1) == 0
         opened = ((chunk == ord("[")) | (chunk == ord("{"))) & outside
         closed = ((chunk == ord("]")) | (chunk == ord("}"))) & outside
@@ -299,7 +299,7 @@ def guard(text: str) -> None:
 
 
 def written(data: Mapping[str, Data]) -> str:
-    """Return a document as JSON, one array, parameter, node and line of source a line."""
+    """Return a document as JSON, with one array, parameter, node or source line per line."""
     return f"{_block('{}', _members(data, ' '), '')}\n"
 
 
@@ -310,7 +310,7 @@ _text = encoder.encode_basestring
 
 def _line(value: Data) -> str:
     text = _encode(value)
-    # A lone surrogate, which only an argument can hold, has no UTF-8.
+    # A lone surrogate, which only an argument can contain, has no UTF-8 encoding.
     return text if text.isascii() or not _SURROGATE.search(text) else _encode_ascii(value)
 
 
@@ -318,7 +318,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _members(data: Mapping[str, Data], pad: str) -> Iterator[str]:
-    """Yield the members of one workflow, to be indented by `pad`."""
+    """Yield the members of one workflow as text; continuation lines are indented by `pad`."""
     inner = f"{pad} "
     for key, value in data.items():
         if key in _LISTS and value:
@@ -341,5 +341,5 @@ def _module(module: Mapping[str, Data], pad: str) -> str:
 
 
 def _block(brackets: str, lines: Iterable[str], pad: str) -> str:
-    """Return what stands between brackets, each part on a line of its own."""
+    """Return `lines` in brackets, comma-separated, each on its own line."""
     return f"{brackets[0]}\n{pad} " + f",\n{pad} ".join(lines) + f"\n{pad}{brackets[1]}"

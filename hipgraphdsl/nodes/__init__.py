@@ -1,4 +1,4 @@
-"""One frozen Pydantic model for each kind of node; those that hold workflows stand beside `Workflow`."""
+"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `workflow.py` and `collectives.py`."""
 
 from __future__ import annotations
 

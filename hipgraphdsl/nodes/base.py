@@ -1,4 +1,4 @@
-"""Node: what every node of a workflow has."""
+"""Node: the base class of all nodes of a workflow."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
 
     def __get__(self, node: Any, owner: type[Any]) -> T:
         if node is None:
-            return self  # type: ignore[return-value]  # of the class
+            return self  # type: ignore[return-value]  # accessed on the class
         value = node.__dict__[self._name] = self._compute(node)
         return value
 
 
 class Node(BaseModel):
-    """One node: a frozen model that holds Python objects and names them in JSON.
+    """One node: a frozen model that holds Python objects and refers to them by name in JSON.
 
     Attributes
     ----------
     name : str
         Unique in its graph.
     after : tuple of str
-        Names of nodes that must have finished before this one starts, beside those that its accesses imply.
+        Names of nodes that must finish before this one starts, in addition to those that its accesses imply.
     ignore : dict of str to str
-        Diagnostic codes that `check` leaves out for this node, each with the reason.
+        Diagnostic codes that `check` suppresses for this node, each with the reason.
     source : tuple of (str, int) or None
         File and line that declared it.
     """
@@ -66,33 +66,33 @@ class Node(BaseModel):
     kind: ClassVar[str]
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
     work: ClassVar[str]
-    """As what its time counts: ``"kernel"``, ``"copy"``, ``"memset"``, ``"host"``; empty where it takes none."""
+    """The category of its run time: ``"kernel"``, ``"copy"``, ``"memset"`` or ``"host"``; empty if it takes no time."""
     reach: ClassVar[Literal["device", "copy", "host", ""]]
-    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host, or nothing of its own."""
+    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host; empty if none of these."""
     placed: ClassVar[Literal["memory", "compiled", ""]]
-    """What decides its device where no `device` does: the memory it touches, that of the compiled graph; empty: it has none."""
+    """Its device without `device`: the one that owns its memory, or the one that the graph is compiled for; empty if none."""
     in_body: ClassVar[bool]
-    """Whether a graph may hold it inside a conditional node (CUDA's reference for cudaConditionalNodeParams)."""
+    """Whether the body of a conditional node may contain it (CUDA's reference for cudaConditionalNodeParams)."""
     in_child: ClassVar[bool] = True
-    """Whether a child graph node may hold a graph with it; elsewhere its nodes are put in place (CUDA's rule)."""
+    """Whether a child graph node may contain it; if not, the child's nodes are inlined into the parent (CUDA's rule)."""
     copies: ClassVar[bool] = False
-    """Whether it may hand memory to a copy, which reads pageable host memory when it is issued."""
+    """Whether it may issue copies, which read pageable host memory at the time of the call."""
     untried: ClassVar[str] = ""
-    """Why a graph with it cannot be launched for trial (``lanes="measure"``); empty where it can."""
+    """Why a graph with it cannot be launched for measurement (``lanes="measure"``); empty if it can."""
     apart: ClassVar[bool] = False
-    """Whether it may do what its accesses do not tell: run the user's code, or signal."""
+    """Whether it may have effects beyond its accesses: run the user's code, or signal."""
     derives: ClassVar[bool] = False
-    """Whether what it holds follows from its other fields, so that files need not hold it."""
+    """Whether the workflows that it holds follow from its other fields, so that files need not store them."""
     fixed: ClassVar[str] = ""
-    """Why an Executable can change no field of it in place; empty where it can."""
+    """Why an Executable cannot update any of its fields in place; empty if it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()
-    """The fields that files hold, with their forms, in the order of a file."""
+    """The fields that files store, with their forms, in file order."""
     own: ClassVar[tuple[tuple[str, Any], ...]] = ()
-    """The names of those that not every kind has, with their defaults."""
+    """Names and defaults of the stored fields that are specific to this kind (not fields of `Node`)."""
     normals: ClassVar[tuple[tuple[str, Any, Callable[[Any, str, str], Any]], ...]] = ()
-    """For each field whose form has one, its default and the function that brings other values into their normal form."""
+    """For each field whose form normalizes values: its name, its default and the function that normalizes other values."""
     required: ClassVar[frozenset[str]] = frozenset()
-    """The fields that a node of this kind must be given."""
+    """Names of the required fields."""
 
     name: str
     after: Annotated[tuple[str, ...], NodeNames()] = ()
@@ -118,7 +118,7 @@ class Node(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Validate JSON as a file holds it, with `Names` as context, and Python objects as they are."""
+        """Validate JSON in file format, with `Names` as context, and Python objects unchanged."""
         python = handler(source)
         read = core_schema.with_info_plain_validator_function(cls._from_json)
         return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
@@ -139,9 +139,9 @@ class Node(BaseModel):
 
     @classmethod
     def _build(cls) -> None:
-        """Build the validator: at first use, because all kinds together take as long as the rest of the package's import.
+        """Build the validator at first use: building it for all kinds takes as long as the rest of the package's import.
 
-        Before 2.14 Pydantic lets two threads build one model, and each takes the other's validator away.
+        Pydantic before 2.14 lets two threads build the same model at once, and each discards the other's validator.
         """
         with _building:
             if not cls.__pydantic_complete__:
@@ -149,30 +149,30 @@ class Node(BaseModel):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        """Bring into their normal form, in place, what the forms of fields leave; raise DeclarationError for what cannot be.
+        """Normalize in place what the fields' forms do not; raise DeclarationError for invalid values.
 
-        Fields that a node must have are there.
+        All required fields are present in `data`.
         """
 
     @property
     def engine(self) -> str:
-        """The engine that it needs: `work`, of a copy its direction."""
+        """The engine that it needs: `work`, or for a copy its direction."""
         return self.work
 
     @property
     def method(self) -> str:
-        """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
+        """The `Graph` method that adds such a node; empty if no method accepts all of its fields."""
         return self.kind
 
     # -- files
 
     def to_data(self, names: Names) -> dict[str, Data]:
-        """Return the node as a file holds it; fields with their defaults are left out.
+        """Return the node in file format; fields that have their defaults are omitted.
 
         Raises
         ------
         DeclarationError
-            If a value has no form in a file.
+            If a value cannot be stored in a file.
         """
         out: dict[str, Data] = {"name": self.name, "kind": self.kind}
         fields = self.__dict__
@@ -187,7 +187,7 @@ class Node(BaseModel):
 
     @classmethod
     def from_data(cls, members: Members, names: Names, source: tuple[str, int] | None = None) -> Node:
-        """Return the node that a file holds; `name` and `kind` may be taken already.
+        """Return the node stored in a file; the caller has already taken `kind` from `members`.
 
         Raises
         ------
@@ -218,13 +218,13 @@ class Node(BaseModel):
 
     @classmethod
     def data_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of the node in a file; it refers to `DEFINITIONS`."""
+        """Return the JSON Schema of the node in a file; its references resolve to `DEFINITIONS`."""
         properties = {"name": ref("name"), "kind": {"const": cls.kind}} | {e.name: e.form.schema for e in cls.entries}
         return record(properties, " ".join(["name", "kind", *(e.name for e in cls.entries if e.required)]))
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the JSON Schema (2020-12) of the node in a file, complete."""
+        """Return the complete JSON Schema (2020-12) of the node in a file, with all definitions that it uses."""
         schema = cls.data_schema()
         used: set[str] = set()
         pending = [schema]
@@ -234,11 +234,11 @@ class Node(BaseModel):
                 pending.append(DEFINITIONS[name])
         return {"title": cls.__name__, **schema, "$defs": {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}}
 
-    # -- what it does
+    # -- behaviour
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """What the node touches, in the order of its arguments."""
+        """The memory that the node accesses, in the order of its arguments."""
         return ()
 
     @property
@@ -263,12 +263,12 @@ class Node(BaseModel):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        """Arrays whose addresses it gets, whether or not its accesses mention them."""
+        """Views whose addresses it receives, whether or not `accesses` lists them."""
         return ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels that it launches itself."""
+        """The kernels that it launches itself, without those of held workflows."""
         return ()
 
     @property
@@ -289,7 +289,7 @@ class Node(BaseModel):
 
     @property
     def waits(self) -> bool:
-        """Whether it may wait for more than its edges, such as a value or a semaphore."""
+        """Whether it may wait for something other than its edges, such as a value in memory or a semaphore."""
         return False
 
     @property
@@ -299,17 +299,17 @@ class Node(BaseModel):
 
     @property
     def duration_keys(self) -> tuple[str, ...]:
-        """The keys by which its duration may be given, besides its name: the most specific first."""
+        """The keys, other than its name, under which its duration may be given; the most specific first."""
         return (self.kind,)
 
     @property
     def callback(self) -> Any:
-        """The Python function that it calls; None where it calls none."""
+        """The Python function that it calls, or None."""
         return None
 
     @property
     def held(self) -> tuple[tuple[str, Any, Mapping[str, Any]], ...]:
-        """The workflows that it holds, each as the prefix of the names inside, the `Workflow`, and its bindings."""
+        """The workflows that it holds, each as (prefix of the names inside, `Workflow`, bindings)."""
         return ()
 
     @property
@@ -324,7 +324,7 @@ class Node(BaseModel):
 
     @property
     def threads(self) -> int | None:
-        """Threads of the whole launch; None where it launches none or a parameter decides."""
+        """Threads of the whole launch; None if it launches none or if a parameter sets an extent."""
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -335,7 +335,7 @@ class Node(BaseModel):
         )
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other fields, checked as a new node is."""
+        """Return a copy with these fields replaced, checked like a new node."""
         return type(self)(**self._with(fields))
 
     def _with(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -343,15 +343,15 @@ class Node(BaseModel):
         return {name: mine[name] for name in type(self).model_fields} | fields
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other fields, as `changed` does: what follows from them is not copied."""
+        """Return a copy with these fields replaced, like `changed`; cached values derived from fields are not copied."""
         return self.changed(**(update or {}))
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
-        """Return a copy whose arrays and parameters are those of the same names in another graph."""
+        """Return a copy that uses the arrays and parameters of the same names in another graph."""
         return self.changed(**self._translated(arrays, parameters))
 
     def moved(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any], **fields: Any) -> Self:
-        """Return `translated` with fields in their normal form; arrays differ in their devices alone, so nothing is checked."""
+        """Return `translated` with normalized `fields` replaced, unchecked: arrays differ only in their devices."""
         return self.model_construct(**self._with(self._translated(arrays, parameters) | fields))
 
     def _translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,28 +378,28 @@ class Node(BaseModel):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """The lines below its name in a drawing: what it does, to what, and how much."""
+        """The lines below its name in a drawing: the operation, its operands and its size."""
         said = self.describe()
         return () if said == self.kind else (said,)
 
     @property
     def frame_label(self) -> str:
-        """The text beside its name where a drawing shows the workflows inside it."""
+        """The text next to its name when a drawing shows the workflows inside it."""
         return self.describe()
 
     @property
     def body_titles(self) -> tuple[str, ...]:
-        """What the workflows that it holds are called in drawings; empty strings where they need no frame of their own."""
+        """Titles of its held workflows in drawings; an empty string for one that needs no frame of its own."""
         return ("",) * len(self.held)
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """The names of the entries of its field `args`; empty where they have none."""
+        """The names of the entries of its field `args`; empty if they are unnamed."""
         return ()
 
     @property
     def likeness(self) -> tuple[Hashable, ...]:
-        """What the node does, apart from its name and those of its arrays; equal for nodes that repeat each other."""
+        """What the node does as a hashable key, without its and its arrays' names; equal for nodes that repeat each other."""
         touched = ((access.mode, access.view.shape, access.view.dtype.str) for access in self.own_accesses)
         return (self.kind, self.engine, *touched, *(inner for _, inner, _ in self.held))
 
@@ -418,7 +418,7 @@ def _names_of(context: Any) -> Names:
 
 
 def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
-    """Return a field's value with what takes the places of its arrays and parameters, by name; DeclarationError if none fits."""
+    """Replace the arrays and parameters in a field's value by those of the same names; DeclarationError if one does not match."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, ArrayView):
@@ -433,7 +433,7 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
             return value
         found = (parameters if isinstance(value, Parameter) else arrays).get(value.name)
         if found is not None and isinstance(value, Parameter) and not isinstance(found, (Parameter, ArrayView)):
-            return found  # a value in its place
+            return found  # a value bound to the parameter
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
             raise node_error(
                 node,
@@ -454,11 +454,11 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
 
 
 def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -> bool:
-    """Return whether two values of a field are the same: arrays and parameters by `same_root`, numbers by type and bits."""
+    """Return whether two field values are identical: arrays and parameters by `same_root`, numbers by type and bits."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (float, complex)):
-        return repr(a) == repr(b)  # 0.0 and -0.0 are two values, and NaN is one
+        return repr(a) == repr(b)  # distinguishes 0.0 from -0.0, and NaN equals NaN
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(same(x, y, same_root) for x, y in zip(a, b))
     if isinstance(a, dict):
@@ -473,12 +473,12 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
         return all(same(getattr(a, item.name), getattr(b, item.name), same_root) for item in dataclasses.fields(a))
     try:
         return a is b or bool(a == b)
-    except Exception:  # such as of arrays of other libraries, which compare element by element
+    except Exception:  # such as arrays of other libraries, which compare element by element
         return False
 
 
 def check_name(name: Any, what: str) -> str:
-    """Return `name` if it can name something: as text that a file and a drawing can show; DeclarationError otherwise."""
+    """Return `name` if it is a valid name, which files and drawings can show; raise DeclarationError otherwise."""
     if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
         return name
     if not isinstance(name, str):
@@ -519,7 +519,7 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
 
 
 def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
-    """Return the parameters among values, and those that views and accesses among them are of, without repeats."""
+    """Return the parameters among values, and those that views and accesses among them refer to, without repeats."""
     found: dict[Parameter, None] = {}
     for value in values:
         kind = type(value)
@@ -538,7 +538,7 @@ def views_of(values: Iterable[Any]) -> tuple[ArrayView, ...]:
 
 
 def argument_text(arg: Any) -> str:
-    """Return an argument in a few characters: a name, or a value."""
+    """Return a short text for an argument: a name or a value."""
     if isinstance(arg, (ArrayView, Parameter)):
         return arg.name
     if isinstance(arg, Access):

@@ -1,7 +1,7 @@
-"""Forms: what a field of a node is in a file, in its JSON Schema and in Python text.
+"""Forms: how a node's field is represented in a file, in the JSON Schema and in Python text.
 
-A node's model names the form of each field in its annotation, ``dst: Annotated[ArrayView, View()]``; reading and writing files,
-the published schema and programs as Python text follow from the model alone.
+A node's model gives the form of each field in its annotation, ``dst: Annotated[ArrayView, View()]``. File reading and writing,
+the published schema and export as Python text are derived from the model alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..kernels import Module
 from .values import DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
 
 UNCHANGED = core_schema.to_string_ser_schema(when_used="json")
-"""How Pydantic dumps a value that models write as JSON themselves: in Python mode as it is."""
+"""Pydantic serialization that leaves a value unchanged in Python mode; the models write JSON themselves."""
 
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
@@ -31,29 +31,29 @@ class Owner(Protocol):
 
     @property
     def method(self) -> str:
-        """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
+        """The `Graph` method that adds such a node; empty if no method accepts all of its fields."""
 
 
 class TextWriter(Protocol):
-    """Writes a graph as Python text, and knows the names of its variables."""
+    """Writes a graph as Python text and assigns variable names."""
 
     def module(self, module: Module) -> str:
-        """Return the variable of a module."""
+        """Return the variable that holds a module."""
 
     def child(self, workflow: Any) -> str:
-        """Return a call that makes the graph of a child workflow."""
+        """Return a call that builds the graph of a child workflow."""
 
     def callback(self, fn: Any) -> str:
-        """Return a callable by its name."""
+        """Return the expression for a callable."""
 
     def value(self, value: Any) -> str:
-        """Return an array, a view, a parameter, an argument or a value."""
+        """Return the expression for an array, a view, a parameter, an argument or a value."""
 
     def dtype(self, dtype: Any) -> str:
-        """Return a dtype."""
+        """Return the expression for a dtype."""
 
     def place(self, array: Array) -> str:
-        """Return the arguments that say on which device an array is, and which others have access; empty by default."""
+        """Return the `device` and `access` arguments of an array; empty if both have their defaults."""
 
 
 class Form:
@@ -62,17 +62,17 @@ class Form:
     Attributes
     ----------
     always : bool
-        Whether a file holds it even where it has its default.
+        Whether a file stores it even if it has its default.
     keyword : bool
-        Whether Python text gives it by keyword although it is required.
+        Whether Python text passes it by keyword although it is required.
     fixed : str
-        Why an Executable cannot change it in place; empty where it can.
+        Why an Executable cannot update it in place; empty if it can.
     """
 
     schema: dict[str, Any] = {}  # noqa: RUF012  # never changed
     json_types: tuple[type, ...] = ()
     simple = True
-    """Whether a file leaves out any value that is the default; `is_default` has the last word otherwise."""
+    """Whether a value that is the default object is always omitted, without a call of `is_default`."""
 
     def __init__(self, *, always: bool = False, keyword: bool = False, fixed: str = "") -> None:
         self.always = always
@@ -81,19 +81,19 @@ class Form:
         self.simple = self.simple and not always
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Let `model_dump` in Python mode keep the value as it is, which would be taken apart as a dataclass."""
+        """Keep the value unchanged in Python-mode `model_dump`, which would otherwise convert dataclasses to dicts."""
         return {**handler(source), "serialization": UNCHANGED}
 
     def normal(self, value: Any, field: str, node: str) -> Any:
-        """Return what a user gives, and is not the default, in its normal form; raise DeclarationError for what cannot be."""
+        """Normalize a value from the user that is not the default; raise DeclarationError if it is invalid."""
         return value
 
     def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        """Return the value as data."""
+        """Return the value as JSON data."""
         return value
 
     def load(self, data: Data, names: Names, node: str) -> Any:
-        """Return the value that data stands for; `json_types` holds of it."""
+        """Return the value that JSON data represents; the data's type is one of `json_types` unless that is empty."""
         return data
 
     def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
@@ -101,16 +101,16 @@ class Form:
         return writer.value(value)
 
     def argument(self, name: str, value: Any, writer: TextWriter, node: Owner) -> str:
-        """Return the value as a keyword argument of the node's method or, where it has none, of its class."""
+        """Return the value as a keyword argument of the node's `method` or, if that is empty, of its class."""
         return f"{name}={self.text(value, writer, node)}"
 
     def is_default(self, value: Any, default: Any, node: Owner) -> bool:
-        """Return whether a file leaves the value out."""
+        """Return whether a file omits the value."""
         return not self.always and (value is default or bool(value == default))
 
 
 class Entry(NamedTuple):
-    """A field of a model: its name, its form, and its default."""
+    """A field of a model: its name, its form, its default, and whether it is required."""
 
     name: str
     form: Form
@@ -118,7 +118,7 @@ class Entry(NamedTuple):
     required: bool
 
     def omitted(self, node: Owner) -> bool:
-        """Return whether files and texts leave the field of a node out."""
+        """Return whether files and Python text omit the field of a node."""
         return not self.required and self.form.is_default(getattr(node, self.name), self.default, node)
 
     def argument(self, node: Owner, writer: TextWriter) -> str:
@@ -130,13 +130,13 @@ class Entry(NamedTuple):
 
 
 def quoted(text: str) -> str:
-    """Return text as a Python literal, in double quotes where that needs no escapes."""
+    """Return text as a Python literal, in double quotes unless they would need escapes."""
     literal = repr(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
 
 
 class Integer(Form):
-    """An integer from `least` to `most`; `called` is what a refusal calls such a value."""
+    """An integer from `least` to `most`; `called` describes such a value in error messages."""
 
     json_types = (int,)
 
@@ -162,7 +162,7 @@ class Flag(Form):
 
 
 class Device(Form):
-    """The number of a device."""
+    """A device number."""
 
     schema = DEVICE
     json_types = (int,)
@@ -210,7 +210,7 @@ class View(Form):
 
 
 class Several(Form):
-    """A list of what another form writes."""
+    """A list of items, each in the form `item`."""
 
     item: Form
     json_types = (list,)
@@ -255,7 +255,7 @@ class Values(Several):
     schema = list_of(item.schema)
 
     def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return [names.value_data(each) for each in value]  # most of a file: a call of `item` for each would be felt
+        return [names.value_data(each) for each in value]  # arguments are most of a file: avoid a call of `item` for each
 
     def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
         return tuple([names.value(each) for each in data])
@@ -265,12 +265,12 @@ class Values(Several):
 
 
 class Extents(Form):
-    """One to three extents, each an integer or a parameter; trailing ones are left out."""
+    """One to three extents, each an integer or a parameter; trailing extents of 1 are omitted."""
 
     schema = ref("dim3")
 
     def normal(self, value: Any, field: str, node: str) -> Dim3:
-        """Return extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
+        """Return extents as a triple; each is an int from 1 to 2**32 - 1 or a scalar integer parameter."""
         if type(value) is int and 0 < value < 2**32:
             return (value, 1, 1)
         axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -291,7 +291,7 @@ class Extents(Form):
             if extent >= 2**32:
                 raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
             result.append(extent)
-        return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
+        return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # padded to three axes
 
     def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
         axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
@@ -306,7 +306,7 @@ class Extents(Form):
 
 
 def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return extents without the ones at their end."""
+    """Return extents without trailing 1s; at least one extent remains."""
     used = len(axes)
     while used > 1 and axes[used - 1] == 1:
         used -= 1
@@ -341,7 +341,7 @@ class NodeNames(Form):
 
 
 class Reasons(Form):
-    """Codes of diagnostics with reasons."""
+    """Diagnostic codes, each with a reason."""
 
     schema = map_of({"type": "string"}, description="Diagnostic codes and reasons.")
     json_types = (dict,)
@@ -362,7 +362,7 @@ class Reasons(Form):
 
 
 class WorkflowKey(Form):
-    """A workflow by its key in the file."""
+    """A workflow, stored as its key in the file."""
 
     schema = ref("name")
     json_types = (str,)
@@ -378,14 +378,14 @@ class WorkflowKey(Form):
 
 
 class WorkflowKeys(Several):
-    """Workflows by their keys in the file."""
+    """Workflows, stored as their keys in the file."""
 
     item = WorkflowKey()
     schema = list_of(item.schema, minItems=1)
 
 
 class BoundValues(Form):
-    """Values by names of a child."""
+    """Values bound to the arrays and parameters of a held workflow, by the name inside it."""
 
     schema = map_of(ref("value"))
     json_types = (dict,)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def callable_name(fn: Any) -> str:
-    """Return a short name for a callback: its own, or its class's."""
+    """Return a short name for a callback: its `__name__`, or the name of its class."""
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 class Callback(Form):
-    """A callable by its import path, ``"package.module:function"``."""
+    """A callable, stored as its import path, ``"package.module:function"``."""
 
     schema = ref("callback")
     json_types = (str,)
@@ -51,7 +51,7 @@ class Callback(Form):
 
 
 class Accesses(Values):
-    """What the user's code touches; left out where it follows from the arguments."""
+    """The accesses of the user's code; omitted if they are those inferred from the arguments."""
 
     schema = list_of(ref("access"))
     simple = False
@@ -81,7 +81,7 @@ class Accesses(Values):
 
 
 class _UserCode(Node):
-    """What host and captured nodes share."""
+    """Base of host, captured and eager nodes."""
 
     apart = True
 
@@ -119,7 +119,7 @@ class _UserCode(Node):
             cls._check_access(access, name)
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other fields; accesses that followed from `args` follow from the new ones."""
+        """Return a copy with these fields replaced; accesses inferred from `args` are inferred again from the new ones."""
         given = "reads" in fields or "writes" in fields
         if "access" not in fields and (given or self.access == as_accesses(None, None, self.args, self.name)):
             data = {name: getattr(self, name) for name in type(self).model_fields if name != "access"}
@@ -136,7 +136,7 @@ class _UserCode(Node):
 
     @property
     def lists(self) -> tuple[list[ArrayView], list[ArrayView]]:
-        """The views that are read and those that are written, as `reads` and `writes` would list them."""
+        """The views that are read and those that are written, as arguments for `reads` and `writes`."""
         return [a.view for a in self.access if a.is_read], [a.view for a in self.access if a.is_write]
 
     @property
@@ -152,7 +152,7 @@ class _UserCode(Node):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """What `reads` and `writes` say, or an update of every array in `args`."""
+        """The accesses given by `reads` and `writes`; without them, an update of every array in `args`."""
         return self.access
 
     @property
@@ -175,16 +175,16 @@ _SUSPENDED: Final = (
 
 
 def _suspended(fn: Any) -> str:
-    """Return what kind of function it is whose call only makes an object that would run it, else nothing."""
+    """Return the kind of function if a call only creates an object without running the body (such as a coroutine), else ""."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    codes = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # its code is asked for, not whether it is callable
+    codes = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # inspects the method itself; not a test for callability
     return next((kind for code in codes for is_kind, kind in _SUSPENDED if is_kind(code)), "")
 
 
 @dataclass(frozen=True, repr=False)
 class UnboundCallback:
-    """A callback that a file names and nobody has supplied yet; compile refuses it by name.
+    """A callback that a file names and that is not supplied yet; compile raises an error that names it.
 
     Attributes
     ----------
@@ -204,18 +204,18 @@ class UnboundCallback:
 
 @dataclass(frozen=True, repr=False)
 class ForeignFunction:
-    """A C function with its argument, as a graph that was read back calls it on the host.
+    """A C function and its argument, called by a host node of a graph read back from the runtime.
 
     Attributes
     ----------
     address : int
-        Of a function ``void (*)(void*)``.
+        Address of a function ``void (*)(void*)``.
     argument : int
-        What it is called with.
+        The pointer passed to it.
     label : str
-        What it is called in messages.
+        Its name in messages.
     keep : object
-        What must live as long.
+        Kept alive as long as this object.
     """
 
     address: int
@@ -235,7 +235,7 @@ class ForeignFunction:
 
 
 def callback_path(fn: Any) -> str:
-    """Return the import path of a function, ``"package.module:function"``; DeclarationError if it has none."""
+    """Return the import path of a function, ``"package.module:function"``; raise DeclarationError if it has none."""
     try:
         return _import_path(fn)
     except Unstorable as fault:
@@ -271,7 +271,7 @@ def _import_path(fn: Any) -> str:
 
 
 def _main_name(main: Any) -> str:
-    """Return the name under which the program's own file could be imported."""
+    """Return the name under which the main program's file can be imported, or an empty string."""
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         return str(spec.name)
@@ -283,9 +283,9 @@ def _main_name(main: Any) -> str:
 class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
-    It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and other
-    arguments as they are; what it returns is ignored. Views that are only read are not writeable. A view that is kept stays
-    valid: page-locked memory is then returned with its last view, at the earliest when the Executable is closed.
+    It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and all other
+    arguments unchanged; its return value is ignored. Views that the node only reads are not writeable. A view that the callable
+    keeps stays valid: page-locked memory is freed when its last view is gone, at the earliest when the Executable is closed.
 
     Attributes
     ----------
@@ -320,7 +320,7 @@ class HostNode(_UserCode):
 
 
 class _OnStream(_UserCode):
-    """What captured and eager nodes share: they are called with a stream."""
+    """Base of captured and eager nodes, whose functions are called with a stream."""
 
     placed = "memory"
     copies = True
@@ -332,9 +332,9 @@ class _OnStream(_UserCode):
 class CapturedNode(_OnStream):
     """The work that a function issues on a stream, captured into the graph.
 
-    ``fn(stream, *args)`` is called while capturing: by the explicit and capture backends when the graph is compiled, by
-    streams and serial at each launch. `int(stream)` is the raw handle, `stream.runtime` the protocol's calls; an array in
-    `args` arrives as an object with `ptr`, `__cuda_array_interface__` and `__dlpack__`.
+    The backends explicit and capture call ``fn(stream, *args)`` during capture, when the graph is compiled; the backends
+    streams and serial call it at each launch. `int(stream)` is the raw handle, `stream.runtime` the Runtime protocol; an array
+    in `args` is passed as an object with `ptr`, `__cuda_array_interface__` and `__dlpack__`.
 
     Attributes
     ----------
@@ -343,7 +343,7 @@ class CapturedNode(_OnStream):
     access : tuple of Access
         From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
     device : int or None
-        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
+        The device of the stream, current while `fn` is called; None: the one that owns its arrays.
     """
 
     kind: ClassVar[str] = "captured"
@@ -356,10 +356,10 @@ class CapturedNode(_OnStream):
 class EagerNode(_OnStream):
     """A function that the launching thread calls at each launch, between graphs, with a stream to issue work on.
 
-    ``fn(stream, *args)`` may do what no capture and no host callback may: allocate, synchronize the stream, call other libraries
-    and communicate. What it puts on the stream runs after what the node follows and before what follows the node. `stream` and
-    arrays arrive as in a captured node, but host arrays as NumPy views; where one is among `args`, the thread waits until the
-    nodes before have finished. Elsewhere `fn` is called as soon as they have been launched.
+    ``fn(stream, *args)`` may do what is forbidden in captures and host callbacks: allocate, synchronize the stream, call other
+    libraries and communicate. Work that it issues on the stream runs after the node's predecessors and before its successors.
+    `stream` and arrays are passed as in a captured node, but host arrays as NumPy views; if `args` holds a host array, the
+    thread waits until the predecessors have finished. Otherwise `fn` is called as soon as they have been launched.
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ class EagerNode(_OnStream):
     access : tuple of Access
         From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
     device : int or None
-        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
+        The device of the stream, current while `fn` is called; None: the one that owns its arrays.
     """
 
     kind: ClassVar[str] = "eager"

@@ -34,7 +34,7 @@ _ATTRIBUTE = "attributes are fixed when a node is added"
 
 
 class KernelReference(Form):
-    """A kernel as ``"module:kernel"``."""
+    """A kernel, stored as ``"module:kernel"``."""
 
     schema = {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"}  # noqa: RUF012
     json_types = (str,)
@@ -50,7 +50,7 @@ class KernelReference(Form):
 
 
 class Arguments(Values):
-    """Arguments of a kernel; the signature says how short a float may be written."""
+    """Arguments of a kernel; floats are written as short as the signature's types permit."""
 
     def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
         return super().dump(_shortest(value, node), names, node)
@@ -60,10 +60,10 @@ class Arguments(Values):
 
 
 def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
-    """Return arguments with the shortest floats that 2- and 4-byte types round to the same values."""
+    """Return arguments with each float of a 2- or 4-byte type replaced by the shortest one that rounds to the same value."""
     assert isinstance(node, KernelNode)
     known = node.kernel.signature
-    if known is None:  # the arguments' own types are the signature, so they are kept as they are
+    if known is None:  # the arguments' types define the signature: keep them
         return args
     return [_short(arg, parameter.dtype) if type(arg) is float else arg for arg, parameter in zip(args, known.parameters)]
 
@@ -71,7 +71,7 @@ def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
 def _short(value: float, dtype: Any) -> float:
     if value and dtype is not None and dtype.kind == "f" and dtype.itemsize < 8 and math.isfinite(value):
         return _rounded(value, dtype)
-    return value  # also 0.0 and -0.0, which a cache takes for one
+    return value  # also 0.0 and -0.0, which are equal as cache keys
 
 
 @lru_cache(1024)
@@ -92,19 +92,19 @@ class KernelNode(Node):
         Threads of a block along x, y, z; at most 1024 in all.
     args : tuple
         One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), None
-        for a null pointer, a value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the
-        address of its first element and keeps to the view's elements.
+        for a null pointer, a value or a parameter for a value. A view that is not contiguous needs `hg.reads`, `hg.writes` or
+        `hg.updates`: the kernel gets the address of its first element and must access only the view's elements.
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     cooperative : bool
         All blocks are resident at once and may synchronise with each other.
     priority : int or None
-        Launch priority where the platform has one; lower runs first.
+        Launch priority, if the platform supports it; a lower number runs first.
     cluster : tuple of 3 int or None
-        Blocks of a thread block cluster along x, y, z (NVIDIA from sm_90): at most 8, and divisors of the grid's. Blocks of one
-        cluster run at the same time and reach each other's shared memory. Other targets leave it out (HG509).
+        Blocks of a thread block cluster along x, y, z (NVIDIA from sm_90): at most 8 in all, and divisors of the grid's.
+        Blocks of one cluster run at the same time and can access each other's shared memory. Other targets ignore it (HG509).
     device : int or None
-        The device that runs it; None: the one whose memory its arrays are.
+        The device that runs it; None: the one that owns its arrays.
     """
 
     kind: ClassVar[str] = "kernel"
@@ -125,15 +125,15 @@ class KernelNode(Node):
 
     @lazy
     def plain(self) -> bool:
-        """Whether it is launched without attributes: all fields that are some have their defaults."""
+        """Whether it is launched without launch attributes: all fields that set one have their defaults."""
         given = self.__dict__
         return all(given[name] == default for name, default in _ATTRIBUTES.items())
 
     @lazy
     def alike(self) -> tuple[Any, ...] | None:
-        """Kernel, block and shared memory, which launches that become one have in common; None of one that stays by itself.
+        """The key (kernel, block, shared memory) of launches that can be merged into one; None if this one cannot be merged.
 
-        A launch with attributes does, and one whose block is bound at launch.
+        A launch with attributes cannot be merged, nor one whose block is bound at launch.
         """
         if not self.plain or any(isinstance(axis, Parameter) for axis in self.block):
             return None
@@ -174,14 +174,14 @@ class KernelNode(Node):
 
     @lazy
     def signature(self) -> Signature:
-        """The kernel's, or for a code object without one what the arguments say."""
+        """The kernel's signature; for a code object without one, a signature derived from the argument types."""
         return self.kernel.signature or _signature_of(self.kernel.name, self.args, self.name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument says otherwise.
+        """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument is an Access.
 
-        Of a foreign kernel only what its arguments say is known.
+        A foreign kernel's pointer arguments count only if they are given as Access. Module variables that the kernel uses follow.
         """
         found = []
         signature = self.kernel.signature or self.signature
@@ -196,7 +196,7 @@ class KernelNode(Node):
         return tuple(found)
 
     def changed(self, **fields: Any) -> Self:
-        """As for every node; `args` may be a dict by the kernel's parameter names, and so may be what no field is called."""
+        """Like `Node.changed`; `args` may be a dict by kernel parameter name, and other keywords name single arguments."""
         known = type(self).model_fields
         args = fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
@@ -232,7 +232,7 @@ class KernelNode(Node):
 
     @lazy
     def least_threads(self) -> int:
-        """Threads of the whole launch; an axis that is bound at launch counts as one."""
+        """Threads of the whole launch; an extent that is bound at launch counts as 1."""
         return math.prod([axis for axis in (*self.grid, *self.block) if not isinstance(axis, Parameter)])
 
     @property
@@ -269,11 +269,11 @@ _ATTRIBUTES: Final = {
     for name, field in KernelNode.model_fields.items()
     if any(isinstance(form, Form) and form.fixed == _ATTRIBUTE for form in field.metadata)
 }
-"""The fields that are attributes of a launch, with their defaults."""
+"""The fields that set launch attributes, with their defaults."""
 
 
 def _alike(arg: Any) -> Hashable:
-    """Return what an argument is, apart from names and scalar values: those often count the repetitions."""
+    """Return an argument's part of `likeness`, without names and scalar values, which often differ between repetitions."""
     if isinstance(arg, Access):
         return (arg.mode, arg.view.shape)
     if isinstance(arg, ArrayView):
@@ -291,7 +291,7 @@ def _check_cluster(cluster: Dim3, grid: Dim3, node: str) -> None:
 
 
 def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> None:
-    """Refuse a grid whose blocks do not come out even in clusters; parameters are left to the launch."""
+    """Raise DeclarationError if the grid is not a multiple of the cluster; extents that are parameters are checked at launch."""
     if any(not isinstance(blocks, Parameter) and blocks % each for blocks, each in zip(grid, cluster)):
         raise node_error(
             node,
@@ -305,7 +305,7 @@ def _dim_text(dim: Dim3, between: str = ", ") -> str:
 
 
 def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
-    """Return one argument in its normal form: ArrayView, Access, Parameter, None for a null pointer, or a checked value."""
+    """Normalize one argument to an ArrayView, an Access, a Parameter, None for a null pointer, or a checked value."""
     if (
         type(arg) is int
         and (bounds := _BOUNDS.get(parameter.dtype)) is not None
@@ -335,9 +335,9 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         fault = f" is {parameter.ctype}, a value; got the array {arg.as_view().name!r}"
     else:
         value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
-        if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
+        if isinstance(value, bytes) and isinstance(arg, (int, float)):  # bfloat16 or complex passed by value
             return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
-        return deepcopy(arg) if isinstance(value, bytes) else value  # a dict or a record is the caller's, who may change it
+        return deepcopy(arg) if isinstance(value, bytes) else value  # copied: the caller may change a dict or a record later
     if fault:
         raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
     return given
@@ -360,15 +360,15 @@ def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
 
 
 _PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
-"""The dtype of the two parts of a complex number."""
+"""The dtype of the real and imaginary parts of a complex dtype."""
 
 
 def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
-    """Return why a pointer cannot be given a view, as it goes on behind the argument's name; empty where it can."""
+    """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
     root, wanted = view.root, parameter.dtype
     if not root.on_device:
         return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
-    # A float2 is a complex64, a double2 a complex128. NumPy takes None for float64, so it is not compared.
+    # A float2 holds a complex64, a double2 a complex128. NumPy treats None as float64, so None is not compared.
     is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
     if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"

@@ -1,4 +1,4 @@
-"""Nodes that move, fill, make and return memory."""
+"""Nodes that copy, fill, allocate and free memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .base import Node, check_name, lazy, parameters_of
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
-_MAX_FILL_BYTES = 64  # of an element, and the most strided dimensions: what the backends' fill kernel takes
+_MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
 
 
@@ -41,14 +41,14 @@ class CopyGeometry:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is one contiguous run on both sides."""
+        """Whether both sides are one contiguous run."""
         return self.height == 1 and self.depth == 1
 
 
 def copy_geometry(dst: ArrayView, src: ArrayView) -> CopyGeometry | None:
-    """Return the pitched box that copies `src` to `dst` element by element, or None where there is none.
+    """Return the pitched box that copies `src` to `dst` element by element, or None if no single box can.
 
-    Both have the same number of elements and, unless both are contiguous, the same extents apart from ones.
+    Both must have the same number of elements and, unless both are contiguous, the same extents other than 1.
     """
     itemsize = dst.dtype.itemsize
     if dst.contiguous and src.contiguous:
@@ -81,9 +81,9 @@ class MemcpyNode(Node):
     Attributes
     ----------
     dst, src : ArrayView
-        Same dtype and same number of elements; what one 3-D pitched copy can express.
+        Same dtype and same number of elements; one 3-D pitched copy must be able to express the copy.
     device : int or None
-        The device that does it; None: the destination's, else the source's.
+        The device that performs it; None: the destination's, else the source's.
     """
 
     kind: ClassVar[str] = "memcpy"
@@ -165,7 +165,7 @@ def _require_writeable(view: ArrayView, node: str) -> None:
 
 
 def _part(view: ArrayView) -> str:
-    """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
+    """Return an array's name and its selection; whole dimensions are written as ``:`` and omitted at the end."""
     chosen = zip(view.selection, view.root.shape)
     said = [":" if selector == slice(0, extent, 1) else selector_text(selector) for selector, extent in chosen]
     while said and said[-1] == ":":
@@ -174,15 +174,15 @@ def _part(view: ArrayView) -> str:
 
 
 def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
-    """Return the bytes of `value` as one element of `dtype`; DeclarationError if the dtype cannot hold it."""
+    """Return the bytes of `value` as one element of `dtype`; raise DeclarationError if the dtype cannot hold it."""
     return _element(value, dtype, where).tobytes()
 
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """Return a parameter's value as an element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct."""
+    """Convert a parameter's value to `dtype`; return a Python number, or for a struct a read-only numpy.void."""
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
-    if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would put it into every field
+    if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would assign it to every field
         raise struct_error(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
@@ -221,7 +221,7 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
 
 
 def _unfillable(dst: ArrayView) -> str:
-    """Return why no memset can fill a view; empty where one can."""
+    """Return why a memset cannot fill a view; empty if it can."""
     size, dims = dst.dtype.itemsize, len(dst.region.dims) + 1
     if size > _MAX_FILL_BYTES:
         most = f"a memset takes at most {_MAX_FILL_BYTES}"
@@ -235,7 +235,7 @@ def _unfillable(dst: ArrayView) -> str:
 
 
 class MemsetNode(Node):
-    """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel where memset cannot).
+    """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel if that API cannot).
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class MemsetNode(Node):
     value : number, numpy.void or Parameter
         In the array's dtype.
     device : int or None
-        The device that does it; None: the one that owns `dst`.
+        The device that performs it; None: the one that owns `dst`.
     """
 
     kind: ClassVar[str] = "memset"
@@ -291,7 +291,7 @@ class MemsetNode(Node):
 
 
 class _NewArray(Form):
-    """An array that a node makes."""
+    """The array that an alloc node allocates."""
 
     schema = record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape")
 
@@ -312,7 +312,7 @@ class _NewArray(Form):
 
 
 class _ArrayName(Form):
-    """An array that a node made, by its name."""
+    """An array that an alloc node allocated, stored as its name."""
 
     schema = ref("name")
     json_types = (str,)
@@ -325,7 +325,7 @@ class _ArrayName(Form):
 
 
 class _GraphMemoryNode(Node):
-    """What alloc and free nodes share: they write the whole array, so that every use lies between them."""
+    """Base of alloc and free nodes; both write the whole array, so that every use is ordered between them."""
 
     work = ""
     reach = ""
@@ -342,7 +342,7 @@ class _GraphMemoryNode(Node):
 
 
 class AllocNode(_GraphMemoryNode, Viewable):
-    """Allocate an array inside the graph (hipGraphAddMemAllocNode). The node may be used wherever its array may.
+    """Allocate an array inside the graph (hipGraphAddMemAllocNode). The node can be used wherever an array can.
 
     Attributes
     ----------
@@ -388,7 +388,7 @@ class AllocNode(_GraphMemoryNode, Viewable):
 
 
 class FreeNode(_GraphMemoryNode):
-    """Free the memory of an alloc node (hipGraphAddMemFreeNode).
+    """Free the memory that an alloc node allocated (hipGraphAddMemFreeNode).
 
     Attributes
     ----------

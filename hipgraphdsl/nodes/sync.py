@@ -14,16 +14,16 @@ from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event by name. Within a graph, events of one name are one event.
+    """An event, identified by name: within a graph, events of the same name are the same event.
 
     Attributes
     ----------
     name : str
     shared : bool
-        One event of this name for the whole process and device, so that graphs can wait for each other.
+        Use one event of this name per device for the whole process, so that graphs can wait for each other.
     handle : int, object or None
-        An event that is there already (hipEvent_t), as a number or an object of hip-python, cuda-bindings or torch; kept as a
-        number. It is used as it is and never destroyed here, and its owner keeps it; files do not hold it.
+        An existing event (hipEvent_t), as a number or an object of hip-python, cuda-bindings or torch; stored as a number. It
+        is used unchanged and never destroyed by this package; its owner keeps it alive. Files do not store it.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Semaphore:
-    """An external timeline semaphore by name.
+    """An external timeline semaphore, identified by name.
 
     Attributes
     ----------
     name : str
     handle : int, object or None
-        The runtime's hipExternalSemaphore_t, as a number or an object; kept as a number. None until it is bound.
+        The runtime's hipExternalSemaphore_t, as a number or an object; stored as a number. None until it is bound.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Semaphore:
 
 
 def _checked(value: Event | Semaphore, what: str) -> None:
-    """Refuse a name that cannot be one, and keep the number of a handle."""
+    """Validate the name, and replace a handle object by its number."""
     check_name(value.name, what)
     handle = value.handle
     if handle is None or type(handle) is int:
@@ -65,7 +65,7 @@ def _checked(value: Event | Semaphore, what: str) -> None:
 
 
 class _Named(Form):
-    """An event or a semaphore by its name."""
+    """An event or a semaphore, stored as its name."""
 
     kind: type[Event | Semaphore]
 
@@ -84,7 +84,7 @@ class _Named(Form):
 
 
 class EventName(_Named):
-    """An event by its name, or as an object where it is shared."""
+    """An event, stored as its name or, if it is shared, as a JSON object."""
 
     kind = Event
     schema = {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]}  # noqa: RUF012
@@ -106,7 +106,7 @@ class EventName(_Named):
 
 
 class SemaphoreName(_Named):
-    """A semaphore by its name."""
+    """A semaphore, stored as its name."""
 
     kind = Semaphore
     schema = ref("name")
@@ -189,7 +189,7 @@ class EventRecordNode(_EventNode):
     """
 
     kind: ClassVar[str] = "record"
-    placed = "compiled"  # a time between events of two devices cannot be asked for
+    placed = "compiled"  # the elapsed time between events of two devices cannot be queried
 
     @property
     def recorded(self) -> Event:
@@ -197,7 +197,7 @@ class EventRecordNode(_EventNode):
 
 
 class EventWaitNode(_EventNode):
-    """Wait for an event (hipGraphAddEventWaitNode); follows the last earlier record of it in this graph.
+    """Wait for an event (hipGraphAddEventWaitNode); runs after the last earlier record of it in this graph.
 
     Attributes
     ----------
@@ -272,7 +272,7 @@ class MemoryOp:
         One element.
     value : int
     condition : {"eq", "geq", "and", "nor"}
-        What a wait waits for: equal, greater or equal, any common bit, not all bits.
+        When a wait ends: equal, greater or equal (by signed difference), any bit set in both, any bit set in neither.
     """
 
     op: Literal["write", "wait"]
@@ -313,7 +313,7 @@ class MemoryOpsNode(Node):
     Attributes
     ----------
     ops : tuple of MemoryOp
-        1 to 256, done in order; made by `hg.write_value` and `hg.wait_value`.
+        1 to 256, executed in order; made by `hg.write_value` and `hg.wait_value`.
     """
 
     kind: ClassVar[str] = "memory_ops"

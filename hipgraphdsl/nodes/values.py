@@ -1,6 +1,6 @@
-"""Values, views and dtypes as plain data: what stands in a field of a node in a file, and the way back.
+"""Convert values, views and dtypes to plain data, as the fields of nodes in a file hold them, and back.
 
-`Names` says what the names in a file stand for; the writer and the reader of documents extend it.
+`Names` resolves the names in a file; the writer of documents uses it, and the reader extends it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
 
 MAX_VALUES = 4096
-"""Arrays of at most this many elements are stored with their values."""
+"""Array values are stored up to this number of elements."""
 
 MAX_DIGITS = 40
-"""Digits of an int."""
+"""Maximum number of digits of an int in a file."""
 
 _MAX_ITEM = 2**20  # bytes of an element
 
@@ -33,15 +33,15 @@ Data = Any
 
 
 class Fault(Exception):
-    """Something in the data is wrong; caught where line and element are known."""
+    """Invalid data; caught where the line and the element are known."""
 
 
 class Unstorable(Exception):
-    """A value that a node holds has no form in a file; caught where the node's name is known."""
+    """A value of a node cannot be stored in a file; caught where the node's name is known."""
 
 
 class Members:
-    """The members of one JSON object; each is asked for once and what is left is refused."""
+    """The members of one JSON object; each is taken once, and `done` rejects members that were not taken."""
 
     def __init__(self, data: Data, what: str) -> None:
         if not isinstance(data, dict):
@@ -49,7 +49,7 @@ class Members:
         self.data = dict(data)
 
     def take(self, key: str, *types: type, default: Any = ...) -> Any:
-        """Return the value of a key, of one of the JSON types that are given; Fault if it is missing or another."""
+        """Remove and return the value of a key; raise Fault if it is missing without a default or of none of `types`."""
         if key not in self.data:
             if default is ...:
                 raise Fault(f"field {key!r} is missing")
@@ -60,7 +60,7 @@ class Members:
         return value
 
     def done(self, what: str) -> None:
-        """Refuse what nobody has asked for."""
+        """Raise Fault if a member has not been taken."""
         if self.data:
             key = next(iter(self.data))
             raise Fault(f"{what} has no field {key[:60]!r}")
@@ -77,7 +77,7 @@ _JSON_NAMES: dict[type, str] = {
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """Return `name`, with a number behind it if it is among those taken; a long one is cut, so that the number has room."""
+    """Return `name`, with a number appended if it is taken; a long name is truncated to make room for the number."""
     found, n = name, 1
     while found in taken:
         n += 1
@@ -86,7 +86,7 @@ def unique(name: str, taken: Container[str]) -> str:
 
 
 def unused(name: str, *taken: Container[str]) -> str:
-    """Return `name`, with tildes behind it if something is called so: for nodes and arrays that nobody declared."""
+    """Return `name`, with tildes appended while it is taken; for nodes and arrays that the user did not declare."""
     while any(name in names for names in taken):
         name += "~"
     return name
@@ -96,7 +96,7 @@ def unused(name: str, *taken: Container[str]) -> str:
 
 
 def ref(name: str) -> dict[str, Any]:
-    """Return a reference to a definition."""
+    """Return a JSON Schema reference to a definition."""
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -114,7 +114,7 @@ def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def map_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the schema of an object with any names."""
+    """Return the schema of an object with arbitrary keys."""
     return {"type": "object", "additionalProperties": item, **more}
 
 
@@ -129,16 +129,16 @@ SHAPE = list_of({"type": "integer", "minimum": 1}, maxItems=32)
 
 
 class Names:
-    """What the names in a file stand for, as context for writing and reading nodes.
+    """The arrays, parameters, modules and workflows that names in a file refer to; context for writing and reading nodes.
 
     Parameters
     ----------
     arrays, parameters : mapping
-        Those of the graph, by name.
+        The graph's arrays and parameters, by name.
     modules, workflows : mapping, optional
         Modules of kernels and child workflows, by their keys in the file. Writing adds those that are missing.
     strict : bool
-        False writes ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+        False writes ``{"python": text}`` for what cannot be stored in a file; such data is for display and does not load.
     values : bool
         Whether arrays are written with their values.
     """
@@ -166,7 +166,7 @@ class Names:
     # -- writing
 
     def key_of_module(self, module: Module) -> str:
-        """Return the key of a module in the file."""
+        """Return the key of a module in the file; a new module is added."""
         key = self._module_keys.get(module)
         if key is None:
             key = self._module_keys[module] = unique(module.name.replace(":", "_")[:200], self.modules)
@@ -174,7 +174,7 @@ class Names:
         return key
 
     def key_of_workflow(self, workflow: Any) -> str:
-        """Return the key of a child workflow in the file."""
+        """Return the key of a child workflow in the file; a new workflow is added."""
         key = self._workflow_keys.get(id(workflow))
         if key is None:
             key = self._workflow_keys[id(workflow)] = unique(workflow.name, self.workflows)
@@ -182,7 +182,7 @@ class Names:
         return key
 
     def view_data(self, view: ArrayView) -> Data:
-        """Return a view as data: ``"x[0:4]"``, or tagged as of a parameter or a symbol."""
+        """Return a view as data: ``"x[0:4]"``, or an object tagged as a view of a parameter or a symbol."""
         root = view.root
         if isinstance(root, Symbol):
             return {"symbol": f"{self.key_of_module(root.module)}:{view.name}"}
@@ -191,7 +191,7 @@ class Names:
         return view.name
 
     def value_data(self, value: Any) -> Data:
-        """Return an argument as data; Unstorable if JSON has no form for it and `strict` is set."""
+        """Return an argument as data; raise Unstorable if JSON cannot represent it and `strict` is set."""
         kind = type(value)
         if kind is ArrayView:
             return self.view_data(value)
@@ -250,7 +250,7 @@ class Names:
     # -- reading
 
     def member(self, reference: str) -> tuple[Module, str]:
-        """Return the module and the name that ``"module:name"`` stands for."""
+        """Resolve ``"module:name"`` to the module and the name."""
         key, colon, name = reference.partition(":")
         module = self.modules.get(key)
         if not colon or not name:
@@ -260,7 +260,7 @@ class Names:
         return module, name
 
     def kernel(self, reference: str) -> Kernel:
-        """Return the kernel that ``"module:name"`` stands for."""
+        """Resolve ``"module:name"`` to a kernel."""
         kernel = self._kernels.get(reference)
         if kernel is None:
             module, name = self.member(reference)
@@ -268,7 +268,7 @@ class Names:
         return kernel
 
     def workflow(self, key: Data) -> Any:
-        """Return the child workflow of a key."""
+        """Return the child workflow with this key."""
         if type(key) is not str:
             raise Fault(f"a child is named by its key in 'workflows' (got {shown(key)})")
         workflow = self.workflows.get(key)
@@ -277,32 +277,32 @@ class Names:
         return workflow
 
     def callback(self, path: str, node: str) -> Any:
-        """Return the callable that was supplied for an import path or a node, None where none was."""
+        """Return the callable supplied for an import path or a node, or None."""
         return None
 
     def array(self, name: str) -> Array:
-        """Return the array of a name."""
+        """Return the array with this name."""
         array = self.arrays.get(name)
         if array is None:
             raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")
         return array
 
     def parameter(self, name: str) -> Parameter:
-        """Return the parameter of a name."""
+        """Return the parameter with this name."""
         parameter = self.parameters.get(name)
         if parameter is None:
             raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
         return parameter
 
     def view(self, data: Data) -> ArrayView:
-        """Return the view that data stands for."""
+        """Return the view that data represents."""
         value = self.value(data)
         if not isinstance(value, ArrayView):
             raise Fault(f"an array or a view such as 'x[0:4]' is expected (got {shown(data)})")
         return value
 
     def value(self, data: Data) -> Any:
-        """Return the value that data stands for."""
+        """Return the value that data represents."""
         kind = type(data)
         if kind is str:
             found = _selected(data, self.array)
@@ -319,13 +319,13 @@ class Names:
 
 
 def _is_stored(dtype: np.dtype[Any]) -> bool:
-    """Return whether a file can hold values of a dtype: numbers up to 64 bits, complex ones of these, and structs."""
+    """Return whether a file can store values of a dtype: numbers up to 64 bits, complex numbers of these, and structs."""
     return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
 
 
 def _plain(value: np.generic) -> Any:
-    """Return a NumPy scalar as the Python number that is exactly it."""
-    return value.item() if value.dtype.kind in "biufc" else float(value)  # bfloat16 is a V that converts
+    """Return a NumPy scalar as a Python number of exactly the same value."""
+    return value.item() if value.dtype.kind in "biufc" else float(value)  # bfloat16 has kind V and converts to float
 
 
 def base64_text(data: bytes) -> str:
@@ -334,7 +334,7 @@ def base64_text(data: bytes) -> str:
 
 
 def _selected(text: str, find: Callable[[str], Any]) -> Any:
-    """Return what ``name`` or ``name[selection]`` stands for."""
+    """Resolve ``name`` or ``name[selection]``; `find` resolves the name."""
     name, bracket, rest = text.partition("[")
     root = find(name)
     if not bracket:
@@ -404,7 +404,7 @@ def _tagged_ndarray(names: Names, members: Members) -> Any:
     data = bytes_of(members.take("base64", str))
     members.done("an array value")
     sizes = all(type(n) is int and n >= 0 for n in shape)
-    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy counts each extent
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy also limits shapes without elements
         raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
@@ -447,11 +447,11 @@ def bytes_of(text: str) -> bytes:
         raise Fault(f"base64 text is damaged: {error}") from None
 
 
-# -- dtypes, shapes and places --------------------------------------------------------------------------------------
+# -- dtypes, shapes and devices -------------------------------------------------------------------------------------
 
 
 def memory_data(array: Array) -> dict[str, Data]:
-    """Return dtype, shape and place of an array as data."""
+    """Return dtype, shape, device and access of an array as data."""
     out: dict[str, Data] = {"dtype": dtype_data(array.dtype), "shape": list(array.shape)}
     if array.device is not None:
         out["device"] = array.device
@@ -466,7 +466,7 @@ _NAMED |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 6
 
 
 def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype that `dtype_data` described."""
+    """Return the dtype that data represents; the inverse of `dtype_data`."""
     if type(data) is str:
         if data in _NAMED:
             return as_dtype(data)
@@ -504,14 +504,14 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
 
 
 def shape_of(data: Data) -> tuple[int, ...]:
-    """Return a shape."""
+    """Return the shape that data represents."""
     if type(data) is not list or not all(type(n) is int for n in data):
         raise Fault(f"'shape' is a list of integers (got {shown(data)})")
     return as_shape(tuple(data))
 
 
 def memory_of(members: Members) -> tuple[tuple[int, ...], np.dtype[Any], dict[str, Any]]:
-    """Return shape, dtype, and where the memory is: its device, and those that have access."""
+    """Return shape, dtype, and a dict of `device` (the owner) and `access` (other devices)."""
     dtype = as_dtype(dtype_of(members.take("dtype")))
     shape = shape_of(members.take("shape", list))
     access = [device_of_data(device, "access") for device in members.take("access", list, default=[])]
@@ -519,7 +519,7 @@ def memory_of(members: Members) -> tuple[tuple[int, ...], np.dtype[Any], dict[st
 
 
 def device_of_data(data: Data, field: str = "device") -> int | None:
-    """Return the number of a device."""
+    """Return the device number that data represents; None stays None for field `device`."""
     if data is None and field == "device":
         return None
     if type(data) is not int or not 0 <= data < 2**16:
@@ -528,7 +528,7 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
 
 
 def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return numbers as an array, each judged."""
+    """Return numbers as an array; raise Fault for a value of a wrong type or range."""
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(dtype.kind, (int, float))
     for value in values:
         if type(value) not in allowed:
@@ -589,4 +589,4 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         ]
     },
 }
-"""JSON Schema of what fields refer to, by name."""
+"""JSON Schema definitions that fields refer to, by name."""
