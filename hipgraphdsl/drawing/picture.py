@@ -172,7 +172,7 @@ def draw(
     target : str or Target, optional
         For `lanes`; by default the device that `compile` uses.
     ranks : int or sequence of int, optional
-        Frame the work of each rank (process): so many with a device each, or one per device count; messages are drawn in between.
+        Frame the work of each rank (process), given their number (one device each) or device counts; messages are in between.
 
     Raises
     ------

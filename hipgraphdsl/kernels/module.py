@@ -101,7 +101,7 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Symbol(Array):
-    """A ``__constant__``, ``__device__`` or ``__managed__`` variable of a module; a memcpy source or destination.
+    """A ``__constant__``, ``__device__`` or ``__managed__`` variable of a module; memcpy accepts it on either side.
 
     It belongs to the module as loaded on a device, not to a graph. Obtain one by ``module.symbol("table")``, which returns the
     same object each time.
