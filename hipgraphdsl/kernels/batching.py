@@ -280,7 +280,7 @@ def _spelled(parameter: TemplateParameter) -> str:
 
 
 def _hides_places(tokens: Sequence[Token]) -> bool:
-    """Return whether a body may declare a variable of such a name, or has a lambda without a default capture."""
+    """Return whether a body may redeclare `blockIdx` or `gridDim`, or has a lambda without a default capture."""
     texts = ["", *(token.text for token in tokens), "", ""]
     if _PLACES.isdisjoint(texts):
         return False

@@ -148,7 +148,7 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
     Raises
     ------
     DeclarationError
-        If a bracket is not closed, or namespaces are nested more than 256 deep; the line is named.
+        If a bracket is not closed, or namespaces are nested more than 256 deep; the message names the line.
     """
     source = _Source(tokens, where)
     outer: list[tuple[str, Token]] = []  # for each open brace, the namespaces around it

@@ -122,7 +122,7 @@ def tokenize(source: str, where: str = "source") -> list[Token]:
     Raises
     ------
     DeclarationError
-        At a character that cannot begin a token, an unterminated comment or string; the line is named.
+        At a character that cannot begin a token, an unterminated comment or string; the message names the line.
     """
     return list(Lexer(source, where))
 
