@@ -1,4 +1,4 @@
-"""Graphviz: the picture as DOT text, which needs no Graphviz to be written, and what it makes of that: SVG and PNG."""
+"""Graphviz: a picture as DOT text, which needs no Graphviz to write, and its rendering by Graphviz as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened, text_width
 
-_MAX_BOXES_FINE: Final = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
+_MAX_BOXES_FINE: Final = 150  # at 144 dots per inch, a bitmap of more boxes is too large for many viewers
 
-_SLANT: Final = 9.0  # points by which a parallelogram leans
-_GAP: Final = 3  # points between the name of a node and what stands below
+_SLANT: Final = 9.0  # points by which a parallelogram slants
+_GAP: Final = 3  # points between a node's name and the lines below it
 
 _SHAPES: Final = {"round": "box", "slanted": "polygon", "framed": "box", "pill": "oval"}
-"""Graphviz's names of shapes that it calls otherwise."""
+"""Shapes that have another name in Graphviz."""
 
 
 def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
@@ -28,27 +28,27 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
     Parameters
     ----------
     direction : {"TB", "LR"}
-        Where edges lead: to the bottom or to the right.
+        Direction of the edges: top to bottom, or left to right.
     **options
-        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
+        Options of `picture.draw`: fold, edges, lanes, critical, faults, target, ranks.
     """
     return dot_text(draw(workflow, **options), direction=direction)
 
 
 def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, **options: Any) -> str:
-    """Return a drawing as SVG; the layout is given up after `timeout_s` seconds, the rest is as for `render`."""
+    """Return a drawing as SVG; `timeout_s` limits the layout time in seconds, the other parameters are as for `render`."""
     return svg_text(render(workflow, direction=direction, **options), timeout_s=timeout_s)
 
 
 def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
-    """Return DOT text laid out, as SVG without the document type, so that it can stand inside a page."""
+    """Lay out DOT text; return it as SVG without the document type, so that it can be embedded in a page."""
     text = fitting(lay_out(dot, "svg", what="an .svg file", timeout_s=timeout_s).decode())
-    # One drawing inside a page must not answer to the ids of another.
+    # Drop the ids, which would collide between drawings on one page.
     return re.sub(r' id="(?:graph|node|edge|clust)\d+"', "", text)
 
 
 def png(workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any) -> bytes:
-    """Return a drawing as PNG, of 144 dots per inch unless `dpi` says how many, less if it is large; the rest is as for `svg`."""
+    """Return a drawing as PNG; `dpi` is 144 dots per inch by default, 72 for a large drawing; the rest is as for `svg`."""
     picture = draw(workflow, **options)
     dpi = dpi or (144 if len(picture.boxes) <= _MAX_BOXES_FINE else 72)
     return lay_out(dot_text(picture, direction=direction), "png", what="a .png file", timeout_s=timeout_s, dpi=dpi)
@@ -63,7 +63,7 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
         " pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
-        # Lanes stand in no order: ranked one by one, as frames are without this, edges between them would go back up.
+        # Lanes have no order: without newrank, frames are ranked one by one, and some edges between lanes point backwards.
         + (" newrank=true," if not large and any(cluster.kind == "lane" for cluster in picture.clusters) else "")
         + f" label={_title(picture)}];",
         f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3,"
@@ -85,17 +85,17 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
 
 
 def _plain(text: str) -> str:
-    """Return text in which no backslash begins an escape of DOT's, some of which stand for names of nodes."""
+    """Escape backslashes: DOT's escape sequences start with them, and some insert a node's name."""
     return text.replace("\\", "\\\\")
 
 
 def _quoted(text: str) -> str:
-    """Return a DOT string: only quotes and backslashes have a meaning in it."""
+    """Return a quoted DOT string, in which only quotes and backslashes are special."""
     return '"' + _plain(text).replace('"', '\\"') + '"'
 
 
 def _html(text: str) -> str:
-    """Return text for an HTML-like label, in which DOT's escapes hold too."""
+    """Return text for an HTML-like label, where DOT's escape sequences apply too."""
     return escape(_plain(text), quote=False)
 
 
@@ -113,7 +113,7 @@ def _node(box: Box) -> str:
     parts = [f"<B>{_html(shortened(box.name, 48))}</B>"]
     if box.repeats > 1:
         parts[0] += f'  <FONT COLOR="{style.stroke}"><B>×{box.repeats}</B></FONT>'
-    if box.lines:  # a gap, which underscores of the name reach into
+    if box.lines:  # a gap, for the underscores in the name
         parts.append(f'<FONT POINT-SIZE="{_GAP}"> </FONT>')
     parts += [f'<FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(shortened(line, 44))}</FONT>' for line in box.lines]
     parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in codes(box.faults)]
@@ -133,7 +133,7 @@ def _node(box: Box) -> str:
     if box.faults:
         values |= {"color": _quoted(FAULT), "penwidth": "2.6", "fillcolor": _quoted(FAULT_FILL)}
     tip = box.name + (f": {box.faults[0].message}" if box.faults else "")
-    values["tooltip"] = _quoted(_plain(shortened(tip, 300)))  # Graphviz resolves escapes in it twice
+    values["tooltip"] = _quoted(_plain(shortened(tip, 300)))  # Graphviz resolves escapes in tooltips twice
     return f"{box.id} [{_listed(values)}];"
 
 
@@ -142,7 +142,7 @@ def _listed(values: Mapping[str, str]) -> str:
 
 
 def _slanted(box: Box) -> dict[str, str]:
-    """Return the size of a parallelogram: Graphviz's own leaves as much room around the text as the text takes."""
+    """Return the size of a parallelogram: Graphviz's default leaves as much room around the text as the text itself takes."""
     name = shortened(box.name, 48) + (f"  ×{box.repeats}" if box.repeats > 1 else "")
     lines = (text_width(shortened(line, 44)) * 10 for line in box.lines)
     widest = max([text_width(name) * 12 * 1.06, *lines, 36 if box.faults else 0])
@@ -179,7 +179,7 @@ def _edge(link: Link, picture: Picture) -> str:
     target = picture.first_box.get(link.target, link.target)
     values: dict[str, str] = {}
     if source != link.source:
-        values |= {"ltail": f"cluster_{link.source}", "minlen": "2"}  # frames and their titles stand between
+        values |= {"ltail": f"cluster_{link.source}", "minlen": "2"}  # room for the frames and their titles in between
     if target != link.target:
         values |= {"lhead": f"cluster_{link.target}", "minlen": "2"}
     if link.style == "next":
@@ -191,12 +191,12 @@ def _edge(link: Link, picture: Picture) -> str:
     if link.faulty:
         values |= {"color": _quoted(FAULT), "fontcolor": _quoted(FAULT), "penwidth": "2.2"}
     if link.label:
-        values["label"] = _quoted(f" {link.label} ")  # at some distance from the edge
+        values["label"] = _quoted(f" {link.label} ")  # the blanks keep it away from the edge
     return f"  {source} -> {target}" + (f" [{_listed(values)}];" if values else ";")
 
 
 def _legend(picture: Picture) -> list[str]:
-    """Return a table that names the kinds that occur."""
+    """Return a table of the node kinds that occur."""
     kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
     carried = any(link.style == "next" for link in picture.links)
     if len(kinds) < 2 and not carried:
@@ -206,7 +206,7 @@ def _legend(picture: Picture) -> list[str]:
         f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
         for kind in kinds
     ]
-    if carried:  # said here once: labels of edges that run side by side would cover each other
+    if carried:  # once in the legend: labels on parallel edges would overlap
         said = "to the next repetition"
         cells.append(f'<TD STYLE="dashed" COLOR="{REPEAT}" BORDER="1"><FONT POINT-SIZE="9" COLOR="{REPEAT}">{said}</FONT></TD>')
     rows = "".join(f"<TR>{''.join(cells[k : k + 5])}</TR>" for k in range(0, len(cells), 5))

@@ -1,7 +1,7 @@
-"""A timeline as a chart of bars, SVG or PNG, drawn by matplotlib.
+"""A timeline as a bar chart, SVG or PNG, drawn by matplotlib.
 
-Rows are those of `Timeline.rows`. A dashed line says when the launch would be over at best, and three bars below the chart
-compare that with what was achieved and with one node after the other.
+The rows are those of `Timeline.rows`. A dashed line marks the earliest possible end of the launch. Three bars below the chart
+compare sequential execution, this launch and that bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..printed import human_count
 from ..timeline.timeline import By, Timeline
 from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, shortened, text_width
 
-_WIDTH: Final = 11.0  # inches of the whole
+_WIDTH: Final = 11.0  # total width in inches
 _MARGIN: Final = 0.25
 _ROW: Final = 0.3
 _HEAD: Final = 0.42
@@ -24,39 +24,39 @@ _LINE: Final = 0.2
 _AXIS: Final = 0.55
 _FOOT: Final = 0.75
 _MAX_ROWS: Final = 60
-_OUTLINED: Final = 0.09  # inches of a bar from which on an outline shows
-_EM: Final = 9 * 1.12 / 72  # inches of an em of 9 points, in matplotlib's own font, which is wide
+_OUTLINED: Final = 0.09  # minimum length of a bar in inches for an outline to be visible
+_EM: Final = 9 * 1.12 / 72  # inches per em at 9 points in matplotlib's default font, which is wide
 
 
 def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None) -> str:
-    """Return a chart as SVG; names are text.
+    """Return a chart as SVG with names as text.
 
     Parameters
     ----------
     by : {"engine", "lane", "segment", "node"}
-        What a row is; the first 60 rows are drawn.
+        What a row represents; the first 60 rows are drawn.
     critical : bool
-        Outline the critical path.
+        Whether to outline the critical path.
     title : str, optional
         The heading; by default the timeline's name.
     """
-    # A fixed salt gives the same file for the same timeline.
+    # A fixed salt makes the output reproducible.
     context = {"svg.fonttype": "none", "svg.hashsalt": "hipgraphdsl"}
     drawn = _drawn(timeline, by, critical, title, context, format="svg", metadata={"Date": None, "Creator": None})
     text = fitting(drawn.decode())
-    # One drawing inside a page must not answer to the ids of another; those of clip paths and marks are hashes.
+    # Drop the ids, which would collide between drawings on one page; those of clip paths and markers are hashes and stay.
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
 
 def png(
     timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int | None = None
 ) -> bytes:
-    """Return a chart as PNG, of 144 dots per inch unless `dpi` says how many; the rest as for `svg`."""
+    """Return a chart as PNG; `dpi` is 144 dots per inch by default, the rest is as for `svg`."""
     return _drawn(timeline, by, critical, title, {}, format="png", dpi=dpi or 144)
 
 
 def summary(timeline: Timeline) -> list[str]:
-    """Return what the numbers of a timeline say, a line each."""
+    """Return the key figures of a timeline as text lines."""
     amount = timeline.amount
     lines = [
         f"{timeline.describe_nodes()} in {amount(timeline.makespan)}, in sequence {amount(timeline.sequential)},"
@@ -73,7 +73,7 @@ def _drawn(timeline: Timeline, by: By, critical: bool, title: str | None, contex
     matplotlib = need("matplotlib", "matplotlib")
     out = io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"text.parse_math": False, **context}):
-        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph")  # a character that the font lacks is drawn as a box
         _figure(timeline, by, critical, title).savefig(out, facecolor=BACKGROUND, **saved)
     return out.getvalue()
 
@@ -92,14 +92,14 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     chart, foot = max(len(rows), 1) * _ROW, _FOOT if compared else 0.0
     height = 0.1 + head + chart + _AXIS + foot
     labels = [shortened(row.label, 32) if not row.number else "" for row in rows]
-    groups = {row.group: y for y, row in reversed(list(enumerate(rows))) if row.group}  # with the first row of each
+    groups = {row.group: y for y, row in reversed(list(enumerate(rows))) if row.group}  # group -> its first row
     before = max((text_width(group) + 1 for group in groups), default=0) * _EM
     gutter = _MARGIN + max(text_width(label) for label in (*labels, "in sequence" if compared else "")) * _EM + 0.1 + before
     width = _WIDTH - gutter - _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor=BACKGROUND)
 
     def write(x: float, top: float, text: str, **how: Any) -> None:
-        """Write at inches from the upper left corner."""
+        """Write text at a position in inches from the upper left corner."""
         figure.text(x / _WIDTH, 1 - top / height, text, va="center", **{"color": INK, "fontsize": 9, **how})
 
     write(_MARGIN, _MARGIN, shortened(title or timeline.name, 90), fontsize=12, weight="bold")
@@ -131,7 +131,7 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
 
 
 def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
-    """Return lines of entries that say how much each engine is used: where they stand, colour and text."""
+    """Return lines of legend entries for the utilisation of each engine: x position in inches, colour and text."""
     lines: list[list[tuple[float, str, str]]] = []
     x = _WIDTH
     for engine, part in timeline.utilisation_by_kind.items():
@@ -146,7 +146,7 @@ def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
 
 
 def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: float) -> None:
-    """Draw the rows; `inches` is the length of one unit of time."""
+    """Draw the rows; `inches` is the length of one time unit."""
     path = {span.name for span in timeline.critical_path} if critical and timeline.deps else set()
     spans, start = timeline.spans, timeline.start
     end = timeline.makespan or 1.0
@@ -161,7 +161,7 @@ def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: floa
                 continue
             piece = (span.start - start, span.duration)
             fill = engine_style(span.engine)
-            if span.duration * inches < _OUTLINED:  # an outline would leave nothing of it to see
+            if span.duration * inches < _OUTLINED:  # an outline would cover the bar
                 style = (fill, fill, 0.3)
                 if span.name in path:
                     narrow.append(piece)
@@ -194,7 +194,7 @@ def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: floa
 
 
 def _name(axes: Any, name: str, x: float, y: int, inches: float) -> None:
-    """Write a name into its bar, shortened where that still tells something."""
+    """Write a name into its bar; shorten it if enough of it remains readable."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -208,7 +208,7 @@ def _name(axes: Any, name: str, x: float, y: int, inches: float) -> None:
 
 
 def _compare(axes: Any, timeline: Timeline) -> None:
-    """Draw three thin bars: in sequence, as it is, at best."""
+    """Draw three thin bars: sequential execution, this launch, and the lower bound."""
     lengths = {"in sequence": timeline.sequential, "this launch": timeline.makespan, "at best": timeline.bound}
     longest = max(lengths.values()) or 1.0
     for y, (label, value) in enumerate(lengths.items()):

@@ -1,6 +1,6 @@
-"""A timeline as one HTML page, to pan, zoom and search; it needs no network and no library.
+"""A timeline as one HTML page with pan, zoom and search; it needs no network and no library.
 
-The page, `gantt.html`, holds the trace of `trace.py` as it is and draws that, in the rows of `Timeline.rows`.
+The page, `gantt.html`, contains the trace of `trace.py` unchanged and draws it in the rows of `Timeline.rows`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
     Parameters
     ----------
     by : {"engine", "lane", "segment", "node"}
-        What a row is at first; the page has a choice.
+        What a row represents initially; the page offers a choice.
     critical : bool
-        Outline the critical path from the start.
+        Whether the critical path is outlined initially.
     """
     require_by(by)
     colours = {engine: engine_style(engine) for engine in dict.fromkeys(span.engine for span in timeline.spans)}
     said = timeline.describe_overlap()
     colours |= {kind: engine_style(kind) for kind in timeline.utilisation_by_kind}
     found = events(timeline)
-    names = [event["name"] for event in found if event["ph"] in "Xi" and "again" not in event["args"]]  # as the page reads them
+    names = [event["name"] for event in found if event["ph"] in "Xi" and "again" not in event["args"]]  # in the order of the page
     number = {name: at for at, name in enumerate(names)}
     at = [number[span.name] for span in timeline.spans]
     rows = {

@@ -1,7 +1,7 @@
-"""HTML: one page with the whole workflow on a canvas, to pan, zoom and search; it needs no network and no library.
+"""HTML: one page with the whole workflow on a canvas, with pan, zoom and search; it needs no network and no library.
 
-Python places the nodes, level by level: a child graph is laid out on its own and stands as a frame in its parent. The page,
-`page.html`, only draws, and gets everything as JSON. Nodes are not folded: what is out of sight is not drawn.
+Python lays out the nodes, level by level: a child graph is laid out on its own and becomes a frame in its parent. The page,
+`page.html`, only draws; it receives everything as JSON. Nodes are not folded: the page skips nodes outside the viewport.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from .style import STYLES, Style, shortened, text_width
 
 Layout = Literal["auto", "graphviz", "layered"]
 
-_GRAPHVIZ_UP_TO = 400  # nodes of one level; it takes seconds for twice as many, and minutes for ten times
-_GRAPHVIZ_RUNS = 6  # levels that are given to it, the first ones: each costs a process
-_ALL_NODES = 20_000  # nodes from which on further children stay closed
-_HEADER = 26.0  # pixels of a frame's title
+_GRAPHVIZ_UP_TO = 400  # nodes per level; Graphviz takes seconds for twice as many, and minutes for ten times as many
+_GRAPHVIZ_RUNS = 6  # maximum number of levels, from the first on, that Graphviz lays out: each costs a process
+_ALL_NODES = 20_000  # beyond this many nodes, further children stay closed
+_HEADER = 26.0  # height of a frame's title in pixels
 _PAD = 16.0
-_MAX_TEXT = 400  # characters of one field
+_MAX_TEXT = 400  # characters per field
 _RANK = Style("rank", "#f4f6f8", "#7b8794", "round")
 
 
@@ -72,25 +72,25 @@ def render(
     Parameters
     ----------
     edges, lanes, critical, faults, target, ranks
-        As for `picture.draw`: what the page shows from the start, with a choice. ``edges="labels"`` is the array and the hazard
-        at each.
+        As for `picture.draw`: what the page shows initially; the page offers a choice. ``"labels"`` writes array and hazard
+        at each edge.
     layout : {"auto", "graphviz", "layered"}
-        ``"auto"`` is Graphviz for up to 400 nodes where it is installed, and else the project's own.
+        ``"auto"`` uses Graphviz for up to 400 nodes per level if it is installed, otherwise the project's own layout.
     timeout_s : float
-        After this many seconds without a layout by Graphviz, ``"auto"`` takes the project's own.
+        Time limit for Graphviz in seconds, after which ``"auto"`` uses the project's own layout.
 
     Raises
     ------
     DeclarationError
-        If an option has no such value, or Graphviz is asked for and not there.
+        If an option has an invalid value, or Graphviz is requested but not installed.
     HipGraphError
-        If Graphviz is asked for and fails or takes too long.
+        If Graphviz is requested and fails or exceeds the time limit.
     """
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
     asked = shown(workflow, edges, lanes, True if critical is False else critical, faults, target, ranks)
     if lanes is False and asked.sharing is None:
-        with suppress(HipGraphError):  # nobody has asked for lanes: without a target the page has none to show
+        with suppress(HipGraphError):  # lanes were not requested: without a target, show none
             asked = asked._replace(plan=lane_plan(workflow, True, target))
     data = _Document(asked, layout, timeout_s).data(asked.workflow)
     data["show"] = {"lanes": lanes is not False and asked.plan is not None, "critical": critical is not False,
@@ -100,12 +100,12 @@ def render(
 
 
 def filled(page: str, title: str, data: str) -> str:
-    """Return a page of this package with its title, the style and script that pages share, and its data, which is JSON."""
+    """Return a page of this package with title, shared style and script, and `data`, which is JSON."""
 
     def text_of(file: str) -> str:
         return (Path(__file__).parent / file).read_text(encoding="utf-8")
 
-    # Inside a script element only "<" can begin what ends it; ">" and "&" are escaped for parsers that are less exact.
+    # Only "<" can start the end tag of a script element; ">" and "&" are escaped for less exact parsers.
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     parts = {"TITLE": escape(title), "STYLE": text_of("page.css"), "SCRIPT": text_of("page.js"), "DATA": data}
@@ -114,23 +114,23 @@ def filled(page: str, title: str, data: str) -> str:
 
 @dataclass
 class _Scene:
-    """The layout of one workflow, independent of where it is used as a child."""
+    """The layout of one workflow, independent of its position as a child."""
 
     workflow: Workflow
     sizes: list[tuple[float, float]]
     placement: Placement
     needed: list[set[int]]
-    inner: dict[int, list[tuple[float, float, _Scene]]] = field(default_factory=dict)  # node -> bodies with their corners
+    inner: dict[int, list[tuple[float, float, _Scene]]] = field(default_factory=dict)  # node -> bodies with upper left corners
 
 
 class _Document:
-    """Makes the page's data; `_scene` lays out, `_emit` writes down."""
+    """Builds the page's data: `_scene` computes layouts, `_emit` appends nodes and edges."""
 
     def __init__(self, asked: Shown, layout: Layout, timeout_s: float) -> None:
         _, self.sharing, plan, path, faults = asked
         self.layout, self.timeout_s = layout, timeout_s
         self.rank_frames: dict[Ranks, int] = {}
-        """For each rank the entry of its frame."""
+        """Rank -> index of its frame in `nodes`."""
         self.runs = 0
         self.planned = Planned(plan)
         self.path = set(path)
@@ -152,7 +152,7 @@ class _Document:
         self.source_rows: list[list[str]] = []
 
     def data(self, workflow: Workflow) -> dict[str, Any]:
-        """Return everything that the page is made from."""
+        """Return all data of the page."""
         scene = self._scene(workflow, 0)
         subtitle = size_of(workflow)
         if self.sharing is None:
@@ -190,7 +190,7 @@ class _Document:
             name = 12 * 1.06 * text_width(shortened(node.name, 40))
             wide = max(name, *(10.5 * text_width(shortened(line, 44)) for line in lines), 40.0)
             size: tuple[float, float] = (round(wide + 30.0), 26.0 + 14.0 * len(lines))
-            by_library = self.sharing is not None and depth == 0 and node.derives  # one call on each rank
+            by_library = self.sharing is not None and depth == 0 and node.derives  # one library call on each rank
             bodies = [] if by_library else [body for _, body, _ in node.held]
             if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:
                 x, high = _PAD, 0.0
@@ -219,13 +219,13 @@ class _Document:
             except HipGraphError:
                 if self.layout == "graphviz":
                     raise
-                self.runs = _GRAPHVIZ_RUNS  # it would only cost the same time again
+                self.runs = _GRAPHVIZ_RUNS  # a retry would cost the same time again
         return arrange(sizes, sources, workflow.order)
 
     def _frame_ranks(self, scene: _Scene, sharing: Sharing) -> None:
-        """Write down the whole workflow in columns: a frame for each rank, what crosses between two of them, and what all do."""
+        """Append the workflow in columns: a frame per rank, messages between two ranks, and nodes of all ranks."""
         layout = sharing.layout
-        columns = []  # of each node: ranks stand at even places
+        columns = []  # column of each node: rank r has column 2 * r
         for ranks in sharing.ranks:
             first = min(ranks) if isinstance(ranks, tuple) else ranks
             columns.append(2 * layout.size if first == ALL else 2 * first + isinstance(ranks, tuple))
@@ -241,7 +241,7 @@ class _Document:
         scene.placement = scene.placement._replace(height=_HEADER + height)
 
     def _emit(self, scene: _Scene, prefix: str, parent: int, x0: float, y0: float) -> None:
-        """Write down a workflow whose upper left corner is there."""
+        """Append a workflow whose upper left corner is at (x0, y0)."""
         index: list[int] = []
         workflow = scene.workflow
         for i, node in enumerate(workflow.nodes):
@@ -273,7 +273,7 @@ class _Document:
                 self.edges.append(edge)
 
     def _frame(self, name: str, label: str, kind: str, parent: int, box: tuple[float, ...]) -> int:
-        """Write down a frame that is no node, and return its entry."""
+        """Append a frame that is not a node, and return its index."""
         self.nodes.append({
             "name": name, "label": label, "kind": kind, "parent": parent,
             "box": [round(v) for v in box], "frame": True, "lines": [],
@@ -309,7 +309,7 @@ class _Document:
         return at
 
     def _source(self, node: AnyNode) -> int | None:
-        """Return which text of a kernel or a function the node shows."""
+        """Return the index of the source text, of a kernel or a function, that the node shows."""
         shown = next((kernel.module for kernel in node.kernels), node.callback)
         if shown is not None and id(shown) not in self.sources:
             title, text = _text(shown)
@@ -319,7 +319,7 @@ class _Document:
 
 
 def _text(shown: Any) -> tuple[str, str]:
-    """Return the title and the source of a module or a function; no source where it is not at hand."""
+    """Return the title and the source of a module or a function; empty if the source is not available."""
     if isinstance(shown, Module):
         return f"module {shown.name}", getattr(shown, "source", "")
     with suppress(OSError, TypeError):
@@ -328,7 +328,7 @@ def _text(shown: Any) -> tuple[str, str]:
 
 
 def _graphviz(sizes: list[tuple[float, float]], sources: Sequence[Sequence[int]], timeout_s: float) -> Placement:
-    """Return the places and curves that Graphviz finds."""
+    """Return the positions and curves that Graphviz computes."""
     lines = ["digraph {", "graph [nodesep=0.3, ranksep=0.5, nslimit=2, nslimit1=2, mclimit=0.5];",
              'node [shape=box, fixedsize=true, label=""];', "edge [arrowhead=none];"]  # fmt: skip
     lines += [f"n{i} [width={w / 72:.4f}, height={h / 72:.4f}];" for i, (w, h) in enumerate(sizes)]
@@ -352,7 +352,7 @@ def _graphviz(sizes: list[tuple[float, float]], sources: Sequence[Sequence[int]]
 
 
 def _fields(node: AnyNode) -> list[list[str]]:
-    """Return the node's fields in words, in the order of its model; those at their defaults are left out."""
+    """Return the node's fields as text, in model order; fields with default values are left out."""
     rows = []
     for name, info in type(node).model_fields.items():
         value = getattr(node, name)

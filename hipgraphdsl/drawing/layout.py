@@ -1,7 +1,7 @@
-"""Graphviz as a layout engine: DOT text in, a drawing out.
+"""Graphviz as a layout engine: takes DOT text, returns a drawing.
 
-The pygraphviz wheel carries Graphviz as a library. It is run in a process of its own: a fault inside it ends that process and
-not the user's, it can be given up after a while, and nothing it keeps grows in a notebook. A ``dot`` program serves as well.
+The pygraphviz wheel contains Graphviz as a library. It runs in a separate process: a crash does not end the user's process, a
+time limit can be enforced, and memory that it keeps does not add up in a notebook. A ``dot`` executable works as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot", args=" ".join
 
 
 def engine() -> list[str] | None:
-    """Return the command that lays out, without the format; None where there is none."""
+    """Return the layout command, without the output format; None if Graphviz is not installed."""
     if importlib.util.find_spec("pygraphviz") is not None and sys.executable:
         return [sys.executable, "-c", _RUN]
     found = shutil.which("dot")
@@ -30,9 +30,9 @@ def engine() -> list[str] | None:
 
 
 def lay_out(text: str, form: str, *, what: str, timeout_s: float = 120.0, dpi: int | None = None) -> bytes:
-    """Return a drawing of DOT text in a form of Graphviz's; messages call it `what`.
+    """Lay out DOT text, and return the drawing in a Graphviz output format; messages call it `what`.
 
-    Refused where Graphviz is not there, saying what to install; a HipGraphError if it fails or takes longer than `timeout_s`.
+    Raises DeclarationError with an install hint if Graphviz is missing, HipGraphError if it fails or exceeds `timeout_s` seconds.
     """
     command = engine()
     if command is None:

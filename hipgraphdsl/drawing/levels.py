@@ -1,7 +1,7 @@
-"""A layered layout that needs no library: for pages of thousands of nodes, and where Graphviz is not installed.
+"""A layered layout without dependencies: for pages of thousands of nodes, and for use without Graphviz.
 
-Nodes stand in rows by their longest path from a start. A few sweeps order each row by the neighbours' places, then each node
-moves as near to its neighbours as the others in its row allow. Everything is linear in nodes and edges, but for the sorting.
+A node's row is its longest path from a start node. A few sweeps order each row by the positions of the neighbours, then each
+node moves as close to its neighbours as its row allows. Everything but the sorting is linear in nodes and edges.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _SWEEPS = 4
 
 
 class Placement(NamedTuple):
-    """Where nodes stand, in pixels."""
+    """Positions of nodes, in pixels."""
 
     width: float
     height: float
-    places: list[tuple[float, float]]  # each node's upper left corner
+    places: list[tuple[float, float]]  # upper left corner of each node
     curves: dict[tuple[int, int], list[float]]
-    """Control points x0, y0, x1, y1, ... of the edges from source to target that have a course of their own."""
+    """Control points x0, y0, x1, y1, ... of the edges (source, target) that are routed as curves."""
 
 
 def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> Placement:
-    """Return a layered layout of nodes of these widths and heights; `order` is topological, or empty if there is a cycle."""
+    """Return a layered layout of nodes of given (width, height); `order` is topological, or empty if there is a cycle."""
     if not sizes:
         return Placement(0.0, 0.0, [], {})
     followers = successors(predecessors)
-    if not order:  # edges against the order of declaration do not count in a cyclic graph
+    if not order:  # in a cyclic graph, ignore edges against the order of declaration
         order, predecessors = range(len(sizes)), [[p for p in sources if p < i] for i, sources in enumerate(predecessors)]
     rows = _rows(levels(order, predecessors), len(sizes))
-    place = [0.0] * len(sizes)  # within the row, 0 to 1; later the centre in pixels
+    place = [0.0] * len(sizes)  # position within the row, 0 to 1; later the centre in pixels
     for row in rows:
         _number(row, place)
     for sweep in range(_SWEEPS):
@@ -64,10 +64,10 @@ def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequenc
 def in_bands(
     sizes: Sequence[tuple[float, float]], placement: Placement, band_of: Sequence[int], inset: float
 ) -> tuple[Placement, dict[int, tuple[float, float]]]:
-    """Return a layered layout with its nodes moved into columns, each in the row where it stands.
+    """Return a layered layout with its nodes moved into columns; each node keeps its row.
 
-    `band_of` has the number of each node's column, from the left; a column leaves `inset` pixels free on either side. Returned
-    are the layout without curves, and for each column where it begins and how wide it is.
+    `band_of` holds each node's column number, from the left; a column has a margin of `inset` pixels on both sides. Returns
+    the layout without curves, and the start and the width of each column.
     """
     rows: dict[tuple[int, int], list[int]] = {}
     for i in sorted(range(len(sizes)), key=lambda i: placement.places[i][0]):
@@ -90,7 +90,7 @@ def in_bands(
 
 
 def _rows(level: Sequence[int], n: int) -> list[list[int]]:
-    """Return the nodes of each row; a level of very many nodes takes several."""
+    """Return the nodes of each row; a very large level is split into several rows."""
     found: list[list[int]] = [[] for _ in range(max(level) + 1)]
     for i, at in enumerate(level):
         found[at].append(i)
@@ -104,10 +104,10 @@ def _number(row: Sequence[int], place: list[float]) -> None:
 
 
 def _spread(row: Sequence[int], sizes: Sequence[tuple[float, float]], wanted: Sequence[float], place: list[float]) -> None:
-    """Place a row's centres as near to what is wanted as its order and its gaps allow, in the sense of least squares."""
+    """Place a row's centres as close to the wanted ones as its order and gaps allow (least squares)."""
     offset = 0.0
     offsets = []
-    blocks: list[list[float]] = []  # [sum of what its members want, members]
+    blocks: list[list[float]] = []  # [sum of the wanted positions, number of members]
     for i, want in zip(row, wanted):
         half = sizes[i][0] / 2
         offset += half

@@ -1,4 +1,4 @@
-"""Mermaid: the picture as text that GitHub, GitLab and many editors draw."""
+"""Mermaid: a picture as text that GitHub, GitLab and many editors render."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHAPES: Final = {
 
 
 def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
-    """Return a workflow as a Mermaid flowchart; all as for `dot.render`."""
+    """Return a workflow as a Mermaid flowchart; parameters as for `dot.render`."""
     return mermaid_text(draw(workflow, **options), direction=direction)
 
 
@@ -74,7 +74,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
 
 
 def _text(text: str) -> str:
-    """Return text for a quoted label: nothing in it can end the label or be taken for markup."""
+    """Escape text for a quoted label, so that nothing in it ends the label or is parsed as markup."""
     return "".join(f"#{ord(c)};" if c in '"#&<>`\\[]{}|' or ord(c) < 32 else c for c in text)
 
 

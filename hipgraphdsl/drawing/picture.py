@@ -1,7 +1,7 @@
-"""Picture: what a drawing shows, before any format. Every drawing is made from one.
+"""Picture: the format-independent content of a drawing. Every format is rendered from one.
 
 Data flow: `Workflow` -> needed edges, folds, lanes, critical path and faults -> boxes, links and clusters -> dot, mermaid,
-svg, html. Child graphs become clusters inside their parents; a stretch that repeats becomes one repetition with its count.
+svg, html. Child graphs become clusters inside their parents; a repeating stretch is drawn once, with its count.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .style import shortened
 Edges = Literal["needed", "all", "labels"]
 Critical = bool | Timeline | Mapping[str, float]
 
-_UNNAMED = -1  # stands for the device that a graph is compiled for
-_FOLD_FROM = 30  # nodes of one level from which on it is folded
-_EXPAND_UP_TO = 60  # boxes of a child that is drawn inside its parent
-_EXPAND_ALL = 600  # boxes from which on further children stay closed
+_UNNAMED = -1  # represents the device that a graph is compiled for
+_FOLD_FROM = 30  # minimum number of nodes of a level to be folded
+_EXPAND_UP_TO = 60  # maximum number of boxes of a child to be drawn inside its parent
+_EXPAND_ALL = 600  # beyond this many boxes, further children stay closed
 
 
 @dataclass(slots=True)
@@ -42,27 +42,27 @@ class Box:
     """One drawn node."""
 
     id: str  # unique in the picture and safe in every format: "n12"
-    name: str  # what stands first; for a folded box the first and the last name
+    name: str  # the first line; for a folded box the first and the last name
     kind: str
-    lines: tuple[str, ...]  # what stands below the name
-    members: tuple[str, ...]  # full names of the nodes that it stands for: of a folded box those of each repetition
-    cluster: str = ""  # the innermost one that it stands in; empty for none
+    lines: tuple[str, ...]  # the lines below the name
+    members: tuple[str, ...]  # full names of the nodes that it represents; for a folded box one per repetition
+    cluster: str = ""  # the innermost enclosing cluster; empty for none
     critical: bool = False
     faults: tuple[Diagnostic, ...] = ()
 
     @property
     def repeats(self) -> int:
-        """How many nodes of a stretch it stands for."""
+        """How many nodes of a stretch it represents."""
         return len(self.members)
 
 
 @dataclass(slots=True)
 class Link:
-    """One drawn edge, from box or cluster to box or cluster, for as many as join the two."""
+    """One drawn edge between boxes or clusters, for all edges between the two."""
 
     source: str
     target: str
-    style: Literal["edge", "next", "fault"] = "edge"  # "next" leads to the next repetition, "fault" joins two nodes that race
+    style: Literal["edge", "next", "fault"] = "edge"  # "next" leads to the next repetition, "fault" joins two racing nodes
     label: str = ""
     critical: bool = False
     faulty: bool = False
@@ -75,35 +75,35 @@ class Cluster:
     id: str
     label: str
     kind: Literal["child", "body", "repeat", "lane", "segment"]
-    parent: str = ""  # the cluster around it; empty for none
-    lane: int = 0  # of the frame of a lane or a rank
+    parent: str = ""  # the enclosing cluster; empty for none
+    lane: int = 0  # number of the lane or rank that it frames
     critical: bool = False
     faults: tuple[Diagnostic, ...] = ()
 
 
 @dataclass
 class Picture:
-    """What a drawing shows."""
+    """The content of a drawing."""
 
     title: str
     subtitle: str
     boxes: list[Box] = field(default_factory=list)  # in order of declaration
     links: list[Link] = field(default_factory=list)
     clusters: list[Cluster] = field(default_factory=list)  # outer ones first
-    faults: tuple[Diagnostic, ...] = ()  # those that name no node
+    faults: tuple[Diagnostic, ...] = ()  # faults without a node
 
     @cached_property
     def first_box(self) -> dict[str, str]:
-        """For each cluster the first box inside it, which edges lead to where they join boxes only."""
+        """For each cluster its first box, the target of its incoming edges in formats whose edges join boxes only."""
         return self._ends(self.boxes)
 
     @cached_property
     def last_box(self) -> dict[str, str]:
-        """For each cluster the last box inside it, which edges leave from where they join boxes only."""
+        """For each cluster its last box, the source of its outgoing edges in formats whose edges join boxes only."""
         return self._ends(reversed(self.boxes))
 
     def walk(self) -> Iterator[tuple[int, Box | Cluster | None]]:
-        """Yield how deep each box and frame stands, and None behind all that a frame holds; frames without boxes are left out."""
+        """Yield each box and cluster with its depth, and None at the end of each cluster; clusters without boxes are skipped."""
         inside: dict[str, list[Box | Cluster]] = {}
         for box in self.boxes:
             inside.setdefault(box.cluster, []).append(box)
@@ -132,14 +132,14 @@ class Picture:
 
 
 def as_direction(direction: str) -> str:
-    """Return where edges lead in a drawing; refuse any other value."""
+    """Return the direction of edges in a drawing; refuse any other value."""
     if direction not in ("TB", "LR"):
         raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
     return direction
 
 
 def codes(faults: Iterable[Diagnostic]) -> list[str]:
-    """Return the codes of faults, each once."""
+    """Return the distinct codes of faults."""
     return list(dict.fromkeys(fault.code for fault in faults))
 
 
@@ -154,30 +154,30 @@ def draw(
     target: str | Target | None = None,
     ranks: int | Sequence[int] | None = None,
 ) -> Picture:
-    """Return what a drawing of a workflow shows.
+    """Return the picture of a workflow.
 
     Parameters
     ----------
     fold : bool or "auto"
-        Draw stretches that repeat once, with their count; ``"auto"`` where a level has more than 30 nodes.
+        Draw repeating stretches once, with their count; ``"auto"`` does so for levels with more than 30 nodes.
     edges : {"needed", "all", "labels"}
-        Edges that no others imply, all, or those needed with the array and the hazard written at each.
+        Edges that no others imply, all edges, or the former labelled with array and hazard.
     lanes : bool, int or Plan
-        Gather nodes in the lanes of a plan: the one for `target`, one with at most that many lanes, or the one given. Frames say
-        which nodes are in one graph, where the host has something to do between graphs.
+        Group nodes by the lanes of a plan: the one for `target`, one with at most that many lanes, or the given one. If the
+        host acts between graphs, frames show which nodes are in one graph.
     critical : bool, Timeline or mapping
-        Mark the longest path: by nodes, as a timeline has it, or by durations of node names or kinds.
+        Mark the longest path: by number of nodes, by a timeline, or by durations per node name or kind.
     faults : bool or Report
-        Mark what `check` finds.
+        Mark the findings of `check`.
     target : str or Target, optional
-        For `lanes`; by default the device that `compile` takes.
+        For `lanes`; by default the device that `compile` uses.
     ranks : int or sequence of int, optional
-        Frame what each of so many processes does, with a device each or as many as said; what crosses stands between the frames.
+        Frame the work of each rank (process), given their number (one device each) or device counts; messages are in between.
 
     Raises
     ------
     DeclarationError
-        If an option has no such value.
+        If an option has an invalid value.
     """
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
@@ -185,12 +185,12 @@ def draw(
 
 
 class Shown(NamedTuple):
-    """What a drawing shows of a workflow beside its nodes and edges."""
+    """What a drawing shows of a workflow besides its nodes and edges."""
 
     workflow: Workflow
-    sharing: Sharing | None  # who does what, where ranks are framed
-    plan: Plan | None  # whose lanes are shown
-    path: list[str]  # the names on the critical path, first to last
+    sharing: Sharing | None  # the work of each rank, if ranks are framed
+    plan: Plan | None  # the plan whose lanes are shown
+    path: list[str]  # names on the critical path, first to last
     faults: list[Diagnostic]
 
 
@@ -198,7 +198,7 @@ def shown(
     workflow: Workflow, edges: str, lanes: bool | int | Plan, critical: Critical, faults: bool | Report,
     target: str | Target | None, ranks: int | Sequence[int] | None,
 ) -> Shown:  # fmt: skip
-    """Return what the options of `draw` ask for; refuse those that are none, and lanes beside ranks."""
+    """Resolve the options of `draw`; refuse invalid ones, and lanes together with ranks."""
     if edges not in ("needed", "all", "labels"):
         raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
     sharing = None
@@ -208,28 +208,28 @@ def shown(
         sharing = Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
         workflow = sharing.workflow
     if target is not None:
-        Target.named(target)  # refuses what names none, even where no lanes are drawn
+        Target.named(target)  # refuse an unknown target even if no lanes are drawn
     plan = lane_plan(workflow, lanes, target)
     return Shown(workflow, sharing, plan, critical_path(workflow, critical), found_faults(workflow, faults))
 
 
 def size_of(workflow: Workflow) -> str:
-    """Return what a subtitle says of a workflow."""
+    """Return the text of a subtitle about a workflow."""
     return f"{human_count(len(workflow.nodes), 'node')}, {human_count(sum(map(len, workflow.predecessors)), 'edge')}"
 
 
 def ranks_and_messages(sharing: Sharing) -> str:
-    """Return what a subtitle says of ranks."""
+    """Return the text of a subtitle about ranks."""
     return f", {human_count(sharing.layout.size, 'rank')}, {human_count(len(sharing.all_messages), 'message')}"
 
 
 def rank_label(layout: Layout, rank: int) -> str:
-    """Return what stands at the frame of a rank."""
+    """Return the label of a rank's frame."""
     return f"rank {rank} · device{'s' * (layout.counts[rank] > 1)} {layout.shown(rank)}"
 
 
 def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | None) -> Plan | None:
-    """Return the plan whose lanes are shown, if there are any."""
+    """Return the plan whose lanes are shown, or None."""
     if isinstance(lanes, Plan):
         return lanes
     if lanes is False or not workflow.order:
@@ -238,7 +238,7 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
 
 
 def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
-    """Return what `check` finds beyond information, or has found."""
+    """Return the findings of `check`, or of the given report, above severity "info"."""
     if not isinstance(faults, (bool, Report)):
         raise DeclarationError(f"faults is True, False or the report of check() (got {faults!r})")
     report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else ()
@@ -246,13 +246,13 @@ def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
 
 
 def needed_edges(workflow: Workflow) -> Sequence[Sequence[int]]:
-    """Return for each node the predecessors that no others imply; all of them if there is a cycle."""
+    """Return for each node the predecessors that no others imply; all predecessors if there is a cycle."""
     order, sources = workflow.order, workflow.predecessors
     return reduced(order, sources) if len(order) == len(sources) else sources
 
 
 def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
-    """Return the names on the longest path, first to last: by durations of names, directions or kinds, each 1 without any."""
+    """Return the names on the longest path, first to last: by durations of names, directions or kinds, else 1 per node."""
     if critical is False:
         return []
     if isinstance(critical, Timeline):
@@ -271,7 +271,7 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
 
 
 def _through(workflow: Workflow, spans: Sequence[Span]) -> list[str]:
-    """Return the nodes on a path of spans: all of a chain, and of a batch the one that what follows on the path waits for."""
+    """Return the nodes on a path of spans: all nodes of a chain; of a batch, the node that the next one on the path waits for."""
     names: list[str] = []
     for span in reversed(spans):
         if span.kind == "chain":
@@ -284,25 +284,25 @@ def _through(workflow: Workflow, spans: Sequence[Span]) -> list[str]:
 
 
 def details(node: AnyNode) -> tuple[str, ...]:
-    """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
+    """Return the lines below a node's name: what it does, to what, how much, and on which device if one is declared."""
     device = device_of(node, _UNNAMED)
     return node.details if device in (None, _UNNAMED) else (*node.details, f"device {device}")
 
 
 class Planned:
-    """What drawings show of a plan, by full names of nodes; of no plan nothing."""
+    """What drawings show of a plan, by full node names; empty without a plan."""
 
     def __init__(self, plan: Plan | None) -> None:
         self.lane_of: dict[str, int] = {}
-        """Nodes of children with a plan of their own have that plan's lanes."""
+        """Nodes of a child with its own plan have the lanes of that plan."""
         self.segment_of: dict[str, int] = {}
-        """In plans that the host cuts; its own steps are in none."""
+        """For plans that the host splits into segments; steps of the host are in no segment."""
         self.by_host: set[str] = set()
-        """The conditional nodes that leave it to the plan who decides, and that the host decides."""
+        """Conditional nodes with ``decide="auto"`` that the plan assigns to the host."""
         self.labels: dict[str, list[str]] = {}
-        """What each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
+        """Labels of the lanes, by the prefix of the node names in them; a child with a single lane shows none."""
         self.counts = ""
-        """How many lanes and segments there are."""
+        """Text with the number of lanes and segments."""
         if plan is None:
             return
         self._add(plan, "")
@@ -330,12 +330,12 @@ class Planned:
 
 
 class _Artist:
-    """Makes one picture; `_level` draws one workflow and calls itself for its children."""
+    """Builds one picture; `_level` draws one workflow and recurses into its children."""
 
     def __init__(self, shown: Shown, fold: bool | Literal["auto"], edges: Edges) -> None:
         workflow, sharing, plan, path, faults = shown
         self.fold, self.edges = fold, edges
-        # What surrounds a node of the path is on it too.
+        # Nodes that enclose a node of the path are on the path too.
         self.on_path = {part for name in path for part in _and_around(name)}
         self.planned = Planned(plan)
         self.ranks: Sequence[Ranks] = () if sharing is None else sharing.ranks
@@ -343,8 +343,8 @@ class _Artist:
         for fault in faults:
             for name in fault.nodes:
                 self.faults.setdefault(name, []).append(fault)
-        self.framed: set[str] = set()  # ids of the segments that have a frame
-        self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
+        self.framed: set[str] = set()  # ids of the segments that already have a frame
+        self.end_of: dict[str, str] = {}  # full node name -> the box or cluster that represents it
         subtitle = size_of(workflow) + (f", {self.planned.counts}" if plan is not None else "")
         self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault in faults if not fault.nodes))
         self._lane_frames("", "")
@@ -357,7 +357,7 @@ class _Artist:
         self._mark_pairs(fault for fault in faults if len(fault.nodes) > 1)
 
     def _lane_frames(self, prefix: str, cluster: str) -> None:
-        """Frame the lanes of a workflow or of a child that has a plan of its own."""
+        """Add frames for the lanes of a workflow, or of a child with its own plan."""
         for lane, label in enumerate(self.planned.labels.get(prefix, ())):
             self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", label, "lane", cluster, lane))
 
@@ -400,7 +400,7 @@ class _Artist:
         self, workflow: Workflow, links: Sequence[Sequence[int]], ends: Sequence[str], where: Mapping[int, tuple[Repeat, int]]
     ) -> None:
         made: dict[tuple[str, str, Literal["next", "edge"]], dict[str, None]] = {}
-        """With the reasons of all that a link stands for."""
+        """Links with the reasons of all edges that they represent."""
         for i, sources in enumerate(links):
             reasons = dict(zip(workflow.predecessors[i], workflow.reasons[i]))
             for source in sources:
@@ -412,7 +412,7 @@ class _Artist:
             self.picture.links.append(Link(*key, ", ".join(shown if len(shown) <= 2 else (*shown[:2], "…"))))
 
     def _node(self, workflow: Workflow, members: tuple[int, ...], prefix: str, cluster: str) -> str:
-        """Draw one node, or one that stands for several; return the id of its box or cluster."""
+        """Draw one node, or one that represents several; return the id of its box or cluster."""
         nodes = [workflow.nodes[i] for i in members]
         node = nodes[0]
         full = [prefix + n.name for n in nodes]
@@ -426,12 +426,12 @@ class _Artist:
         if full[0] in self.planned.segment_of:
             cluster = self._segment(self.planned.segment_of[full[0]], cluster)
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
-        by_library = bool(self.ranks) and not prefix and node.derives  # one call on each rank
+        by_library = bool(self.ranks) and not prefix and node.derives  # one library call on each rank
         held = () if by_library else zip(node.held, node.body_titles)
         bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in held]
         if bodies and prefix.count("/") < 16 and self._expands(bodies):
             if self.planned.lane_of and lane is None and not cluster:
-                # The plan has inlined this child: its nodes stand in the lanes themselves.
+                # The plan has inlined this child: its nodes are drawn directly in the lanes.
                 for inside, _, body in bodies:
                     self._level(body, inside, "")
                 first = next(b.id for b in self.picture.boxes if b.members[0].startswith(f"{full[0]}/"))
@@ -458,7 +458,7 @@ class _Artist:
         return box.id
 
     def _segment(self, segment: int, cluster: str) -> str:
-        """Return the frame of what a lane has in a segment."""
+        """Return the id of the frame around a lane's part of a segment, and add the frame if it is missing."""
         frame = f"{cluster}segment{segment}"
         if frame not in self.framed:
             self.framed.add(frame)
@@ -466,7 +466,7 @@ class _Artist:
         return frame
 
     def _expands(self, bodies: Iterable[tuple[str, str, Workflow]]) -> bool:
-        """Return whether children are small enough to be drawn inside; each needs a node that edges can lead to."""
+        """Return whether children are small enough to be drawn inside; each needs at least one node as an end for edges."""
         if len(self.picture.boxes) > _EXPAND_ALL:
             return False
         for _, _, body in bodies:
@@ -486,7 +486,7 @@ class _Artist:
             link.critical = (link.source, link.target) in joined
 
     def _mark_pairs(self, faults: Iterable[Diagnostic]) -> None:
-        """Mark the links between nodes that one fault names; join in red what has no link."""
+        """Mark the links between nodes that one fault names; add a red link between a pair that has none."""
         links: dict[tuple[str, str], list[Link]] = {}
         for link in self.picture.links:
             links.setdefault((link.source, link.target), []).append(link)
@@ -503,6 +503,6 @@ class _Artist:
 
 
 def _and_around(name: str) -> list[str]:
-    """Return a full name with those of the nodes around it."""
+    """Return a full name and those of the enclosing nodes, innermost first."""
     parts = name.split("/")
     return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]

@@ -1,7 +1,7 @@
-"""How things look and read in every drawing: shapes and colours of node kinds, names cut short.
+"""The appearance of every drawing: shapes and colours of node kinds, and shortened names.
 
 Fills are light and strokes dark, so that text has a contrast above 7:1 and kinds differ in lightness as well as in hue: they
-stay apart for colour-blind readers, in print and on a dark page, because a drawing brings its own light background.
+are distinct for colour-blind readers, in print and on a dark page, because a drawing has its own light background.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ REPEAT: Final = "#1f5f99"
 FONT = "Helvetica,Arial,Liberation Sans,Arimo,Nimbus Sans,DejaVu Sans Condensed,sans-serif"
 
 LANES: Final = ("#eef4fb", "#fdf4e7", "#ecf7f1", "#fbeff6", "#f4f2e4", "#eef0f4", "#f9efe9", "#e9f6f7")
-"""Backgrounds of lanes, in turn."""
+"""Background colours of lanes, used cyclically."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How nodes of one kind are drawn."""
+    """The appearance of nodes of one kind."""
 
-    title: str  # the kind in words, for legends
+    title: str  # the kind as text, for legends
     fill: str  # colours, "#rrggbb"
     stroke: str
-    shape: str  # the project's own name of it; each format has its equivalent
-    dashed: bool = False  # the outline
+    shape: str  # this project's name for it; each format maps it to an equivalent
+    dashed: bool = False  # whether the outline is dashed
 
 
 _OWN: Final[dict[str, Style]] = {
@@ -59,7 +59,7 @@ _OF_WORK: Final = {"kernel": "kernel", "copy": "memcpy", "memset": "memset", "ho
 STYLES: Final[dict[str, Style]] = {
     kind: _OWN.get(kind) or replace(_OWN[_OF_WORK[cls.work]], title=kind.replace("_", " ")) for kind, cls in KINDS.items()
 }
-"""Styles by node kind; a kind without one of its own looks like others that do such work."""
+"""Styles by node kind; a kind without its own style uses that of other nodes with the same kind of work."""
 
 _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
                    "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca",
@@ -67,12 +67,12 @@ _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy":
 
 
 def engine_style(engine: str) -> str:
-    """Return the colour of an engine's bars, on any device; text in them is dark."""
+    """Return the bar colour of an engine, on any device; it is light enough for dark text."""
     return _ENGINES.get(engine.partition("@")[0], "#c3ccd5")
 
 
 def shortened(text: str, limit: int = 40) -> str:
-    """Return the text, its middle left out where it is too long: ends tell names apart."""
+    """Return the text; if it is too long, without its middle, because the ends distinguish names."""
     if len(text) <= limit:
         return text
     head = (limit - 1) * 3 // 5
@@ -80,6 +80,6 @@ def shortened(text: str, limit: int = 40) -> str:
 
 
 def text_width(text: str) -> float:
-    """Return about how wide a text is, in ems, in Helvetica and what replaces it."""
+    """Return the approximate width of a text in ems, in Helvetica and its substitutes."""
     return sum(0.31 if c in "iljtfrI.,:;'|!()[] -/" else 1.0 if ord(c) > 0x2E00 else 0.86 if c in "mwMW%@←…—" else
                0.68 if c.isupper() else 0.56 for c in text)  # fmt: skip

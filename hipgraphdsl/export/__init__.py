@@ -1,12 +1,12 @@
-"""A workflow as a file. The extension names the format, and each format is one module.
+"""Export of a workflow to a file. The extension selects the format; each format is one module.
 
-A format's module has one function that returns what the file holds, and touches no file itself::
+A format's module has one function that returns the content of the file and does no file I/O::
 
     def render(workflow: Workflow, **options) -> str | bytes
 
-Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
-imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
-package of an extra asks for it with `need("yaml", "pyyaml")`, which says what to install.
+Options are keyword-only, with defaults. `FORMATS` below maps an extension to its module and function. The module is
+imported on first use, so that `import hipgraphdsl` loads no drawing library. A function that needs the package of an
+extra requests it with `need("yaml", "pyyaml")`, whose error tells what to install.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ FORMATS: dict[str, Format] = {
     ".png": Format("drawing.dot", "png", "a drawing"),
     ".html": Format("drawing.html", "render", "one page to look around in"),
 }
-"""Extension -> where it is made."""
+"""Extension -> the module and function that render it."""
 
 _SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html"}
 
 
 _PROGRAMS = (".hip", ".py")
-"""Their modules also have a function `companions`, which returns the files that the program reads."""
+"""Formats whose modules also have a function `companions`, which returns the files that the program reads."""
 
 
 def formats() -> dict[str, str]:
-    """Return extension -> title of the formats that are there."""
+    """Return extension -> title of the available formats."""
     return {extension: entry.title for extension, entry in FORMATS.items()}
 
 
@@ -54,12 +54,12 @@ def is_known(path: str | os.PathLike[str]) -> bool:
 
 
 def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
-    """Return the workflow in the format of an extension; refuse an option that it does not take, or a package that is missing."""
+    """Return the workflow in the format of an extension; refuse an unknown option or a missing package."""
     return made(FORMATS, _SAME, extension, workflow, f"graph {workflow.name!r}", options)
 
 
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a workflow to a file, whole or not at all; the extension names the format, which has the options."""
+    """Write a workflow to a file, atomically; the extension selects the format, which defines the options."""
     target = as_path(path)
     stem = target.stem
     if target.suffix.lower() == ".hip":

@@ -1,4 +1,4 @@
-"""What differs between two workflows, by name: added, removed, changed field by field, rewired."""
+"""Differences between two workflows, by name: added, removed, changed field by field, rewired."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Entry:
     how: How
     what: str  # "graph", "module", "array", "parameter", "node" or "workflow"
     name: str  # inside a child graph "<workflow>/<name>"
-    field: str = ""  # what changed: "grid", "args[1] (a)", "waits for"; empty where the whole was added or removed
-    old: Any = None  # as a file holds it; None where there is none
+    field: str = ""  # what changed: "grid", "args[1] (a)", "waits for"; empty if the whole object was added or removed
+    old: Any = None  # as stored in a file; None if absent
     new: Any = None
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Entry:
         return f"{head} {self.field}: {_shown(self.old)} -> {_shown(self.new)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the entry as plain data."""
         left_out = {"field": not self.field, "old": self.how == "added", "new": self.how == "removed"}
         return {field.name: getattr(self, field.name) for field in fields(self) if not left_out.get(field.name)}
 
@@ -53,11 +53,11 @@ class Difference(Printed):
 
     old: str  # names of the two graphs
     new: str
-    entries: tuple[Entry, ...]  # in the order of the new workflow, what was removed last
+    entries: tuple[Entry, ...]  # in the order of the new workflow, removed ones last
 
     @property
     def same(self) -> bool:
-        """Whether there is none."""
+        """Whether there are no differences."""
         return not self.entries
 
     def of(self, how: How) -> tuple[Entry, ...]:
@@ -74,7 +74,7 @@ class Difference(Printed):
             yield f"\n  {entry}", _STYLES[entry.how]
 
     def to_json(self) -> str:
-        """Return the differences as JSON, one a line."""
+        """Return the differences as JSON, one per line."""
         lines = [json.dumps(entry.to_dict(), ensure_ascii=False) for entry in self.entries]
         body = ",\n  ".join(lines)
         facts = {"version": 1, "old": self.old, "new": self.new, "same": self.same}
@@ -83,10 +83,10 @@ class Difference(Printed):
 
 
 def compare(old: Any, new: Any) -> Difference:
-    """Return what differs between two workflows or graphs.
+    """Return the differences between two workflows or graphs.
 
-    Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only tell a hash of
-    their contents are paired in order.
+    Nodes, arrays and parameters are paired by name, so a changed position is no difference. Modules whose names are only a hash
+    of their contents are paired in order.
     """
     first: Workflow = old.workflow()
     second: Workflow = new.workflow()
@@ -116,12 +116,12 @@ def compare(old: Any, new: Any) -> Difference:
 
 
 def source_diff(old: list[str], new: list[str]) -> list[str]:
-    """Return a unified diff of two sources, without its head."""
+    """Return a unified diff of two sources, without its header."""
     return list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
 
 
 def _paired_modules(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Return old key -> new key of modules that are versions of one another."""
+    """Return old key -> new key of modules that are versions of each other."""
     pairs = {key: key for key in old if key in new}
 
     def unnamed(keys: Mapping[str, Any]) -> list[str]:
@@ -161,7 +161,7 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
         elif before is None:
             entries.append(Entry("added", "node", full, new=nodes_b[name]))
         else:
-            declared = all(kernel.signature is not None for kernel in after.kernels)  # else names are made up
+            declared = all(kernel.signature is not None for kernel in after.kernels)  # otherwise the names are generated
             names = after.argument_names if declared else ()
             entries += _changes("node", full, nodes_a[name], nodes_b[name], names)
             if lost or come:
@@ -201,7 +201,7 @@ def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Return whether two stored values are equal and of one type: 1, 1.0 and true are three values, 0.0 and -0.0 two."""
+    """Return whether two stored values are equal and of the same type: 1, 1.0 and true differ, and so do 0.0 and -0.0."""
     return type(a) is type(b) and a == b and json.dumps(a) == json.dumps(b)
 
 

@@ -1,4 +1,4 @@
-"""What formats of workflows and of timelines share: where each is made, and files that are written whole or not at all."""
+"""Shared by the formats of workflows and timelines: the table entry of a format, and atomic file writes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ..errors import DeclarationError, listed
 
 
 class Format(NamedTuple):
-    """Where a format is made."""
+    """The module and function that render a format."""
 
     module: str  # of `hipgraphdsl`
     function: str  # of the module: (workflow, **options) -> str | bytes
-    title: str  # what it is, for lists
+    title: str  # a description, for lists
 
     def opened(self) -> Any:
-        """Return the module, imported."""
+        """Import and return the module."""
         return importlib.import_module(f"{__package__.partition('.')[0]}.{self.module}")
 
 
 def made(
     formats: Mapping[str, Format], same: Mapping[str, str], extension: str, subject: Any, name: str, options: Mapping[str, Any]
 ) -> str | bytes:
-    """Return what a format's function makes of a workflow or a timeline, which messages call `name`.
+    """Return the output of a format's function for a workflow or a timeline, which messages call `name`.
 
-    `same` has other spellings of extensions. Refused is a format or an option that is not there, or what the function refuses.
+    `same` maps alternative extensions. An unknown format or option is refused, as is whatever the function refuses.
     """
     extension, given = same.get(extension.lower(), extension.lower()), extension
     entry = formats.get(extension)
@@ -45,7 +45,7 @@ def made(
         raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}")
     function: Callable[..., str | bytes] = getattr(entry.opened(), entry.function)
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
+    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawing functions pass unknown options on to `draw`
         accepted = {**accepted, **inspect.signature(Format("drawing.picture", "draw", "").opened().draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
@@ -57,7 +57,7 @@ def made(
 
 
 def _require_kind(option: str, value: Any, annotation: str) -> None:
-    """Refuse a value that is not of an option's type, where that is a plain one; the formats' functions check all others."""
+    """Refuse a value of the wrong type for an option with a simple type; the formats' functions check all others."""
     kinds = {
         "bool": ("True or False", isinstance(value, bool)),
         "int | None": ("a number from 1 to 1000", 1 <= (as_int(value) or 0) <= 1000),
@@ -70,14 +70,14 @@ def _require_kind(option: str, value: Any, annotation: str) -> None:
 
 
 def as_path(path: Any) -> Path:
-    """Return the path of a file; refuse what is neither a str nor a path."""
+    """Return the path of a file; refuse a value that is neither a str nor a path."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
     return Path(path)
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file beside and rename it: a reader never sees half of it, and one that cannot be written stays as it was."""
+    """Write a file atomically, by renaming a temporary one: readers never see a partial file, and a failure keeps the old one."""
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
     beside: Path | None = None
@@ -102,14 +102,14 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def npy_file(values: np.ndarray[Any, Any]) -> bytes:
-    """Return what a .npy file of these values holds."""
+    """Return the contents of a .npy file of these values."""
     file = io.BytesIO()
     np.save(file, values.view(npy_dtype(values.dtype)), allow_pickle=False)
     return file.getvalue()
 
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
+    """Return the dtype for a .npy file: raw bytes for overlapping or unordered fields, which the format cannot describe."""
     try:
         np.lib.format.dtype_to_descr(dtype)
     except ValueError:
@@ -118,12 +118,12 @@ def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def fitting(svg: str) -> str:
-    """Return a drawing without what precedes it, no wider than the page or notebook cell that it stands in."""
+    """Return the <svg> element alone, styled to be no wider than the page or notebook cell around it."""
     return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
 
 def need(package: str, distribution: str) -> Any:
-    """Return a package of an extra; where it is not installed the error says what to install."""
+    """Import and return a package of an extra; if it is not installed, the error tells what to install."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Find what repeats: stretches of nodes that are declared again and again with the same structure.
+"""Find repetitions: stretches of nodes that are declared several times in a row with the same structure.
 
-A stretch repeats with period p when node i and node i + p do the same (kind, kernel, launch, array shapes) and their edges
-correspond: each comes from the same distance back, or from the same node before the stretch. Arrays may differ by name, so
-that buffers that swap or rotate do not hide a repetition. The search compares the sequence with itself shifted by every period
+A stretch repeats with period p if node i and node i + p do the same (kind, kernel, launch, array shapes) and their edges
+correspond: each comes from the same distance back, or from the same node before the stretch. Arrays may differ in name, so
+that swapped or rotated buffers do not hide a repetition. The search compares the sequence with itself shifted by every period
 up to a limit; each comparison is one pass over an array of hashes.
 """
 
@@ -19,16 +19,16 @@ from ..placement import device_of
 from ..workflow import AnyNode
 
 _MAX_PERIOD = 2000
-_LEAST_COUNT = 3  # repetitions that a stretch must have
-_HUB = 4  # successors from which on a node counts as feeding a stretch from outside
+_LEAST_COUNT = 3  # minimum number of repetitions
+_HUB = 4  # a node with at least this many successors counts as feeding a stretch from outside
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A stretch of nodes that repeats."""
+    """A repeating stretch of nodes."""
 
     start: int  # index of its first node, in order of declaration
-    period: int  # nodes of one repetition
+    period: int  # nodes per repetition
     count: int  # repetitions
 
     @property
@@ -38,16 +38,16 @@ class Repeat:
 
 
 def signature(node: AnyNode) -> Hashable:
-    """Return what a node does and where, apart from its name and the names of its arrays."""
+    """Return what a node does and where, without its name and the names of its arrays."""
     return (device_of(node, 0), *node.likeness)
 
 
 def find_repeats(
     tokens: Sequence[Hashable], predecessors: Sequence[Sequence[int]], *, least_saving: int = 6
 ) -> tuple[Repeat, ...]:
-    """Return stretches that repeat, disjoint and in order.
+    """Return the repeating stretches, disjoint and in order.
 
-    Nodes with equal `tokens` may stand for each other. Folding a stretch must save `least_saving` nodes.
+    Nodes with equal `tokens` are interchangeable. Folding a stretch must save at least `least_saving` nodes.
     """
     n = len(tokens)
     if n < _LEAST_COUNT + least_saving - 1:
@@ -55,7 +55,7 @@ def find_repeats(
     coded: dict[Hashable, int] = {}
     token = np.array([coded.setdefault(t, len(coded)) for t in tokens], dtype=np.int64)
     relative, mixed = _edge_hashes(predecessors)
-    candidates: list[Repeat] = []  # stretches at their longest
+    candidates: list[Repeat] = []  # maximal stretches
     for period in range(1, min(n // _LEAST_COUNT, _MAX_PERIOD) + 1):
         same = token[:-period] == token[period:]
         if not same.any():
@@ -65,7 +65,7 @@ def find_repeats(
         counts = (stops - starts) // period + 1
         found = np.flatnonzero((counts >= _LEAST_COUNT) & ((counts - 1) * period >= least_saving))
         candidates += [Repeat(int(starts[k]), period, int(counts[k])) for k in found]
-    candidates.sort(key=lambda stretch: (stretch.start - stretch.stop, stretch.start))  # the longest first
+    candidates.sort(key=lambda stretch: (stretch.start - stretch.stop, stretch.start))  # longest first
     chosen: list[Repeat] = []
     taken = np.zeros(n, dtype=bool)
     for wanted in candidates:
@@ -78,13 +78,13 @@ def find_repeats(
 
 
 def _runs(mask: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return where the stretches of true elements begin, and where they end."""
+    """Return the start and stop indices of the runs of true elements."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.view(np.int8), [0]))))
     return edges[::2], edges[1::2]
 
 
 def _edge_hashes(predecessors: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return two hashes of each node's incoming edges: by distance, and with much used sources by identity."""
+    """Return two hashes of each node's incoming edges: by distance, and by identity for sources with many successors."""
     n = len(predecessors)
     uses = follower_counts(predecessors)
     relative, mixed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
@@ -96,7 +96,7 @@ def _edge_hashes(predecessors: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any,
 
 
 def _free_part(wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequence[Sequence[int]]) -> Repeat | None:
-    """Return the longest part of a stretch that no other has taken and whose fixed sources lie before it."""
+    """Return the longest part of a stretch that is not taken and whose shared sources come before it."""
     start, stop, period = wanted.start, wanted.stop, wanted.period
     used = taken[start:stop]
     if used.any():
@@ -105,7 +105,7 @@ def _free_part(wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequen
             return None
         k = int(np.argmax(stops - starts))
         start, stop = start + int(starts[k]), start + int(stops[k])
-    # A source that repetitions share must not be a member: it would be drawn as one node and stand for many.
+    # A source that repetitions share must not be a member: its box would represent one node of each repetition.
     for i in range(start, stop - period):
         fixed = set(predecessors[i]).intersection(predecessors[i + period])
         if fixed and max(fixed) >= start:

@@ -1,8 +1,8 @@
-"""GraphML, by networkx: for graph tools, and back.
+"""GraphML through networkx: export for graph tools, and import.
 
-Each node and edge has attributes that a tool can show (kind, what it does, why it waits); the attribute `data` is the
-node's line of the JSON form, and the graph's attribute `hipgraphdsl` holds the rest of that document, so that loading
-is exact. An edge that a tool adds becomes one of `order`.
+Each node and edge has attributes that a tool can display (kind, what it does, why it waits). The attribute `data` holds the
+node's line of the JSON form, and the graph's attribute `hipgraphdsl` the rest of that document, so that the import
+is exact. An edge that a tool adds becomes an `order` edge.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..workflow import Workflow, is_node
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as GraphML; refuses what the JSON form does."""
+    """Return a workflow as GraphML; refuses what the JSON form refuses."""
     return "\n".join(nx.generate_graphml(to_networkx(workflow))) + "\n"
 
 
 def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
-    """Return a networkx graph whose attributes are all text, as graph formats want them."""
+    """Return a networkx graph whose attributes are all strings, as graph file formats require."""
     data = workflow.document()
     nodes = data.pop("nodes")
     dag: nx.DiGraph[str] = nx.DiGraph(name=workflow.name, hipgraphdsl=json.dumps(data))
@@ -41,22 +41,22 @@ def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
 def loads(
     text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
 ) -> Workflow:
-    """Return the workflow that a GraphML text from `render` describes; parameters as for `Graph.from_json`."""
+    """Return the workflow of a GraphML text that `render` wrote; parameters as for `Graph.from_json`."""
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
     return from_networkx(_Reader().read(text), arrays=arrays, callbacks=callbacks)
 
 
 class _Reader:
-    """GraphML that `render` wrote, and that a tool may have written again, element by element.
+    """A parser for GraphML that `render` wrote, and that a tool may have rewritten.
 
-    A node without data is refused where it stands, so that a hostile file does not become a graph first.
+    A node without data is refused as soon as it is read, so that no graph is built from a hostile file.
     """
 
     def __init__(self) -> None:
         self.dag: nx.DiGraph[str] = nx.DiGraph()
-        self.names: dict[str, str] = {}  # of attributes, by key
-        self.owner: dict[str, Any] = self.dag.graph  # whose attributes come
+        self.names: dict[str, str] = {}  # attribute names, by key
+        self.owner: dict[str, Any] = self.dag.graph  # attributes of the current element
         self.node = ""
         self.key: str | None = None
         self.parts: list[str] = []
@@ -72,7 +72,7 @@ class _Reader:
         raise DeclarationError(f"this is no GraphML of a workflow: line {self.parser.CurrentLineNumber}: {why}")
 
     def read(self, text: str) -> nx.DiGraph[str]:
-        """Return the graph, each node with its attribute `data`."""
+        """Return the graph; each node has its attribute `data`."""
         try:
             self.parser.Parse(text.encode(), True)
         except (expat.ExpatError, UnicodeEncodeError) as error:
@@ -126,10 +126,10 @@ def from_networkx(
     arrays: Mapping[str, Any] | None = None,
     callbacks: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Workflow:
-    """Return a workflow with the nodes and edges of a networkx graph; all as for `Graph.from_networkx`.
+    """Return a workflow with the nodes and edges of a networkx graph; parameters as for `Graph.from_networkx`.
 
-    `dag` has node models as node attribute `node`, in order of declaration, as `Graph.dag` has them, or is what networkx read
-    from a file that `render` wrote. With `infer` edges are also inferred from what nodes read and write.
+    `dag` either has node models as node attribute `node`, in order of declaration, like `Graph.dag`, or was read by networkx
+    from a file that `render` wrote. With `infer`, edges are also inferred from what nodes read and write.
     """
     if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
         raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")

@@ -1,4 +1,4 @@
-"""A workflow as versioned JSON; the form is described in `document`."""
+"""A workflow as versioned JSON; the format is described in `document`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from ..workflow import Workflow
 
 
 def render(workflow: Workflow) -> str:
-    """Return the workflow as JSON; the form that `export` asks for."""
+    """Return the workflow as JSON, in the form that `export` requests."""
     return workflow.model_dump_json()

@@ -41,25 +41,25 @@ def values_of(name, dtype):
     return values.view(dtype) if values.dtype.kind == "V" else values
 ''',
 }
-"""What a program needs for some of its values, by name."""
+"""Helper functions that a program includes only if its values need them, by name."""
 
 
 def render(workflow: Workflow) -> str:
     """Return a workflow as a Python program.
 
-    Refused is what no program text can name: a lambda, a closure, an object of another library.
+    Refuses objects that program text cannot name: a lambda, a closure, an object of another library.
     """
     return _Program(workflow).text()
 
 
 def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
-    """Return the ``.npy`` files that program ``STEM.py`` reads, by name: the values of arrays of more than 4096 elements."""
+    """Return the ``.npy`` files that program ``STEM.py`` reads, by name: the values of arrays with more than 4096 elements."""
     arrays = _in_files(workflow).items()
     return {f"{stem}.{end}.npy": npy_file(a.initial) for a, end in arrays if not isinstance(a.initial, UnboundValues)}
 
 
 def _in_files(workflow: Workflow) -> dict[Any, str]:
-    """Return the arrays whose values the program reads from files, each with what tells its file's name from the others."""
+    """Return the arrays whose values the program reads from files, each with the unique part of its file name."""
     found: dict[Any, str] = {}
     for array in (array for document in workflow.documents for array in document.arrays.values()):
         initial = getattr(array, "initial", None)
@@ -125,13 +125,13 @@ class _Program:
         return "\n".join([*head, "", body, *tail])
 
     def outside_key(self, array: ExternalArray) -> str:
-        """Return the key in `OUTSIDE` of external memory: its name, and a number where another graph has that too."""
+        """Return the key of external memory in `OUTSIDE`: its name, with a number if another graph uses that name too."""
         if array not in self.outside_keys:
             self.outside_keys[array] = unique(array.name, self.outside)
         return self.outside_keys[array]
 
     def _warning(self) -> list[str]:
-        """Return the comment that names the code of others that the program runs: it may have been made from anybody's file."""
+        """Return the comment that lists the foreign code that the program runs: the workflow may come from an untrusted file."""
         if not self.callbacks:
             return []
         text = (
@@ -144,7 +144,7 @@ class _Program:
 
     def _module(self, module: Module, variable: str) -> list[str]:
         if isinstance(module, ForeignModule):
-            module.to_dict()  # refuses
+            module.to_dict()  # raises DeclarationError
         options = []
         if not re.fullmatch(r"kernels_[0-9a-f]{8}", module.name):
             options.append(f"name={module.name!r}")
@@ -159,7 +159,7 @@ class _Program:
             options.append(f"structs={{{layouts}}}")
             self.needs.add("numpy")
         source = module.source
-        # Raw text ends at three quotes, and Python joins "\r\n"; both are rare in sources.
+        # A raw string ends at three quotes, and Python converts "\r\n" to "\n"; both are rare in sources.
         plain = '"""' not in source and not source.endswith(("\\", '"')) and "\r" not in source
         if plain and all(c == "\n" or c == "\t" or c.isprintable() for c in source):
             text = f'r"""{source}"""'
@@ -169,7 +169,7 @@ class _Program:
         return [f"{variable} = hg.Module({text}{more})"]
 
     def _function(self, workflow: Workflow, name: str) -> None:
-        """Append the function of a workflow, its children's first."""
+        """Append the function of a workflow, after those of its children."""
         body = _Body(self, workflow)
         lines = body.lines()
         decorator = "" if workflow is self.root else "@cache\n"
@@ -209,7 +209,7 @@ class _Body:
         self.child, self.callback = program.child, program.callback
         self.workflow = workflow
         self.variables: dict[int, str] = {}
-        for node in workflow.nodes:  # variables take other names than the functions that stand beside them
+        for node in workflow.nodes:  # name these functions first: variables must not shadow them
             for _, inner, _ in node.held:
                 self.child(inner)
             if node.callback is not None:
@@ -244,7 +244,7 @@ class _Body:
         return _dtype(dtype)
 
     def place(self, array: Array) -> str:
-        """Return the arguments that say on which device an array is, and which others have access."""
+        """Return the arguments for an array's device and for the devices that have access to it."""
         device = f", device={array.device}" if array.device is not None else ""
         return device + (f", access={list(array.access)}" if array.access else "")
 
@@ -277,7 +277,7 @@ class _Body:
             given = f"values_of({quoted(self.program.files[array])}, {_dtype(array.dtype)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
             values = _nested(initial)
-            given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number looks like a shape
+            given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number would be taken for a shape
         else:
             given = self._stored(initial)
         return f"g.{method}({quoted(array.name)}, {given}{where}{device})"
@@ -342,7 +342,7 @@ class _Body:
 
 @contextmanager
 def _of_node(node: AnyNode) -> Iterator[None]:
-    """Name the node in what is raised inside."""
+    """Add the node's name to errors that are raised inside."""
     try:
         yield
     except DeclarationError as error:
@@ -350,7 +350,7 @@ def _of_node(node: AnyNode) -> Iterator[None]:
 
 
 def _identifier(name: str, used: set[str]) -> str:
-    """Return a new Python name that resembles `name`."""
+    """Return an unused Python name that resembles `name`."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not base.isidentifier() or keyword.iskeyword(base) or keyword.issoftkeyword(base):
         base = f"_{base}" if base and not base[0].isidentifier() else f"{base}_"
@@ -360,14 +360,14 @@ def _identifier(name: str, used: set[str]) -> str:
 
 
 def _dtype(dtype: np.dtype[Any]) -> str:
-    if dtype.names is not None:  # NumPy writes bfloat16 inside of a struct as a name that only ml_dtypes knows
+    if dtype.names is not None:  # inside a struct, NumPy prints bfloat16 as a bare name, which only ml_dtypes defines
         text = re.sub(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\bbfloat16\b""", lambda m: m[1] or "'bfloat16'", repr(dtype))
         return f"np.{text}"
     return quoted(dtype.str if dtype.kind == "V" and not is_bfloat16(dtype) else dtype.name)
 
 
 def _nested(values: np.ndarray[Any, Any]) -> str:
-    """Return numbers as nested lists, each as short as its dtype allows."""
+    """Return numbers as nested lists, in the shortest form that their dtype allows."""
     if values.ndim == 0:
         return str(values[()])
     return f"[{', '.join(map(_nested if values.ndim > 1 else str, values))}]"

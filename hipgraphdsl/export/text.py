@@ -1,4 +1,4 @@
-"""A workflow as a compact table of plain text: what `print(graph)` shows, and the rows of ``hipgraphdsl show``."""
+"""A workflow as a compact text table: the output of `print(graph)`, and the rows of ``hipgraphdsl show``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..workflow import Workflow
 HEADS = ("node", "kind", "what", "after")
 
 _ROWS = 40
-_AFTER = 6  # predecessors that are named
+_AFTER = 6  # predecessors to list
 
 
 def table(workflow: Workflow) -> str:
-    """Return name, kind, meaning and predecessors of each node, one a line; the middle of long workflows is left out."""
+    """Return name, kind, description and predecessors of each node, one per line; the middle of long workflows is left out."""
     edges = sum(map(len, workflow.predecessors))
     counts = (counted(len(workflow.nodes), "node"), counted(edges, "edge"), counted(len(workflow.arrays), "array"))
     head = f"{workflow.name}: {', '.join(counts)}"
@@ -29,7 +29,7 @@ def table(workflow: Workflow) -> str:
 
 
 def row(workflow: Workflow, index: int) -> tuple[str, str, str, str]:
-    """Return name, kind, meaning and predecessors of one node."""
+    """Return name, kind, description and predecessors of one node."""
     node, sources = workflow.nodes[index], workflow.predecessors[index]
     what = node.describe()
     for (_, inner, _), title in zip(node.held, node.body_titles):

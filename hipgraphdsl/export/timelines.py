@@ -1,4 +1,4 @@
-"""A timeline as a file. The extension names the format, as for workflows; `FORMATS` says where each is made."""
+"""Export of a timeline to a file. The extension selects the format, as for workflows; `FORMATS` maps it to a module."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FORMATS: Final[dict[str, Format]] = {
     ".json": Format("export.trace", "spans", "spans and numbers"),
     ".txt": Format("export.trace", "table", "what starts at each time"),
 }
-"""Extension -> where it is made; the longest that fits names the format."""
+"""Extension -> the module and function that render it; the longest match selects the format."""
 
 _SAME: Final = {".htm": ".html"}
 
 
 def export_timeline(timeline: Any, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a `hipgraphdsl.Timeline` to a file, whole or not at all."""
+    """Write a `hipgraphdsl.Timeline` to a file, atomically."""
     write_file(path, render(timeline, max(_fitting(path), key=len, default=Path(path).suffix), **options))
 
 
@@ -37,5 +37,5 @@ def _fitting(path: str | os.PathLike[str]) -> list[str]:
 
 
 def render(timeline: Any, extension: str, **options: Any) -> str | bytes:
-    """Return a timeline in the format of an extension; refuse an option that it does not take, or a package that is missing."""
+    """Return a timeline in the format of an extension; refuse an unknown option or a missing package."""
     return made(FORMATS, _SAME, extension, timeline, f"timeline {timeline.name!r}", options)

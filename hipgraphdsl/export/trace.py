@@ -1,19 +1,19 @@
 """Trace events: a timeline for Perfetto (ui.perfetto.dev), ``chrome://tracing`` and tools that read their JSON.
 
-The format is Google's "Trace Event Format", its JSON object form. Times are microseconds from the first start, whole
-nanoseconds each, so that readers that count in nanoseconds see no overlap where there is none. A timeline in units of its own
-takes one microsecond for each, or ten, a hundred, ..., where its spans are shorter; ``otherData.us_per_unit`` says which. Each
-event is one line, in order of time. (Beside it stand the files of a timeline's own JSON and text.)
+The format is the JSON object form of Google's "Trace Event Format". Times are microseconds from the first start, rounded to
+nanoseconds, so that readers that count in nanoseconds see no spurious overlap. For a timeline in arbitrary units, one unit
+becomes one microsecond, or ten, a hundred, ... if its spans are shorter; ``otherData.us_per_unit`` gives the factor. Each
+event is one line, in order of time. (This module also renders a timeline's own JSON and text files.)
 
 ======  =========================================================================================================
-``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap; of several
-        ranks each is a process of the trace
-``X``   a span that takes time; of a message between ranks on the sender, and ``"again"`` on the receiver. The nodes that one
-        launch does are its ``"members"``
-``i``   a node that takes none
-``s``   the start of an arrow: within the span that is waited for, at its end
-``f``   its end, at the start of the span that waits; arrows lead past nodes that take no time
-``C``   counters: how many spans each engine works on, and what is copied
+``M``   names and order of the tracks: one per row of `Timeline.rows`, so that no two spans of a track overlap; with several
+        ranks, each rank is a process of the trace
+``X``   a span with a duration; a message between ranks is on the sender, and again (``"again"``) on the receiver. The nodes
+        of a merged launch are its ``"members"``
+``i``   a node without duration
+``s``   the start of an arrow: within the awaited span, at its end
+``f``   the end of the arrow, at the start of the waiting span; arrows skip nodes without duration
+``C``   counters: how many spans each engine works on, and the copy rate
 ======  =========================================================================================================
 """
 
@@ -28,26 +28,26 @@ from ..order import topological_order
 from ..timeline.timeline import By, Span, Timeline
 
 _PID: Final = 1
-_ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span
+_ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at equal times: a reader binds an arrow to an open span
 
 
 def spans(timeline: Timeline) -> str:
-    """Return spans and numbers as JSON, one span a line."""
+    """Return spans and numbers as JSON, one span per line."""
     return timeline.to_json()
 
 
 def table(timeline: Timeline, *, title: str | None = None) -> str:
-    """Return what starts at each time, under the timeline's name or another heading."""
+    """Return a table of what starts at each time, under the timeline's name or another heading."""
     return timeline.render(title) + "\n"
 
 
 def render(timeline: Timeline, *, by: By = "engine") -> str:
-    """Return a timeline as trace-event JSON, one event a line; `by` says what a track is."""
+    """Return a timeline as trace-event JSON, one event per line; `by` selects what a track is."""
     return text(timeline, events(timeline, by=by), by)
 
 
 def text(timeline: Timeline, found: Sequence[dict[str, Any]], by: By) -> str:
-    """Return the events of a timeline as a file holds them."""
+    """Return the events of a timeline as the text of a file."""
     other = {
         "timeline": timeline.name, "unit": timeline.unit, "us_per_unit": _us_per_unit(timeline), "by": by,
         "makespan": timeline.makespan, "sequential": timeline.sequential, "bound": timeline.bound, "speedup": timeline.speedup,
@@ -76,7 +76,7 @@ def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
         name = f"{timeline.name}, {group}" if group else timeline.name
         heads.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}})
         heads.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}})
-    for tid, (group, label, members) in enumerate(rows, len(processes) + _PID):  # a process's own number is its main thread
+    for tid, (group, label, members) in enumerate(rows, len(processes) + _PID):  # a pid as tid is the main thread
         pid = processes[group]
         heads.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": label}})
         heads.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
@@ -88,21 +88,21 @@ def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
 
 
 Times = Sequence[tuple[int, int]]
-"""Nanoseconds of start and stop of each span."""
+"""Start and stop of each span in nanoseconds."""
 
 Tracks = Sequence[Sequence[tuple[int, int]]]
-"""Process and thread of the rows that each span stands in."""
+"""Process and thread ids of the rows that contain each span."""
 
 
 _MOST_DIGITS: Final = 300
-"""Zeros of the largest power of ten that times are multiplied by: a float holds it."""
+"""Exponent of the largest power of ten that times are multiplied by: a float can represent that power."""
 
 
 def _us_per_unit(timeline: Timeline) -> int:
     if timeline.unit == "us":
         return 1
     shortest = min((span.duration for span in timeline.spans if span.duration > 0), default=1.0)
-    room = 9 - math.log10(max(timeline.makespan, shortest))  # beyond 10^9 us a nanosecond is less than a double tells apart
+    room = 9 - math.log10(max(timeline.makespan, shortest))  # beyond 10^9 us, a double cannot resolve a nanosecond
     return int(10 ** max(0, min(math.ceil(-math.log10(shortest)), math.floor(room), _MOST_DIGITS)))
 
 
@@ -129,17 +129,17 @@ def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[st
 
 
 def _arrows(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
-    """Yield a pair of events for each dependency between spans that take time."""
+    """Yield a pair of events for each dependency between spans with a duration."""
     lasts = [stop > start for start, stop in times]
-    waited: dict[int, tuple[int, ...]] = {}  # the spans with a duration that each waits for, past those without
+    waited: dict[int, tuple[int, ...]] = {}  # the spans with a duration that each span waits for, through those without
     for i in topological_order(timeline.deps):
         waited[i] = tuple(dict.fromkeys(s for d in timeline.deps[i] for s in ((d,) if lasts[d] else waited[d])))
     number = 0
     for i in range(len(timeline.deps)):
         for d in waited[i] if lasts[i] else ():
-            # The last nanosecond of a span belongs to it, its end to the next one.
+            # The last nanosecond of a span belongs to it, its end to the next span.
             leaves, arrives = min(times[d][1] - 1, times[i][0]), times[i][0]
-            if leaves < times[d][0]:  # measured times may contradict an edge by a clock's resolution, and no arrow leads back
+            if leaves < times[d][0]:  # measured times may contradict an edge within clock resolution: omit arrows that point back
                 continue
             number += 1
             both = {"name": "after", "cat": "dependency", "id": number}
@@ -149,7 +149,7 @@ def _arrows(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[s
 
 
 def _counters(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
-    """Yield how many spans each engine works on, and what copies move each second, whenever that changes."""
+    """Yield, at each change, how many spans each engine works on, and the copy rate in GB/s."""
     lasting: dict[int, list[tuple[Span, tuple[int, int]]]] = {}
     for span, at, places in zip(timeline.spans, times, tracks):
         for pid in {pid for pid, _ in places} if span.engine and at[1] > at[0] else ():
@@ -171,5 +171,5 @@ def _steps(name: str, pid: int, shares: Sequence[tuple[str, tuple[int, int], flo
     for at in sorted(changes):
         for series, change in changes[at].items():
             level[series] += change
-        shown = {series: round(value, 6) + 0.0 for series, value in level.items()}  # sums of fractions seldom end at 0
+        shown = {series: round(value, 6) + 0.0 for series, value in level.items()}  # sums of fractions rarely end at 0
         yield {"ph": "C", "name": name, "pid": pid, "ts": at / 1000, "args": shown}

@@ -1,4 +1,4 @@
-"""The JSON document as YAML, with the source of kernels as plain text; needs PyYAML."""
+"""The JSON document as YAML, with kernel source as plain text; needs PyYAML."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .files import need
 
 _LINES = ("arrays", "parameters", "nodes", "order")
 _MAX_BYTES = 16 * 2**20
-_MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times as fast as Python
-_MAX_VALUES = 2_000_000  # some 2 us and 100 bytes each
-_BREAKS = frozenset("\x85\u2028\u2029")  # line breaks to YAML, beside "\r" and "\n"
+_MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times faster than pure Python
+_MAX_VALUES = 2_000_000  # about 2 us and 100 bytes each
+_BREAKS = frozenset("\x85\u2028\u2029")  # line breaks in YAML, besides "\r" and "\n"
 
 
 class _Line(dict[str, Any]):
-    """A mapping that is written on one line."""
+    """A mapping written on one line."""
 
 
 class _Pair(list[Any]):
-    """A list that is written on one line."""
+    """A list written on one line."""
 
 
 def render(workflow: Workflow) -> str:
-    """Return a workflow as YAML, one array, parameter or node a line; refuses what the JSON form does."""
+    """Return a workflow as YAML, one array, parameter or node per line; refuses what the JSON form refuses."""
     yaml = need("yaml", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
@@ -36,7 +36,7 @@ def render(workflow: Workflow) -> str:
     def text(dumper: Any, value: str) -> Any:
         style: str | None = None
         if _BREAKS & {*value}:
-            style = '"'  # escaped: PyYAML loses them in the other styles
+            style = '"'  # escaped: the other styles lose these characters
         elif "\n" in value:
             style = "|"
         elif not isinstance(_scalar(value), str):
@@ -60,10 +60,10 @@ def render(workflow: Workflow) -> str:
 def loads(
     text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
 ) -> Workflow:
-    """Return the workflow that a YAML text from `render` describes; parameters as for `Graph.from_json`.
+    """Return the workflow of a YAML text that `render` wrote; parameters as for `Graph.from_json`.
 
-    Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused:
-    a file that comes from anywhere must not be able to grow. Beside the limits of JSON, a file has at most 16 MB (1 MB where
+    Scalars are interpreted as in JSON, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused: an
+    untrusted file must not expand when it is read. In addition to the limits of JSON, a file has at most 16 MB (1 MB if
     PyYAML is built without libyaml) and two million values.
     """
     yaml = need("yaml", "pyyaml")
@@ -88,10 +88,10 @@ def _refuse(event: Any, message: str) -> NoReturn:
 
 
 def _data(yaml: Any, events: Iterator[Any]) -> Any:
-    """Return the events of one document as JSON data."""
+    """Return one document's events as JSON data."""
     root: list[Any] = []
-    open_: list[Any] = [root]  # the list or mapping that an event belongs to, and those around it
-    keys: list[str | None] = [None]  # for each, the key whose value comes next
+    open_: list[Any] = [root]  # the list or mapping that an event belongs to, and the enclosing ones
+    keys: list[str | None] = [None]  # for each of them, the key whose value comes next
     documents = 0
     for count, event in enumerate(events):
         kind = type(event)
@@ -136,7 +136,7 @@ def _data(yaml: Any, events: Iterator[Any]) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """Return a plain scalar as JSON would read it: null, true, false, a number, else text."""
+    """Return a plain scalar as JSON interprets it: null, true, false, a number, else text."""
     words = {"null": None, "~": None, "": None, "true": True, "false": False}
     if text in words:
         return words[text]

@@ -1,1 +1,1 @@
-"""HIP C++ programs: the calls of a backend, written as lines. Every program includes `program.h`."""
+"""HIP C++ programs: the calls of a backend, written as source lines. Every program contains parts of `program.h`."""

@@ -1,4 +1,4 @@
-"""Arrays and parameters of a HIP C++ program: their variables, first values, files, and options."""
+"""Arrays and parameters of a HIP C++ program: their variables, initial values, files and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..workflow import Workflow
 from .text import Names, comment, ctype_of, dtype_name, is_exact, is_plain, literal_of, quoted, section, shape_text, sized
 
 _INLINE: Final = 64
-"""Values of an array that stand in the program; more are read from a file."""
+"""Maximum number of values written in the program itself; more are read from a file."""
 _OWN_OPTIONS: Final = frozenset({"in", "out", "out-dir", "data-dir", "repeat", "warm-up", "quiet", "help", "device"})
 
 
@@ -35,21 +35,21 @@ class _Storage:
 
     @cached_property
     def values(self) -> Any:
-        """The first values: NumPy's, those that a file names, or None."""
+        """The initial values: a NumPy array, a reference to a file, or None."""
         return np.asarray(self.array.obj) if isinstance(self.array, ExternalArray) else getattr(self.array, "initial", None)
 
     @cached_property
     def assigned(self) -> list[str] | None:
-        """The statements that give it its first values, or None where a file must."""
+        """The statements that assign the initial values, or None if they must be read from a file."""
         if isinstance(self.values, UnboundValues):
             return None
         return [] if self.values is None else _short_form(self.identifier, self.values)
 
 
 class Arrays:
-    """The arrays and parameters of a workflow and its children, as one program has them.
+    """The arrays and parameters of a workflow and its children, in one program.
 
-    `names` gives the variables their names, and those of files begin with `stem`.
+    `names` provides the variable names; file names start with `stem`.
     """
 
     def __init__(self, workflow: Workflow, names: Names, stem: str) -> None:
@@ -60,11 +60,11 @@ class Arrays:
         self._aliases: list[tuple[_Storage, str]] = []
         self._temporaries: list[_Storage] = []
         self.kept: set[str] = set()
-        """Variables of temporary arrays that several graphs use."""
+        """Variables of temporary arrays that are shared by several graphs."""
         self._parameters: list[tuple[str, str, Parameter]] = []  # option, identifier
 
     def declare(self, name: str, array: Array) -> str:
-        """Declare an array of this full name, and return its variable."""
+        """Declare an array by its full name, and return its variable."""
         storage = _Storage(name, self.names.new(name, "array"), array)
         if isinstance(array, AllocArray):
             self._temporaries.append(storage)
@@ -73,7 +73,7 @@ class Arrays:
         return storage.identifier
 
     def declare_parameter(self, name: str, parameter: Parameter) -> str:
-        """Declare a parameter of this full name, and return its variable."""
+        """Declare a parameter by its full name, and return its variable."""
         if parameter.copy:
             raise DeclarationError(
                 f"parameter {name!r} copies the values of each launch (copy=True), and no option of a program gives values of an"
@@ -85,7 +85,7 @@ class Arrays:
         return identifier
 
     def _is_inside(self, storage: _Storage, array: ExternalArray) -> bool:
-        """Return whether external memory lies in that of an earlier array, of which it then is a part; note that."""
+        """Return whether external memory lies within an earlier external array; if so, record it as an alias of that array."""
         if array.obj is None or array.location != "host":
             what = "device memory" if array.obj is not None else "memory that nobody has supplied"
             raise DeclarationError(
@@ -111,10 +111,10 @@ class Arrays:
             return True
         return False
 
-    # -- first values ------------------------------------------------------------------------------------------------------
+    # -- initial values ----------------------------------------------------------------------------------------------------
 
     def files(self) -> dict[str, bytes]:
-        """Return the files that hold the first values of arrays with many."""
+        """Return the files with the initial values of large arrays."""
         found = {}
         for storage in self._storage:
             if storage.assigned is None and isinstance(values := storage.values, np.ndarray):
@@ -125,7 +125,7 @@ class Arrays:
         return f"{self.stem}.{storage.identifier}.npy"
 
     def first_values(self) -> list[str]:
-        """Return the statements that place arrays in others, and give them the values that have a short form."""
+        """Return the statements that set aliases, and those that assign initial values with a short form."""
         aliases = [f"{storage.identifier} = {at};" for storage, at in self._aliases]
         return aliases + [line for storage in self._storage for line in storage.assigned or ()]
 
@@ -136,7 +136,7 @@ class Arrays:
         return rewritten(self.workflow)
 
     def _place(self, array: Array) -> tuple[str, str]:
-        """Return the place of an array, and what it is called; drivers may read pageable memory before nodes have written it."""
+        """Return memory kind and description of an array; rewritten ones are pinned: drivers may read pageable memory early."""
         if isinstance(array, AllocArray):
             return "", "made and freed inside the graph"
         if not array.on_host:
@@ -145,7 +145,7 @@ class Arrays:
         return ("PINNED", "page-locked host memory") if locked else ("PAGEABLE", "host memory")
 
     def declarations(self, more: list[str]) -> list[str]:
-        """Return the variables of arrays, `more` after them, and the table of the arrays that the program allocates."""
+        """Return the variables of arrays, then `more`, then the table of the arrays that the program allocates."""
         lines = section("Arrays")
         shown = [*self._storage, *(storage for storage, _ in self._aliases), *self._temporaries]
         heads = [f"static {ctype_of(s.array.dtype)}* {s.identifier};" for s in shown]
@@ -159,7 +159,7 @@ class Arrays:
         lines += [*more, "", "static const std::vector<Array> arrays = {"]
         for storage in self._storage:
             array = storage.array
-            descr = re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(npy_dtype(array.dtype))))  # as .npy files spell it
+            descr = re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(npy_dtype(array.dtype))))  # as in .npy headers
             lines.append(
                 f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {sized(array.nbytes, array.dtype)},"
                 f" {self._place(array)[0]}, {quoted(descr)}, {quoted(shape_text(array.shape))},"
@@ -168,7 +168,7 @@ class Arrays:
         return [*lines, "};", ""]
 
     def parameters(self) -> list[str]:
-        """Return the variables of parameters."""
+        """Return the variables of the parameters."""
         lines = section("Parameters, which are options of the program") if self._parameters else []
         for option, identifier, parameter in self._parameters:
             ctype = ctype_of(parameter.dtype)
@@ -180,7 +180,7 @@ class Arrays:
         return [*lines, ""]
 
     def options(self) -> tuple[list[str], list[str], list[str]]:
-        """Return the options that give parameters values, the lines of their help, and those of the arrays."""
+        """Return the options that set parameters, the lines of their help, and those of the arrays."""
         options, told = [], []
         for name, identifier, parameter in self._parameters:
             flag = f"--{name}" if name not in _OWN_OPTIONS else f"--param-{name}"
@@ -209,7 +209,7 @@ def _default(option: str, parameter: Parameter) -> str:
 
 
 def _short_form(name: str, values: np.ndarray[Any, Any]) -> list[str] | None:
-    """Return the statement that gives an array these values, or None where a file must."""
+    """Return the statement that assigns these values to an array, or None if they must be read from a file."""
     dtype = values.dtype
     flat = np.ascontiguousarray(values).reshape(-1)
     if not flat.tobytes().strip(b"\0"):
@@ -234,7 +234,7 @@ def _literal(element: Any) -> str:
 
 
 def _progression(line: np.ndarray[Any, Any], index: str) -> str | None:
-    """Return the term that computes an arithmetic progression to the bit, in the element's own type; None for other values."""
+    """Return a term that computes an arithmetic progression bit-exactly in the element type; None for other values."""
     dtype, count = line.dtype, line.size
     if count <= 2 or dtype.kind not in "iuf" or is_bfloat16(dtype) or dtype.itemsize <= 2:
         return None
@@ -242,7 +242,7 @@ def _progression(line: np.ndarray[Any, Any], index: str) -> str | None:
     if dtype.kind == "f":
         most = 2**24 if dtype.itemsize == 4 else 2**52
         exact = count < most and all(float(x).is_integer() and abs(x) < 2**24 for x in (first.item(), step, last))
-    else:  # no part of the sum may overflow, which C++ leaves undefined for signed integers
+    else:  # no part of the sum may overflow: for signed integers that is undefined behaviour in C++
         span = step * (count - 1)
         exact = first.item() + span == last and (step > 0 if dtype.kind == "u" else abs(span) <= np.iinfo(dtype).max)
     if not exact or (first + np.arange(count, dtype=dtype) * dtype.type(step)).tobytes() != line.tobytes():
@@ -253,7 +253,7 @@ def _progression(line: np.ndarray[Any, Any], index: str) -> str | None:
 
 
 def _period(data: np.ndarray[Any, Any]) -> int:
-    """Return after how many elements values begin again, up to a limit; the number of all where they do not."""
+    """Return the period of the values in elements, up to a limit; the number of elements if they do not repeat."""
     count = data.size
     limit = min(4096, count // 2)
     if limit:

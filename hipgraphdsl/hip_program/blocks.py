@@ -1,8 +1,8 @@
 """Blocks of calls as functions of a HIP C++ program.
 
-Data flow: lines that a backend wrote -> one `Statement` a step, text with holes for what may differ from step to step ->
-stretches of statements that differ only in their holes become loops -> functions. In a loop a hole is filled with what all
-repetitions have, a term of the loop's counter, or an entry of a table.
+Data flow: lines that a backend wrote -> one `Statement` per step: text with holes for whatever may differ between steps ->
+stretches of statements that differ only in their holes become loops -> functions. In a loop, a hole is filled with the common
+value of all repetitions, an expression in the loop counter, or a table entry.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from .text import (
 )
 
 _PART: Final = 400
-"""Statements of one function: compilers take much longer for longer ones."""
+"""Maximum number of statements per function: compile time grows faster than the length of a function."""
 
 
 class GraphFunctions:
-    """The functions that build a program's graphs."""
+    """Generates the functions that build a program's graphs."""
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
         self.tables: list[str] = []
-        """What differs from node to node in loops."""
+        """Tables of the values that differ between the nodes of a loop."""
         self._children: dict[Any, str] = {}
         self.functions: list[str] = []
 
     def build(self, block: Block, function: str, head: Sequence[str] = ()) -> None:
-        """Write the function that builds a graph node by node, or records it from streams; `head` stands at its beginning.
+        """Generate the function that builds a graph node by node, or records it from streams; `head` is placed at its beginning.
 
-        Forks and joins are not written where they are made, at the first and the last step of each lane: they would be three
-        lines for each stream and hide what repeats. In `begin_capture` and `end_capture`, around all steps, they order the same.
+        Forks and joins are not written at the first and the last step of each lane, where the backend makes them: three lines per
+        stream would hide repetitions. `begin_capture` and `end_capture`, around all steps, establish the same order.
         """
         lines = self._lines(block, self.handles.names)
         if block.captured:
@@ -62,18 +62,18 @@ class GraphFunctions:
         self.functions += function_text(f"{function}()", [*head, *begin, *lines, end])
 
     def loads(self) -> list[str]:
-        """Return the statements that load the kernels which captures launch."""
+        """Return the statements that load the kernels that captures launch."""
         launched = self.handles.writer.launched
         head = ["// A kernel is loaded when it is first used, which a capture may forbid."] if launched else []
         return [*head, *(f"load(KERNEL({name}));" for name in launched)]
 
     def _child(self, block: Block) -> list[Piece]:
-        """Return the call that makes the graph of a child; its function is made once for all children of one form."""
+        """Return the call that builds the graph of a child; children of the same form share one function."""
         names = Names({*self.handles.fixed, *self.handles.outer, *block.given})
         statements, declared = self._statements(block, names)
         used = {piece for statement in statements for piece in statement.pieces if isinstance(piece, str)}
         given = {name: value for name, value in block.given.items() if name in used}
-        name, prefix, workflow = "", "", 0  # of a child without nodes
+        name, prefix, workflow = "", "", 0  # for a child without nodes
         if block.scope is not None:
             level = block.scope.level
             name, prefix, workflow = level.workflow.name, level.prefix[:-1], id(level.workflow)
@@ -89,7 +89,7 @@ class GraphFunctions:
         return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
 
     def _lines(self, block: Block, names: Names) -> list[str]:
-        """Return the lines that add a block's steps; very many are put into functions of their own."""
+        """Return the lines that add the steps of a block; a large number is split into several functions."""
         statements, declared = self._statements(block, names)
         items = self._folded(statements, names)
         if len(items) <= _PART:
@@ -109,8 +109,8 @@ class GraphFunctions:
     # -- statements --------------------------------------------------------------------------------------------------------
 
     def _statements(self, block: Block, names: Names) -> tuple[list[Statement], list[str]]:
-        """Return one statement for each step, and the declarations of arrays of nodes."""
-        groups: list[list[Line]] = [[] for _ in block.steps]  # the lines of each step, up to that of its node
+        """Return one statement per step, and the declarations of node arrays."""
+        groups: list[list[Line]] = [[] for _ in block.steps]  # the lines of each step, up to the one that adds its node
         nodes = iter(enumerate(block.nodes))
         at, end = next(nodes, (0, 0))
         for line in block.lines:
@@ -138,7 +138,7 @@ class GraphFunctions:
         return made, declared
 
     def _filled(self, piece: Piece, label: Hole, variables: dict[int, list[Piece]]) -> list[Piece]:
-        """Return what stands in the place of a hole that only the whole block could tell."""
+        """Fill a hole whose content depends on the whole block."""
         if piece is NAME:
             return [label]
         if _is(piece, "node"):
@@ -150,7 +150,7 @@ class GraphFunctions:
         return [piece]
 
     def _variables(self, block: Block, needed: set[int], names: Names) -> tuple[dict[int, list[Piece]], list[str]]:
-        """Give a variable to each node that others wait for; those of steps with names of one form share an array."""
+        """Assign a variable to each node that others wait for; steps whose names have the same form share an array."""
         found: dict[int, list[Piece]] = {}
         declared = []
         numbering = Numbering(step.name for step in block.steps)
@@ -172,12 +172,12 @@ class GraphFunctions:
             for k, index in enumerate(members):
                 if block.nodes[index] in needed:
                     found[block.nodes[index]] = [f"{name}[", Hole("int", numbers[k][0] if own else k, hint=f"{name}_index"), "]"]
-        for node in sorted(needed - found.keys()):  # inside a step of several calls
+        for node in sorted(needed - found.keys()):  # nodes inside a step of several calls
             found[node] = [DECLARED, names.new("before", "node")]
         return found, declared
 
     def _folded(self, statements: list[Statement], names: Names) -> list[list[str]]:
-        """Return the lines of each statement, and of each loop that stands for several."""
+        """Return the lines of each single statement and of each loop."""
         repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_saving=4)
         items: list[list[str]] = []
         at = 0
@@ -203,6 +203,6 @@ def _set(variable: Sequence[Piece] | None) -> list[Piece]:
 
 
 def _shortened(items: list[list[str]], block: Block | None = None) -> list[str]:
-    """Return lines that fit the page; variables are declared with the type of a block's nodes, unless that stands elsewhere."""
+    """Return lines wrapped to the page width; with a `block`, variables are declared in place with its node type."""
     kind = f"const {block.node_type} " if block is not None else ""
     return without_double_blanks(short for item in items for line in item for short in wrapped(line.replace(DECLARED, kind)))

@@ -1,7 +1,7 @@
-"""A runtime that writes C++: a backend runs over it, and each of its calls becomes a line of a HIP C++ program.
+"""A runtime that writes C++: a backend runs on it, and each of the backend's calls becomes a line of a HIP C++ program.
 
-Addresses stand for names of the program (`Places`). Each graph that is built or captured becomes a `Block` of lines; what only
-the whole block can tell, such as which nodes need a variable, stands in a line as a hole for `hip_blocks`.
+Addresses represent names of the program (`Places`). Each graph that is built or captured becomes a `Block` of lines. Content that
+depends on the whole block, such as which nodes need a variable, is left as a hole in the line, which `blocks` fills.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from ..workflow import ChildGraphNode
 from .text import Hole, Piece, ctype_of, is_plain, joined, literal_of, sized
 
 NAME: Final = Hole("label", None)
-"""Stands where the name of the step goes, which is known when the backend has noted the step's node."""
+"""Placeholder for the step's name, which is known once the backend has recorded the step's node."""
 
 _SPAN: Final = 40
-"""Bits of an address below the number of its place, which begins in their middle: an address before it keeps the number."""
+"""Address bits below the place number. A place starts in the middle of its range, so that lower addresses keep the number."""
 _MIDDLE: Final = 1 << (_SPAN - 1)
 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Memory that the program has a pointer to."""
+    """Memory that a pointer of the program refers to."""
 
-    name: str  # of the pointer
+    name: str  # name of the pointer
     dtype: np.dtype[Any]
-    phase: int = 0  # bytes of its address beyond a multiple of 64
+    phase: int = 0  # its address modulo 64, in bytes
 
 
 class Places:
-    """Addresses that stand for pointers."""
+    """Maps addresses to pointers of the program."""
 
     def __init__(self) -> None:
         self._found: list[Place] = []
 
     def new(self, place: Place) -> int:
-        """Return the address of a place."""
+        """Assign an address to a place, and return it."""
         self._found.append(place)
         return (len(self._found) << _SPAN) + _MIDDLE + place.phase
 
     def at(self, address: int) -> Place:
-        """Return the place that an address leads into."""
+        """Return the place that contains an address."""
         return self._found[(address >> _SPAN) - 1]
 
     def merge(self, address: int, other: int) -> None:
-        """Let the place at an address be the one at another."""
+        """Replace the place at `address` by the one at `other`."""
         self._found[(address >> _SPAN) - 1] = self.at(other)
 
     def pointer(self, address: int) -> list[Piece]:
-        """Return an address as the program spells it: a name and a number of elements after it."""
+        """Return an address as C++: a pointer name plus an offset in elements."""
         place = self.at(address)
         offset = address % (1 << _SPAN) - _MIDDLE - place.phase
         return [place.name, Hole("offset", offset // place.dtype.itemsize, hint="offset")]
@@ -81,7 +81,7 @@ class Places:
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """One call as C++: an expression where it adds a node to a graph that is being built, else a statement."""
+    """One call as C++: an expression if it adds a node to a graph that is built, else a statement."""
 
     pieces: list[Piece]
     node: int = 0
@@ -90,27 +90,27 @@ class Line:
 
 @dataclass(eq=False)
 class Block:
-    """What builds one graph."""
+    """The calls that build one graph."""
 
     captured: bool  # recorded from streams
-    streams: int = 0  # from how many
+    streams: int = 0  # the number of streams
     lines: list[Line] = field(default_factory=list)
-    steps: Sequence[Step] = ()  # those that the backend has lowered to it
-    nodes: Sequence[int] = ()  # the one that each step ends with
+    steps: Sequence[Step] = ()  # the steps that the backend has lowered to it
+    nodes: Sequence[int] = ()  # the last node of each step
     scope: Any = None  # a NamedScope
-    prefix: str = ""  # what the names of its steps begin with, where it is a body's graph
+    prefix: str = ""  # name prefix of its steps, if it is the graph of a body
     given: dict[str, tuple[str, list[Piece]]] = field(default_factory=dict)
-    """Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes."""
-    flags: int = 0  # with which it is instantiated
+    """For a child graph: the parameters of the function that builds it, each with its declaration and the caller's argument."""
+    flags: int = 0  # instantiation flags
 
     @property
     def node_type(self) -> str:
-        """The type of a variable that stands for a node."""
+        """The C++ type of a node variable."""
         return "Mark" if self.captured else "hipGraphNode_t"
 
     @property
     def instantiation(self) -> str:
-        """The flags as the program spells them: there is but one."""
+        """The instantiation flags as C++; only one flag is used."""
         return "hipGraphInstantiateFlagAutoFreeOnLaunch" if self.flags else "0"
 
 
@@ -128,7 +128,7 @@ _ADDS: Final = {
     "hipGraphAddBatchMemOpNode": "add_memory_ops",
     "hipGraphAddChildGraphNode": "add_child",
 }
-"""HIP's call -> the function of hip_program/program.h that makes it, for a graph: ``add_empty(graph, name, after, ...)``."""
+"""HIP call -> the function of hip_program/program.h that wraps it for a graph: ``add_empty(graph, name, after, ...)``."""
 _ISSUES: Final = {
     "hipModuleLaunchKernel": "launch",
     "hipModuleLaunchCooperativeKernel": "launch_cooperative",
@@ -138,14 +138,14 @@ _ISSUES: Final = {
     "hipMemsetD32Async": "fill_words",
     "hipLaunchHostFunc": "call_host",
 }
-"""The same on a stream: ``launch(stream, name, ...)``. Calls that need no function stand as they are."""
+"""The same for a stream: ``launch(stream, name, ...)``. Other calls need no wrapper and are written directly."""
 _AS_THEY_ARE: Final = ("hipMemcpyAsync", "hipMemsetAsync", "hipMemset2DAsync", "hipMallocAsync", "hipFreeAsync")
 
 
 class WritingRuntime(RecorderRuntime):
-    """The recorder, which also writes each call that adds a node or is captured.
+    """A recorder that also writes each call that adds a node or is captured.
 
-    `captures` says whether streams record the program's graph, and not only what one node stands for.
+    `captures` tells whether streams record the whole graph of the program, rather than the content of single nodes.
     """
 
     def __init__(self, target: Target, captures: bool) -> None:
@@ -153,47 +153,47 @@ class WritingRuntime(RecorderRuntime):
         self.captures = captures
         self.places = Places()
         self.texts: dict[int, list[Piece]] = {}
-        """Kernels, events and calls of the user's functions, by their handles."""
+        """The C++ text of kernels, events and user function calls, by handle."""
         self.node: KernelNode | None = None
         self.placed: tuple[tuple[KernelParameter, Any], ...] = ()
-        """Arguments of the next launch, and the node that it is for, if it is a kernel of the user."""
+        """Arguments of the next launch; `node` is the node that launches it, if it is a user kernel."""
         self.asked: list[str | None] = []
-        """For each scalar parameter that was asked for since the last call its variable, or None where it is a value."""
+        """Per scalar parameter queried since the last call: its variable, or None if it is bound to a value."""
         self.blocks: dict[int, Block] = {}
-        """By graph."""
+        """Blocks by graph."""
         self.lines: dict[int, Line] = {}
-        """By node."""
+        """Lines by node."""
         self.streams: dict[int, int] = {}
-        """The number of each stream, in the order in which they were made."""
+        """The number of each stream, in order of creation."""
         self.launched: dict[str, None] = {}
-        """Kernels that are launched on streams, which must be loaded before."""
+        """Kernels that are launched on streams, which must be loaded beforehand."""
         self.kept: dict[int, int] = {}
-        """Memory that several graphs use, and its bytes."""
+        """Memory shared by several graphs: pointer -> bytes."""
         self.between: list[list[Piece]] = []
-        """Calls of the user's functions that the host makes between graphs; whoever lets it write one takes it."""
+        """User function calls that the host makes between graphs; the caller that triggers the writing of one pops it."""
         self._origin = 0
-        """The number of the stream that the capture has begun on, after which its others are numbered."""
+        """Number of the stream on which the capture began; the numbers of the other streams are relative to it."""
         self._asked_stream = 0
 
     def refused(self, text: str) -> HipError:
-        """Return the error for what no program can do; the backend adds the name of the node."""
+        """Return the error for a call that no program can make; the backend adds the name of the node."""
         return HipError("", 801, "hipErrorNotSupported", text)
 
     def keep(self, pieces: list[Piece], handle: int = 0) -> int:
-        """Return a handle, a new one unless one is given, that stands for a text."""
+        """Store a text under a handle, by default a new one, and return the handle."""
         handle = handle or self._handle()
         self.texts[handle] = pieces
         return handle
 
     def kernel(self, name: str) -> int:
-        """Return the handle of a kernel that the program has by this name."""
+        """Return the handle of a kernel that has this name in the program."""
         return self.keep([name], self._make("function", module=0))
 
     def _address(self, nbytes: int) -> int:
         return self.places.new(Place("", np.dtype("u1")))
 
     def malloc(self, nbytes: int) -> int:
-        """Note memory that outlives a graph."""
+        """Allocate memory that outlives a graph."""
         pointer: int = super().malloc(nbytes)
         self.kept[pointer] = nbytes
         return pointer
@@ -209,7 +209,7 @@ class WritingRuntime(RecorderRuntime):
         return super().graph_instantiate(graph, flags)
 
     def kernel_adder(self, graph: int, *rest: Any) -> None:
-        """Learn which steps are lowered to a graph, and where their nodes are noted; there is no compiled code to write."""
+        """Record which steps are lowered to a graph, and where their nodes are stored; the call itself writes no code."""
         steps, nodes, _, addresses, *_ = rest
         block = self.blocks[graph]
         block.steps, block.nodes, block.scope = steps, nodes, addresses.scope
@@ -224,7 +224,7 @@ class WritingRuntime(RecorderRuntime):
         call: list[Piece] = [f"{function}(graph, ", NAME, ", ", *after, *arguments, ")"]
         if not block.captured:
             line = Line(call, node)
-        else:  # which puts it behind what the stream has recorded, as the backend asks
+        else:  # insert the node after the recorded tail of the stream, as the backend requests
             stream = self._asked_stream
             on = self.on(stream)
             line = Line(["insert(", *on, ", ", NAME, ", [=](hipGraph_t graph) { return ", *call, "; });"], node, on)
@@ -233,12 +233,12 @@ class WritingRuntime(RecorderRuntime):
         return node
 
     def graph_add_conditional_node(self, graph: int, *_: Any) -> NoReturn:
-        """Refuse what HIP has not."""
+        """Refuse: HIP has no conditional nodes."""
         raise self.refused("in a program the host reads conditions; leave decide='device' out")
 
     @property
     def launch_attributes(self) -> tuple[str, ...]:
-        """All: the program itself leaves out what its device does not know."""
+        """All attributes: the program itself skips those that its device does not support."""
         return tuple(LAUNCH_ATTRIBUTES)
 
     def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
@@ -247,7 +247,7 @@ class WritingRuntime(RecorderRuntime):
             self._wrap(node, f"with_{name}", _attribute(value))
 
     def _wrap(self, node: int, function: str, value: list[Piece]) -> None:
-        """Write that a node gets an attribute: around the call that adds it, or behind the one that a stream records."""
+        """Set an attribute of a node: wrap the call that adds it, or append to the call that a stream records."""
         line = self.lines[node]
         if line.stream is None:
             line.pieces = [f"{function}(", *line.pieces, *value, ", ", NAME, ")"]
@@ -259,11 +259,11 @@ class WritingRuntime(RecorderRuntime):
     def stream_create(self, priority: int = 0) -> int:
         stream = super().stream_create(priority)
         self.streams[stream] = len(self.streams)
-        self.asked.clear()  # what was asked for before, nobody packs
+        self.asked.clear()  # nothing will pack the parameters queried before
         return int(stream)
 
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
-        """Begin a block."""
+        """Begin a capture, which becomes a block."""
         super().stream_begin_capture(stream, mode)
         self._origin = self.streams[stream]
         streams = len(self.streams) - self._origin
@@ -275,7 +275,7 @@ class WritingRuntime(RecorderRuntime):
         return found
 
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
-        """Write what the next call on a stream follows, if that is not what it would follow anyway."""
+        """Write the dependencies of the next call on a stream, if they differ from the implicit ones."""
         before = self._captures[stream].tails[stream]
         super().stream_update_capture_dependencies(stream, nodes, replace)
         capture = self._captures[stream]
@@ -284,7 +284,7 @@ class WritingRuntime(RecorderRuntime):
             self.blocks[capture.graph.handle].lines.append(line)
 
     def on(self, stream: int) -> list[Piece]:
-        """Return a stream as the program spells it."""
+        """Return a stream as C++."""
         number = self.streams[stream] - self._origin
         return ["stream[", Hole("int", number, hint="lane"), "]"] if self.captures else ["stream"]
 
@@ -304,11 +304,11 @@ class WritingRuntime(RecorderRuntime):
     ) -> None:
         super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, **attributes)
         for name, value in attributes.items():
-            if name in LAUNCH_ATTRIBUTES and name != "cooperative":  # else it is in the call
+            if name in LAUNCH_ATTRIBUTES and name != "cooperative":  # cooperative is part of the call
                 self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:
-        """Write a call of the user's function, and record a node in the place of whatever it will record."""
+        """Write a call of a user function, and record one node in place of whatever the function records."""
         super()._issue("", stream, NodeType.GRAPH, ())
         self._put(stream, [*call, ";"])
 
@@ -325,7 +325,7 @@ class WritingRuntime(RecorderRuntime):
 
     # -- arguments ---------------------------------------------------------------------------------------------------------
     def _plain(self, api: str, params: Any) -> list[Piece]:
-        """Return the arguments of a call that stands as it is, without the stream."""
+        """Return the arguments of a call without a wrapper, except the stream."""
         at = self.places.pointer
         match params:
             case Fill2D():
@@ -340,7 +340,7 @@ class WritingRuntime(RecorderRuntime):
         return self._copied(params)
 
     def _written(self, kind: NodeType, params: Any, function: str) -> tuple[str, list[Piece]]:
-        """Return the function that makes a call, and its arguments after the first ones, each behind a comma."""
+        """Return the wrapper function of a call and its arguments after the fixed ones, each preceded by a comma."""
         at, texts = self.places.pointer, self.texts
         match kind, params:
             case NodeType.KERNEL, KernelParams():
@@ -395,12 +395,12 @@ class WritingRuntime(RecorderRuntime):
         return function, [f", KERNEL({kernel}), ", *grid, ", ", *block, f", {params.shared_bytes}", *arguments]
 
     def _asked(self) -> list[str | None]:
-        """Return the variables that the values of a call stand for, in the order in which they were asked for."""
+        """Return the variables behind the values of a call, in the order of the queries, and clear the list."""
         asked, self.asked = self.asked, []
         return asked
 
     def _argument(self, parameter: KernelParameter, value: Any) -> list[Piece]:
-        """Return an argument, of which `value` is what was packed."""
+        """Return an argument as C++, given its packed value."""
         if parameter.pointer:
             return self.places.pointer(value) if value else ["nullptr"]
         dtype = parameter.dtype
@@ -414,7 +414,7 @@ class WritingRuntime(RecorderRuntime):
         return [f"Bytes<{len(data)}>{{{{{', '.join(map(str, data))}}}}}"]
 
     def _filled(self, values: Sequence[Any], variable: str | None) -> list[Piece]:
-        """Return the arguments of a fill by kernel."""
+        """Return the arguments of a memset that is done by a kernel."""
         dst, count, item, *numbers = values
         counts, strides, words = numbers[:3], numbers[3:7], numbers[7:]
         dtype = self.places.at(dst).dtype
@@ -423,7 +423,7 @@ class WritingRuntime(RecorderRuntime):
         return [", ", *self.places.pointer(dst), ", ", value, f", {item}, Fill{{{count}, {{{listed}}}}}"]
 
     def _word(self, fill: Fill2D) -> list[Piece]:
-        """Return the element of a memset as a number."""
+        """Return the element of a memset as an integer in C++."""
         [variable] = self._asked() or [None]
         dtype = self.places.at(fill.dst).dtype
         if variable:
@@ -456,14 +456,14 @@ def _kind(kind: MemcpyKind) -> str:
 
 
 def _attribute(value: Any) -> list[Piece]:
-    """Return the value of a launch attribute as an argument; nothing for what is only on or off."""
+    """Return the value of a launch attribute as an argument; empty for a flag."""
     if value is True:
         return []
     return [", ", *_dim3(value)] if isinstance(value, tuple) else [f", {value}"]
 
 
 def _dim3(extents: Dim3, variables: Sequence[str | None] = ()) -> list[Piece]:
-    """Return extents along x, y, z; those at the end that are 1 are left out, and some are variables."""
+    """Return extents along x, y, z as C++, without trailing ones; entries of `variables` replace the numbers."""
     axes: list[Piece] = [
         variable or Hole("int", extent, hint="extent") for extent, variable in itertools.zip_longest(extents, variables)
     ]

@@ -1,4 +1,4 @@
-"""Functions of the user in a HIP C++ program: empty but for a line that says so, under their Python source."""
+"""User functions in a HIP C++ program: stubs that only report that they are not written yet, below their Python source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .text import KEYWORDS, Hole, Names, Piece, comment, ctype_of, dtype_name, i
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One argument: a value, or where `view` is given a pointer to its first element."""
+    """One argument: a value, or with a `view` a pointer to its first element."""
 
     name: str
     ctype: str
@@ -41,7 +41,7 @@ class _Function:
     nodes: list[str] = field(default_factory=list)
 
     def text(self) -> list[str]:
-        """Return the function."""
+        """Return the text of the function."""
         names = Names({*KEYWORDS, "stream"})
         arguments = [] if isinstance(self.node, HostNode) else ["hipStream_t stream"]
         about = []
@@ -74,7 +74,7 @@ class _Function:
 
 
 class Functions:
-    """The functions that the user fills in, each once for all nodes that give it arguments of one form."""
+    """The functions that the user must implement, one for all nodes whose arguments have the same form."""
 
     def __init__(self, name: Callable[[str, str], str]) -> None:
         self._name = name
@@ -87,9 +87,9 @@ class Functions:
         pointer: Callable[[ArrayView], list[Piece]],
         value_of: Callable[[Parameter], str],
     ) -> tuple[str, list[list[Piece]]]:
-        """Return the function that the node of this full name calls, and its arguments.
+        """Return the function that the node with this full name calls, and its arguments.
 
-        `pointer` and `value_of` return a view, and a scalar parameter, as the program spells it where the node stands.
+        `pointer` and `value_of` return the C++ text of a view and of a scalar parameter in the node's scope.
         """
         given: list[_Given] = []
         arguments: list[list[Piece]] = []
@@ -127,12 +127,12 @@ class Functions:
         return any(not isinstance(function.node, HostNode) for function in self._found.values())
 
     def text(self) -> list[str]:
-        """Return all of them."""
+        """Return the text of all functions."""
         return [line for function in self._found.values() for line in function.text()]
 
 
 def _python(fn: Any) -> list[str]:
-    """Return the source of a callback, or what is known of it; nothing is imported for that."""
+    """Return the source of a callback, or else a description; nothing is imported for this."""
     if isinstance(fn, UnboundCallback):
         return [f"{fn.path}, whose source the workflow's file does not hold"]
     try:
@@ -144,7 +144,7 @@ def _python(fn: Any) -> list[str]:
 
 
 def _argument_names(node: HostNode | CapturedNode | EagerNode) -> list[str]:
-    """Return the names of a callback's arguments, as far as they are known."""
+    """Return the known names of a callback's arguments."""
     if isinstance(node.fn, UnboundCallback):
         return []
     try:
@@ -156,7 +156,7 @@ def _argument_names(node: HostNode | CapturedNode | EagerNode) -> list[str]:
 
 
 def _typed(value: Any, label: str) -> tuple[str, Piece] | None:
-    """Return the type of a value and its text, a hole where nodes of a loop may differ in it; None if C++ has no such value."""
+    """Return a value's type and text, as a hole if it may differ between nodes of a loop; None without a C++ equivalent."""
     ctype = None
     if isinstance(value, (bool, np.bool_)):
         ctype = "bool"

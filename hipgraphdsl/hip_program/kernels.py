@@ -37,12 +37,12 @@ class Kernels:
         self.spaces = {m: space.new(m.name) if len(self.modules) > 1 else "" for m in self.modules}
         self.names |= set(self.spaces.values())
         given = dict.fromkeys(tuple(o for o in m.options if not o.startswith("-D")) for m in self.modules)
-        self.flags = list(itertools.chain.from_iterable(given))  # an option may repeat: -Xclang -a -Xclang -b
+        self.flags = list(itertools.chain.from_iterable(given))  # keep duplicates: -Xclang -a -Xclang -b
         words = "\n".join(m.source for m in self.modules)
         self.headers = [name for name, (_, word) in HEADERS.items() if name in words or word.search(words)]
 
     def kernel(self, node: KernelNode) -> str:
-        """Return a kernel as the program names it."""
+        """Return the name of a kernel in the program."""
         module = node.kernel.module
         if isinstance(module, ForeignModule) or module.path is not None:
             what = "was read from a graph of another program" if isinstance(module, ForeignModule) else "is a code object"
@@ -54,7 +54,7 @@ class Kernels:
         return self._qualified(module, node.kernel.name)
 
     def reference(self, symbol: Symbol) -> str:
-        """Return a variable as the program names it."""
+        """Return the name of a device variable in the program."""
         return self._qualified(symbol.module, symbol.name)
 
     def _qualified(self, module: Module, name: str) -> str:
@@ -65,7 +65,7 @@ class Kernels:
         return f"::{name}" if re.match(r"\w*", name).group() in FIXED_NAMES else name  # type: ignore[union-attr]
 
     def text(self) -> list[str]:
-        """Return the section that holds the kernels."""
+        """Return the section with the kernels."""
         lines: list[str] = []
         several = len(self.modules) > 1
         for module in self.modules:
@@ -102,7 +102,7 @@ class Kernels:
 
 
 def _outer_names(module: Module) -> set[str]:
-    """Return the names that a source declares outside of functions, and its macros; all of them where scopes are nested."""
+    """Return the names that a source declares outside functions, and its macros; with nested scopes, all of its names."""
     names: set[str] = set()
     depth = 0
     tokens = tokenize(module.source, module.name)
@@ -120,16 +120,16 @@ def _outer_names(module: Module) -> set[str]:
 
 
 def _without_headers(source: str, every: bool) -> str:
-    """Leave out the headers that stand at the top of the program, where HIP's and CUDA's are told apart."""
+    """Remove HIP's headers, which the top of the program includes depending on the platform; with `every`, all ``<...>``."""
     pattern = r"^[ \t]*#[ \t]*include[ \t]*<(hip/[^>\n]*)>[^\n]*$"
     text = re.sub(pattern, "", source, flags=re.MULTILINE)
-    if every:  # a header must not be read inside a namespace
+    if every:  # a header must not be included inside a namespace
         text = re.sub(r"^[ \t]*#[ \t]*(?:include[ \t]*<[^>\n]*>|pragma[ \t]+once)[^\n]*$", "", text, flags=re.MULTILINE)
     return text
 
 
 def _without_c_names(source: str) -> str:
-    """Give functions C++ names: of two modules with a kernel of one name, both would otherwise be the same function."""
+    """Give functions C++ linkage: kernels of the same name in two modules would otherwise be the same function."""
     out, at = [], 0
     tokens = tokenize(source)
     for before, token in itertools.pairwise(tokens):

@@ -1,8 +1,8 @@
-"""The graphs of a HIP C++ program, and where there are several, in which order they are launched and what the host does between.
+"""The graphs of a HIP C++ program; if there are several, also the order of their launches and the host's work between them.
 
-Data flow: a plan -> the backend's program, which has a graph for each segment of a plan that is cut -> a function that builds
-each graph (`hip_blocks`), and the statements of one launch, all on one stream. Bodies of conditional nodes are plans again, and
-their statements stand inside a loop or a branch.
+Data flow: a plan -> the backend's program, with one graph per segment of a plan that is cut -> a function that builds each
+graph (`blocks`), and the statements of one launch, all on one stream. Bodies of conditional nodes are plans themselves; their
+statements are nested in a loop or a branch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .text import Piece, Statement, function_text, quoted, sized, wrapped
 
 
 class Launches:
-    """What a program does at each launch."""
+    """The work of a program at each launch."""
 
     def __init__(self, handles: Handles, graphs: GraphFunctions) -> None:
         self.handles = handles
         self.graphs = graphs
         self.entry = "build_graphs, launch_all"
-        """The last members of `Program` in hip_program/program.h."""
+        """The initializers of the last members of `Program` in hip_program/program.h."""
         self._made: dict[str, str] = {}
-        """Variables of executable graphs, each with the expression that makes it; alloc nodes go before those that use them."""
+        """Variable of an executable graph -> expression that creates it; graphs with alloc nodes precede those that use them."""
 
     @property
     def count(self) -> int:
@@ -36,7 +36,7 @@ class Launches:
         return len(self._made)
 
     def text(self, program: Program) -> list[str]:
-        """Return the functions that build the graphs of a backend's program, and, where there are several, do one launch."""
+        """Return the functions that build the graphs of a backend's program and, if there are several, perform one launch."""
         if isinstance(program, GraphProgram):
             block = self._block(program)
             self.graphs.build(block, "build_graph", self.graphs.loads())
@@ -57,7 +57,7 @@ class Launches:
         ]
 
     def _lines(self, program: Program) -> list[str]:
-        """Return the statements that launch a graph, or segments with what the host does between them."""
+        """Return the statements that launch a graph, or segments with the host's work between them."""
         prefix = program.scope.prefix
         if isinstance(program, GraphProgram):
             return [self._graph(program, prefix[:-1])] if program.plan.steps else []
@@ -77,7 +77,7 @@ class Launches:
         return lines
 
     def _graph(self, program: GraphProgram, name: str) -> str:
-        """Write the function that builds a graph, and return the statement that launches it."""
+        """Generate the function that builds a graph, and return the statement that launches it."""
         block = self._block(program)
         block.prefix = program.scope.prefix
         variable = self.handles.new_outer(name, "graph")
@@ -87,13 +87,13 @@ class Launches:
         return f'CHECK(hipGraphLaunch({variable}, stream), "");'
 
     def _block(self, program: GraphProgram) -> Block:
-        """Return the block of a graph, with the steps that it was made of."""
+        """Return the block of a graph, with the steps that it consists of."""
         block = self.handles.writer.blocks[program.graph]
         block.steps, block.nodes, block.scope = program.plan.steps, program.nodes, program.scope
         return block
 
     def _conditional(self, run: RunConditional, programs: Sequence[Program], name: str) -> list[str]:
-        """Return the loop or branch of a conditional node."""
+        """Return the loop or branch that implements a conditional node."""
         word = _plain(["word_of(", *self.handles.writer.places.pointer(run.condition), f", stream, {quoted(name)})"])
         bodies = [_indented(self._lines(program)) for program in programs]
         if run.mode is ConditionalMode.SWITCH:

@@ -1,4 +1,4 @@
-"""Parts of an exported HIP C++ program that do not depend on the workflow: each stands in a program that uses it."""
+"""Parts of an exported HIP C++ program that do not depend on the workflow: a program contains those that it uses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _COMMENT_OR_STRING: Final = re.compile(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Lines of a header that belong together."""
+    """A group of lines of a header."""
 
-    names: tuple[str, ...]  # what they declare
-    section: str  # the headline that they stand under
+    names: tuple[str, ...]  # the names that they declare
+    section: str  # the section heading that they belong to
     lines: list[str]
 
     @property
     def words(self) -> set[str]:
-        """Words of its code: what it may use."""
+        """All words of its code, including the names that it uses."""
         return set(re.findall(r"\w+", _COMMENT_OR_STRING.sub("", "\n".join(self.lines))))
 
 
 def _parts(text: str) -> dict[str, Part]:
-    """Return the parts of a header by what they declare, in their order."""
+    """Return the parts of a header by declared name, in order."""
     found: dict[str, Part] = {}
     section = ""
     for block in re.split(r"^//@", text.partition("\n//@end")[0], flags=re.MULTILINE)[1:]:
@@ -46,7 +46,7 @@ def _parts(text: str) -> dict[str, Part]:
 _TEXT: Final = (_FOLDER / "program.h").read_text(encoding="utf-8")
 _BRANCHES: Final = re.compile(r"^#if defined\(SEGMENTS\)\n(.*?)^#else\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
 INCLUDES: Final = re.findall(r"^#include <\w+>$", _TEXT, re.MULTILINE)
-"""C++'s own headers that the parts need."""
+"""Standard C++ headers that the parts need."""
 PARTS: Final = _parts(_BRANCHES.sub(r"\2", _TEXT))
 SEGMENT_PARTS: Final = _parts(_BRANCHES.sub(r"\1", _TEXT))
 """The same for programs of several graphs."""
@@ -59,7 +59,7 @@ FIXED_NAMES: Final[frozenset[str]] = frozenset(
         "HIP_VERSION", "device", "dim3", "size_t", "NAN", "INFINITY", "open_events", "capture", *BUILT_IN.kernels, *PARTS,
     }
 )  # fmt: skip
-"""Names that a program's own things must not take."""
+"""Names that are reserved: identifiers of a program must differ from them."""
 
 _SPECIAL: Final = {
     "hipHostMalloc": "cudaHostAlloc",
@@ -75,11 +75,11 @@ _SPECIAL: Final = {
     "hipStreamMemOpWriteValue64": "CU_STREAM_MEM_OP_WRITE_VALUE_64",
     "hipStreamMemOpWaitValue32": "CU_STREAM_MEM_OP_WAIT_VALUE_32",
     "hipStreamMemOpWaitValue64": "CU_STREAM_MEM_OP_WAIT_VALUE_64",
-    "hipDevicePrimaryCtxRetain": "",  # stands only where CUDA is not
-    "hipFunction_t": "",  # stands only where the CPU's part is
+    "hipDevicePrimaryCtxRetain": "",  # used only in code for HIP
+    "hipFunction_t": "",  # used only in code for the CPU
 }
 
-# What kernels in HIP may say and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
+# Device functions and types of HIP that CUDA lacks or spells differently. CUDA warps have 32 threads.
 _DEVICE: Final = {
     **{f"hip{a}_{x}": f"{a[0].lower()}{a[1:]}.{x}" for a in ("ThreadIdx", "BlockIdx", "BlockDim", "GridDim") for x in "xyz"},
     "HIP_DYNAMIC_SHARED(type, name)": "extern __shared__ type name[];",
@@ -109,13 +109,13 @@ _USERS: Final = (
 
 
 def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
-    """Return the lines that map HIP's names to CUDA's: those that a program and its kernels use, and no others.
+    """Return the lines that map HIP names to CUDA names, for the names that a program and its kernels use.
 
-    Where functions of the user put work on a stream, also what they will need.
+    With `captured`, user functions put work on a stream: also map the names that they are likely to need.
     """
     code = _COMMENT_OR_STRING.sub("", program)
     words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
-    names = set(re.findall(r"\w+", kernels + code))  # types of template arguments may stand in the program alone
+    names = set(re.findall(r"\w+", kernels + code))  # types of template arguments may occur in the program alone
     lines = []
     for word in words:
         if word in _OF_CUDA or (word in _DEVICE and word in names):
@@ -131,7 +131,7 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
 
 
 def needed_parts(wanted: set[str], parts: Mapping[str, Part] = PARTS) -> list[Part]:
-    """Return the parts that declare these names, and those that they use, in their order."""
+    """Return the parts that declare these names, and the parts that those use, in order."""
     found: set[str] = set()
     queue = list(wanted)
     while queue:

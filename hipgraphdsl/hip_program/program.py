@@ -1,7 +1,7 @@
-"""A HIP C++ program of its own: kernels, arrays, the graph node by node or captured, options, files and timing.
+"""A standalone HIP C++ program: kernels, arrays, the graph built node by node or captured, options, files and timing.
 
-Data flow: `Workflow` -> `Plan` -> a backend's own `build`, over a runtime that writes its calls (`hip_calls`) with the names that
-`hip_scopes` gives -> functions that build graphs (`hip_blocks`) and launch them (`hip_launches`) -> the program.
+Data flow: `Workflow` -> `Plan` -> a backend's own `build`, on a runtime that writes its calls (`calls`) with the names from
+`scopes` -> functions that build graphs (`blocks`) and launch them (`launches`) -> the program.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def render(
     backend : {"explicit", "capture"}
         Whether the program builds the graph node by node, or records it from streams.
     target : str
-        The device that is planned for.
+        The device to plan for.
     lanes : "auto", int or None
     any_order : bool
-        As for `Graph.compile`; elsewhere than on AMD the program launches in order.
+        As for `Graph.compile`; on devices other than AMD's, the program launches in order.
     stem : str, optional
-        Beginning of the names of the files that the program reads; the file's own name where it is exported.
+        Prefix of the names of the files that the program reads; on export, the file's own stem.
 
     Raises
     ------
     DeclarationError
-        If there is no such backend or target, or a node cannot stand in a program; the message names it and says what to do.
+        If the backend or target is unknown, or a node cannot be part of a program; the message names it and a remedy.
     """
     return Program(workflow, backend, target, lanes, any_order, stem).text()
 
 
 def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
-    """Return the ``.npy`` files that the program reads, by name: the first values of arrays that have no short form."""
+    """Return the ``.npy`` files that the program reads, by name: the initial values of arrays that have no short form."""
     return Handles(workflow, Target.named("cpu"), _plain(stem or workflow.name), captures=False).arrays.files()
 
 
@@ -69,7 +69,7 @@ def _plain(stem: str) -> str:
 
 
 class Program:
-    """One program, and the text of its parts."""
+    """One program, with methods that generate its parts."""
 
     def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, any_order: bool, stem: str | None) -> None:
         if backend not in ("explicit", "capture"):
@@ -92,7 +92,7 @@ class Program:
         )
 
     def _build(self) -> list[str]:
-        """Run the backend, and return the functions that do what it did."""
+        """Run the backend, and return the functions that repeat its calls."""
         try:
             program = backend_named(self.backend)(self.plan, self.handles.top)
         except HipError as error:
@@ -100,7 +100,7 @@ class Program:
         return self.launches.text(program)
 
     def text(self) -> str:
-        """Return the program."""
+        """Return the text of the program."""
         build = self._build()
         own = self._own_things()
         functions = self.handles.functions.text()
@@ -181,7 +181,7 @@ class Program:
         ]
 
     def _own_things(self) -> list[str]:
-        """Return what the shared `run` needs of this program: first values, options and their help, events."""
+        """Return the program-specific input of the shared `run`: initial values, options and their help, events."""
         symbols, events = self.handles.symbols, self.handles.events_by_name
         first = [
             *(f"SYMBOL({self.kernels.reference(symbol)}, {name});" for symbol, name in symbols.items()),
@@ -217,13 +217,13 @@ _USAGE: Final = [
 
 
 def _used_parts(lines: list[str]) -> set[str]:
-    """Return the helpers that the program's own lines mention."""
+    """Return the helpers that the program's own lines use."""
     text = "\n".join(line for line in lines if not line.lstrip().startswith("//"))
     return {"run"} | (set(re.findall(r"\b[A-Za-z_]\w*(?=[({<])", text)) & set(PARTS))
 
 
 _COMPLEX: Final = "#include <complex>"
-"""Brings C++'s streams along, which take a sixth of the time to compile; few programs need it."""
+"""This header includes C++'s streams, a sixth of the compile time; few programs need it."""
 
 
 def _includes(shim: list[str], driver: bool, headers: list[str], code: str) -> list[str]:
@@ -244,7 +244,7 @@ def _includes(shim: list[str], driver: bool, headers: list[str], code: str) -> l
 
 
 def _require_one_device(workflow: Workflow) -> None:
-    """Refuse a workflow that runs on several devices, or names another than the first; say what does so."""
+    """Refuse a workflow that uses several devices, or a device other than the first; name the array or node that does so."""
     if len(devices_of(workflow, 0)) == 1:
         return
     named: list[tuple[str, Any]] = [("array", array) for document in workflow.documents for array in document.arrays.values()]

@@ -1,7 +1,7 @@
-"""What the names of a workflow are in a HIP C++ program: scopes and handles by which the backends' `resolve` lowers its steps.
+"""Names of a workflow in a HIP C++ program: scopes and handles with which the backends' `resolve` lowers its steps.
 
-Data flow: arrays, parameters, kernels, events, callbacks -> names of the program -> addresses and handles that stand for them in
-`NamedScope` and `Handles` -> operations, whose calls `hip_calls.WritingRuntime` writes with the names again.
+Data flow: arrays, parameters, kernels, events, callbacks -> names of the program -> addresses and handles that represent them in
+`NamedScope` and `Handles` -> operations, whose calls `calls.WritingRuntime` writes with these names.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .parts import FIXED_NAMES
 from .text import KEYWORDS, Names, Piece, ctype_of, is_plain, joined, literal_of
 
 _PORTABLE: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d_whole_rows", "batch_unordered"})
-"""Defects that a program avoids for whatever target it is planned, because any compiler may compile it."""
+"""Defects that a program avoids for every target, because any compiler may compile it."""
 
 
 class NamedScope(Scope):
-    """What the names of a workflow are called where it stands."""
+    """Maps the names of a workflow to names of the program, for one use of the workflow."""
 
     __slots__ = ("level", "named")
     addresses: _Addresses
@@ -41,22 +41,22 @@ class NamedScope(Scope):
         self.level = level
         self.addresses = _Addresses(self, handles.writer.places)
         self.named: dict[Parameter, str] = {}
-        """Scalar parameters that are variables of the program; the others are bound to values."""
+        """Scalar parameters that are variables of the program; all others are bound to values."""
         if parent is not None:
             parent.children[level.key] = self
 
     def value(self, parameter: Parameter) -> Any:
-        """Return a value that stands for a parameter, and note what is asked: whoever packs it prints the variable instead."""
+        """Return a placeholder value for a parameter, and record the query, so that the writer prints the variable instead."""
         self.shared.runtime.asked.append(self.named.get(parameter))  # type: ignore[attr-defined]  # a WritingRuntime
         return self.values[parameter]
 
     def text_of(self, parameter: Parameter) -> str:
-        """Return the variable or literal of a scalar parameter."""
+        """Return a scalar parameter as C++: its variable or a literal."""
         value, dtype = self.values[parameter], parameter.dtype
         return self.named.get(parameter) or literal_of(element_bytes(value, dtype, f"parameter {parameter.name!r}"), dtype)
 
     def declare(self, root: Any, name: str, phase: int = 0) -> None:
-        """Let a variable of the program stand for an array or a parameter."""
+        """Map an array or a parameter to a variable of the program."""
         if isinstance(root, Parameter) and not root.shape:
             self.named[root] = name
             self.values[root] = _stand_in(root, self.level.workflow)
@@ -64,7 +64,7 @@ class NamedScope(Scope):
             dict.__setitem__(self.addresses, root, self.addresses.places.new(Place(name, root.dtype, phase)))
 
     def inherit(self, root: Any) -> None:
-        """Let a bound array or parameter be what it is bound to."""
+        """Resolve a bound array or parameter to the object that it is bound to."""
         outer, bound = self.parent, self.bound_from[root]
         assert outer is not None
         if not isinstance(root, Parameter) or root.shape:
@@ -78,7 +78,7 @@ class NamedScope(Scope):
 
 
 class _Addresses(dict[Any, int]):
-    """Addresses of a scope; memory that a call makes is known by the name that the program has for its array."""
+    """Addresses of a scope; memory that a call allocates is merged with the place already declared for its array."""
 
     def __init__(self, scope: NamedScope, places: Places) -> None:
         self.scope = scope
@@ -92,9 +92,9 @@ class _Addresses(dict[Any, int]):
 
 
 def _stand_in(parameter: Parameter, workflow: Workflow) -> Any:
-    """Return a value that stands for a parameter while steps are lowered.
+    """Return a placeholder value for a parameter while steps are lowered.
 
-    Its bytes differ, so that no memset is lowered to one of bytes, and as an extent of a grid most clusters divide it.
+    Its bytes differ, so that no memset is lowered to a byte fill; as a grid extent, it is divisible by most cluster sizes.
     """
     dtype = parameter.dtype
     if not is_plain(dtype):
@@ -104,7 +104,7 @@ def _stand_in(parameter: Parameter, workflow: Workflow) -> Any:
 
 
 class _Packer(ArgumentPacker):
-    """Keeps packed arguments where the call that follows finds them."""
+    """Stores packed arguments for the call that follows."""
 
     __slots__ = ("writer",)
 
@@ -118,19 +118,19 @@ class _Packer(ArgumentPacker):
 
 
 class Handles(SharedHandles):
-    """All that a program names: arrays, parameters, kernels, events, variables of the device and the user's functions."""
+    """All named objects of a program: arrays, parameters, kernels, events, device variables and user functions."""
 
     def __init__(self, workflow: Workflow, target: Target, stem: str, captures: bool) -> None:
-        # Clusters are left out by the program itself, which knows the device that it runs on.
+        # The program itself omits clusters on devices without them.
         target = replace(target, quirks=target.quirks | _PORTABLE, clusters=True)
         self.writer = WritingRuntime(target, captures)
         super().__init__(self.writer, _Calls(self))
         self.sources = Kernels(workflow)
         self.fixed = FIXED_NAMES | self.sources.names | KEYWORDS
         self.names = Names(self.fixed)
-        """All names of the program outside of functions."""
+        """All names of the program at namespace scope."""
         self.outer: set[str] = set()
-        """Those that functions which build graphs mention, and must not hide."""
+        """Names that functions which build graphs refer to, and must not shadow."""
         self.symbols: dict[Symbol, str] = {}
         self.events_by_name: dict[str, str] = {}
         self.arrays = Arrays(workflow, self.names, stem)
@@ -140,7 +140,7 @@ class Handles(SharedHandles):
         self.top = self._opened(workflow)
 
     def _opened(self, workflow: Workflow) -> NamedScope:
-        """Declare what a workflow and its children own, and return the scope."""
+        """Declare everything that a workflow and its children own, and return the outermost scope."""
         scopes: dict[Level, NamedScope] = {}
         for level in workflow.levels():
             scope = scopes[level] = NamedScope(self, level, scopes[level.parent] if level.parent is not None else None)
@@ -155,9 +155,9 @@ class Handles(SharedHandles):
         return next(iter(scopes.values()))
 
     def enter(self, block: Block, scope: NamedScope) -> None:
-        """Let a graph be made by a function: what belongs to the child, or is bound to it, becomes a parameter of the function.
+        """Make a function for a child graph: objects that the child owns, or that are bound to it, become function parameters.
 
-        Children that are planned once and bound to different things so become calls of one function.
+        Children that share a plan but are bound to different objects then become calls of the same function.
         """
         names = Names(self.fixed | self.outer)
         for inner in scope.all_inside():
@@ -169,7 +169,7 @@ class Handles(SharedHandles):
                     continue
                 else:
                     name = names.new((inner.prefix + root.name).removeprefix(scope.prefix))
-                    self.names.used.add(name)  # what is named outside from now on does not meet it
+                    self.names.used.add(name)  # prevents later names at namespace scope from colliding with it
                     self._make_parameter(block, inner, root, name)
 
     def _make_parameter(self, block: Block, scope: NamedScope, root: Any, name: str) -> None:
@@ -182,18 +182,18 @@ class Handles(SharedHandles):
             scope.declare(root, name, address % 64)
 
     def new_outer(self, wish: str, suffix: str) -> str:
-        """Return a new name of something that functions which build graphs mention."""
+        """Return a new name for an object that functions which build graphs refer to."""
         name = self.names.new(wish, suffix)
         self.outer.add(name)
         return name
 
     def kept(self) -> list[tuple[Place, int]]:
-        """Return the arrays of alloc nodes that several graphs use, each with its bytes, and let their declarations say so."""
+        """Return the arrays of alloc nodes that several graphs share, with their bytes, and mark them for their declarations."""
         found = [(self.writer.places.at(pointer), nbytes) for pointer, nbytes in self.writer.kept.items()]
         self.arrays.kept.update(place.name for place, _ in found)
         return found
 
-    # -- what `resolve` asks -----------------------------------------------------------------------------------------------
+    # -- called by `resolve` -----------------------------------------------------------------------------------------------
 
     def _kernel(self, text: str, signature: Signature) -> tuple[int, ArgumentPacker]:
         if text not in self._by_text:
@@ -238,14 +238,14 @@ class Handles(SharedHandles):
 
 
 class _Calls:
-    """The user's functions, as the program calls them."""
+    """Calls of the user's functions in the program."""
 
     def __init__(self, handles: Handles) -> None:
         self._handles = handles
         self.failures: list[tuple[str, BaseException]] = []
 
     def register(self, name: str, node: HostNode, scope: NamedScope) -> tuple[int, int]:
-        """Return a handle that stands for the call of a host node."""
+        """Return a handle that represents the call of a host node."""
         return 1, self._handles.writer.keep(self._call(name, node, scope, []))
 
     def captured(self, name: str, node: CapturedNode, scope: NamedScope) -> Callable[[int], None]:
@@ -254,13 +254,13 @@ class _Calls:
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
 
     def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
-        """Return a function that writes the call of an eager node, and whether it is given host memory."""
+        """Return a function that writes the call of an eager node, and whether the call uses host memory."""
         call = self._call(name, node, scope, ["stream"])
         waits = any(map(scope.is_host, node.addresses))
         return lambda _: self._handles.writer.between.append(call), waits, None
 
     def names(self) -> dict[int, str]:
-        """Return nothing: a program is written, not launched."""
+        """Return an empty dict: a program is written, not launched."""
         return {}
 
     def _call(self, name: str, node: HostNode | CapturedNode | EagerNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:

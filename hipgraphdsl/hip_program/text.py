@@ -1,4 +1,4 @@
-"""Text of a C++ program: names and strings that cannot become code, exact literals, and statements that fold into loops."""
+"""Text of a C++ program: safe names and strings, exact literals, and statements that fold into loops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..export.fold import Repeat
 from ..source import is_bfloat16
 
 _PERIOD: Final = 64
-"""Longest period that is looked for in a list of values."""
+"""Maximum period to search for in a list of values."""
 
 
 def comment(text: str) -> list[str]:
-    """Return text as lines of a comment that no character of it can end or go on behind: no line splice, no trigraph."""
+    """Return text as comment lines; no character in it can end the comment or continue it (line splice, trigraph)."""
     lines = []
     for line in text.splitlines() or [""]:
         shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line).expandtabs(4).rstrip()
@@ -54,23 +54,23 @@ KEYWORDS: Final = frozenset(
         assert threadIdx blockIdx blockDim gridDim warpSize half""",
     )
 )
-"""Words that cannot be names: C++'s keywords, and macros and variables of headers that every program includes."""
+"""Reserved words: C++ keywords, and macros and variables of headers that every program includes."""
 
 _LONGEST: Final = 100
-"""Characters of a name, before what tells it from others: files are named after arrays too."""
+"""Maximum length of a name before a disambiguating suffix: file names are derived from array names too."""
 
 _OF_HEADERS: Final = re.compile(r"hip|cuda|cu[A-Z]|\w+_t$")
-"""How names of HIP's, CUDA's and C's headers begin or end, which a name of the program must not hide."""
+"""Prefixes or suffixes of names in HIP's, CUDA's and C's headers, which a name of the program must not shadow."""
 
 
 class Names:
-    """C++ names, each given out once."""
+    """Allocates unique C++ names."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.used = set(taken)
 
     def new(self, wish: str, suffix: str = "") -> str:
-        """Return a new name that resembles `wish`; `suffix` tells it from one that is taken."""
+        """Return a new name that resembles `wish`; `suffix` is added if that name is taken."""
         plain = unicodedata.normalize("NFKD", wish).encode("ascii", "ignore").decode()
         base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain))[:_LONGEST].strip("_") or "it"
         if base[0].isdigit():
@@ -96,7 +96,7 @@ CTYPES: Final = {
 
 
 def ctype_of(dtype: np.dtype[Any]) -> str:
-    """Return the C++ type of an element; what only kernels know stands as its bits."""
+    """Return the C++ type of an element; types that only device code has are represented by their bits."""
     if is_bfloat16(dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
         return "uint16_t"
     return CTYPES.get((dtype.kind, dtype.itemsize)) or f"Bytes<{dtype.itemsize}>"
@@ -127,19 +127,19 @@ def _floating(value: float, ctype: str) -> str:
 
 
 def _from_bits(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return a NaN, given by its bytes: the literal NAN where it has these bytes."""
+    """Return a NaN, given by its bytes, as C++: the literal NAN if it has the same bytes."""
     ctype = ctype_of(dtype)
     plain = data == np.array(np.nan, dtype).tobytes()
     return f"{ctype}(NAN)" if plain else f"from_bits<{ctype}>(0x{int.from_bytes(data, 'little'):x})"
 
 
 def is_plain(dtype: np.dtype[Any]) -> bool:
-    """Return whether C++ itself has such numbers."""
+    """Return whether C++ has a built-in type for such numbers."""
     return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
 
 
 def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
-    """Return one element, given by its bytes, as a C++ value of its type, to the bit."""
+    """Return one element, given by its bytes, as a bit-exact C++ value of its type."""
     ctype = ctype_of(dtype)
     if ctype.startswith("Bytes"):
         return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
@@ -155,7 +155,7 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
 
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
-    """Return whether literals give every value to the bit: sign and payload of a NaN cannot be written as a literal."""
+    """Return whether literals represent every value bit-exactly: sign and payload of a NaN cannot be written as a literal."""
     if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
@@ -165,23 +165,23 @@ def is_exact(values: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """What may differ between steps that are otherwise alike.
+    """A part that may differ between otherwise equal steps.
 
-    Of kind "int" it is a number as it is, "offset" a number of elements added to a pointer, "value" an argument, and "label" the
-    numbers in a node's name. Holes of other kinds are filled in `hip_blocks`, before loops are made.
+    The kind "int" is a plain number, "offset" a number of elements added to a pointer, "value" an argument, and "label" the
+    numbers in a node's name. `blocks` fills holes of other kinds before loops are formed.
     """
 
     kind: str
     value: Any
-    form: str = ""  # the type of an argument, the format of a name
-    hint: str = ""  # what a table of it would be called
+    form: str = ""  # the type of an argument, or the format of a name
+    hint: str = ""  # name for a table of its values
 
 
 Piece = str | Hole
 
 
 def joined(parts: Iterable[Sequence[Piece]], between: str = ", ") -> list[Piece]:
-    """Return several texts as one, with commas between them."""
+    """Join several texts with `between`, by default a comma."""
     pieces: list[Piece] = []
     for k, part in enumerate(parts):
         pieces += [between, *part] if k else part
@@ -189,7 +189,7 @@ def joined(parts: Iterable[Sequence[Piece]], between: str = ", ") -> list[Piece]
 
 
 DECLARED: Final = "\1"
-"""Stands before a variable where its type would, if it is declared there."""
+"""Placeholder for the type of a variable, before its name, if it is declared there."""
 
 
 @dataclass(slots=True)
@@ -201,16 +201,16 @@ class Statement:
 
     @property
     def template(self) -> str:
-        """The text that statements have in common which may become one loop."""
+        """The text with placeholders for holes; statements with equal templates may become one loop."""
         return "".join(p if isinstance(p, str) else f"\0{p.kind}\0{p.form}\0" for p in self.pieces)
 
     @property
     def holes(self) -> list[Hole]:
-        """What may differ."""
+        """The parts that may differ."""
         return [p for p in self.pieces if not isinstance(p, str)]
 
     def plain(self) -> str:
-        """Return the statement by itself."""
+        """Return the statement with its holes filled with their own values."""
         return "".join(p if isinstance(p, str) else _plain(p) for p in self.pieces)
 
 
@@ -231,9 +231,9 @@ def _argument_literal(value: Any, ctype: str) -> str:
 
 
 def _term(values: Sequence[int], first: int) -> str | None:
-    """Return an expression in the counter ``n``, which starts at `first`, that takes these values; None where none is short.
+    """Return an expression in the counter ``n``, starting at `first`, that yields these values; None if there is no short one.
 
-    Nothing in it overflows a ``long``, of which the counter is.
+    No part of it overflows ``long``, the counter's type.
     """
     start, count = values[0], len(values)
     step = values[1] - start
@@ -259,7 +259,7 @@ def _fit_long(*numbers: int) -> bool:
 
 
 def _linear(name: str, factor: int, constant: int, group: bool = False) -> str:
-    """Return a product of a name, in parentheses where they `group` it, and a constant as C++ adds them."""
+    """Return ``factor * name + constant`` as C++; with `group`, the name is put in parentheses where the operators need it."""
     if factor == 0:
         return str(constant)
     grouped = f"({name})" if group and (constant or abs(factor) != 1) else name
@@ -270,7 +270,7 @@ def _linear(name: str, factor: int, constant: int, group: bool = False) -> str:
 
 
 def by_number(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
-    """Return the start and the count of repetitions, moved so that the nodes of each have one number where that is possible."""
+    """Return start and count of the repetitions, shifted so that all nodes of each have the same number if possible."""
 
     def numbers(start: int) -> list[tuple[int, ...]]:
         row = statements[start : start + repeat.period]
@@ -283,7 +283,7 @@ def by_number(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
 
 
 class Loop:
-    """Repetitions of a stretch of statements, as a loop."""
+    """Repetitions of a stretch of statements as a loop."""
 
     def __init__(self, rows: list[list[Statement]], names: Names) -> None:
         self.rows = rows
@@ -293,7 +293,7 @@ class Loop:
         self.known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def _first(self) -> int:
-        """Return where the counter starts: where the numbers in the first node's name do, so that it is that number."""
+        """Return the counter's start: the number in the first node's name if it increments, so that the two agree; else 0."""
         for a, b in zip(self.rows[0][0].holes, self.rows[1][0].holes):
             if a.kind == "label":
                 for before, after in zip(a.value, b.value):
@@ -302,7 +302,7 @@ class Loop:
         return 0
 
     def text(self) -> list[str]:
-        """Return the loop; `tables` then holds what stands before it."""
+        """Return the loop; afterwards, `tables` holds the declarations that must precede it."""
         body: list[str] = []
         for j, statement in enumerate(self.rows[0]):
             columns = list(zip(*(row[j].holes for row in self.rows)))
@@ -319,7 +319,7 @@ class Loop:
         ]
 
     def _filled(self, column: tuple[Hole, ...]) -> str:
-        """Return what stands in a hole: the text that all repetitions have, a term of the counter, or an entry of a table."""
+        """Return the content of a hole: the common text of all repetitions, an expression in the counter, or a table entry."""
         texts = tuple(map(_plain, column))
         if len(set(texts)) == 1:
             return texts[0]
@@ -337,7 +337,7 @@ class Loop:
         return _term(values, self.first) or self._table(tuple(map(str, values)), "long", hint)
 
     def _table(self, entries: tuple[str, ...], ctype: str, hint: str) -> str:
-        """Return an entry of a table; a short cycle is written once."""
+        """Return an access to a table of the entries; a short cycle is stored once."""
         shortest = min(_PERIOD, len(entries) // 2)
         period = next((p for p in range(1, shortest + 1) if entries[p:] == entries[:-p]), len(entries))
         kept = entries[:period]
@@ -358,15 +358,15 @@ _DIGITS: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Numbering:
-    """The formats of names that differ in their numbers: ``"step_7"`` is ``"step_%ld"`` with 7.
+    """Formats of names that differ only in numbers: ``"step_7"`` is ``"step_%ld"`` with 7.
 
-    Numbers of names that are otherwise equal have leading zeros where one of them has: ``"step_07"`` and ``"step_10"`` are both
-    ``"step_%02ld"``.
+    A number with leading zeros in one of several such names is zero-padded in all: ``"step_07"`` and ``"step_10"`` are
+    both ``"step_%02ld"``.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._widths: dict[str, list[int]] = {}
-        """For each name without its numbers the width of each number that has leading zeros, and 0 for the others."""
+        """Name without its numbers -> the width of each number that has leading zeros, 0 for the others."""
         for name in names:
             digits = _DIGITS.findall(name)
             widths = [len(number) if len(number) > 1 and number[0] == "0" else 0 for number in digits]
@@ -374,7 +374,7 @@ class Numbering:
             self._widths[stem] = list(map(max, widths, self._widths.get(stem, widths)))
 
     def of(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """Return the format of a name, as ``printf`` and Python take it, and the numbers in it: none if no format gives it."""
+        """Return the format of a name, for ``printf`` and Python, and its numbers; no numbers if no format reproduces it."""
         numbers = tuple(map(int, _DIGITS.findall(name)))
         texts = _DIGITS.split(name.replace("%", "%%"))
         unpadded = [0] * len(numbers)
@@ -387,7 +387,7 @@ class Numbering:
 
 
 def section(title: str) -> list[str]:
-    """Return the headline of a section."""
+    """Return the heading of a section."""
     return ["", f"// ---- {title} {'-' * (112 - len(title))}", ""]
 
 
@@ -395,7 +395,7 @@ _STRINGS: Final = re.compile(r'"(?:\\.|[^"\\])*"|//.*')
 
 
 def wrapped(line: str, width: int = 116) -> list[str]:
-    """Break a long line after commas that stand in no string and no comment."""
+    """Break a long line after commas outside strings and comments."""
     if len(line) <= width or line.lstrip().startswith("//"):
         return [line]
     hidden = _STRINGS.sub(lambda m: "x" * len(m.group()), line)
@@ -415,12 +415,12 @@ def wrapped(line: str, width: int = 116) -> list[str]:
 
 
 def function_text(head: str, body: list[str], returned: str = "hipGraph_t") -> list[str]:
-    """Return a function of the program."""
+    """Return the text of a function of the program."""
     return [f"static {returned} {head} {{", *(f"  {line}" if line else "" for line in body), "}", ""]
 
 
 def without_double_blanks(lines: Iterable[str]) -> list[str]:
-    """Return lines with one blank line where there were several."""
+    """Return lines with runs of blank lines reduced to one, and none at the end."""
     kept: list[str] = []
     for line in lines:
         if line.strip() or (kept and kept[-1].strip()):
@@ -431,16 +431,16 @@ def without_double_blanks(lines: Iterable[str]) -> list[str]:
 
 
 def sized(nbytes: int, dtype: np.dtype[Any]) -> str:
-    """Return a number of bytes as C++: a count of elements times their size where it is one."""
+    """Return a number of bytes as C++: as element count times element size if it is a multiple."""
     count, rest = divmod(nbytes, dtype.itemsize)
     return f"{count} * sizeof({ctype_of(dtype)})" if count > 1 and dtype.itemsize > 1 and not rest else str(nbytes)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return a dtype's name for people."""
+    """Return a human-readable name of a dtype."""
     return dtype.name if dtype.names is None else f"struct of {dtype.itemsize} bytes"
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as Python writes it, without spaces."""
+    """Return a shape in Python notation without spaces."""
     return str(shape).replace(" ", "")

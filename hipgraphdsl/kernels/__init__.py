@@ -1,7 +1,7 @@
 """Kernel and Module: HIP C++ source or a code object, and the signatures that it declares.
 
-A `Module` reads its source (`source/`) and never compiles anything. What is not understood is refused by name when
-that kernel is asked for, so that a source file may hold kernels which other programs use.
+A `Module` parses its source (`source/`) and never compiles anything. An unsupported declaration is refused by name when its
+kernel is looked up, so that a source file may contain kernels meant for other programs.
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching

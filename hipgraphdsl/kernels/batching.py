@@ -1,14 +1,14 @@
-"""Batching: a kernel that does the launches of several nodes of another one.
+"""Batching: one kernel that executes the launches of several nodes of another kernel.
 
-Behind the user's kernel its text is put once more, as a device function whose first parameters, `blockIdx` and `gridDim`, hide
-the device's own. An entry point finds in a table, from the number of its block, which launch the block belongs to, and calls that
-function with the launch's block, grid and arguments. The table is the entry point's one parameter.
+The text of the user's kernel is repeated after it as a device function whose first parameters, `blockIdx` and `gridDim`, shadow
+the built-in variables. An entry point looks up in a table which launch its block belongs to, and calls that function with the
+block index, grid and arguments of that launch. The table is the only parameter of the entry point.
 
-An entry point of few blocks lets what follows it be launched at once, to wait beside it: levels of eight short kernels take 0.84
-of the time so on an H200. Where blocks are many it does not: those that wait take the places of others.
+An entry point with few blocks allows its successor to be launched early, to wait while it runs: on an H200, levels of eight
+short kernels then take 0.84 of the time. With many blocks it does not: waiting blocks would occupy the slots of running ones.
 
-Only what the source tells is batched: a body that a compiler reads as it is read here, and that names no variable of the module
-and nothing that speaks of the whole grid.
+A kernel is batched only if its source is fully understood: the compiler must see the same body as is parsed here, and the body
+may use no variable of the module and nothing that depends on the whole grid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .bodies import asked_once, body_of, declaration_of
 from .module import Kernel, Module
 
 BATCH_HEAD_BYTES: Final = 16
-"""What stands in a table before the launches: how many, the blocks of each where all have as many (else 0), and nothing."""
+"""Header of a table: the number of launches, the blocks per launch if all have equally many (else 0), and padding."""
 
 _PLACES: Final = frozenset({"blockIdx", "gridDim"})
 _OF_THE_GRID: Final = frozenset(
@@ -71,7 +71,7 @@ FIND: Final = """\
   place.z = at / own.x / own.y;
   HG_WAIT
 """
-"""Finds the launch that a block belongs to, and the block's place in it, and waits for what is before only then."""
+"""Finds the launch that a block belongs to and the block's index in it; only then waits for the preceding kernel."""
 _BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({parameters}) {body}\n"
 _ENTRY: Final = """\
 {templates}struct hg_table_{count}_{plain} {{
@@ -90,7 +90,7 @@ _ENTRY: Final = """\
 
 
 def words_of(*texts: str) -> frozenset[str]:
-    """Return the names in text that is added to a source; a macro would replace them."""
+    """Return the names in text that is added to a source; a macro of the same name would break it."""
     return frozenset(re.findall(r"[^\W\d]\w*", "".join((MACROS, *texts))))
 
 
@@ -99,38 +99,38 @@ _WORDS: Final = words_of(FIND, _BODY, _ENTRY)
 
 @dataclass(frozen=True)
 class Tabled:
-    """How launches become one that finds them in a table.
+    """Several launches merged into one, which looks them up in a table.
 
     Attributes
     ----------
     launch : numpy.dtype
-        One launch in the table; field ``args`` has its arguments.
+        Layout of one launch in the table; field ``args`` holds its arguments.
     """
 
     launch: np.dtype[np.void]
 
     @property
     def arguments_at(self) -> int:
-        """Where in a launch its arguments stand."""
+        """Offset of the arguments in a launch, in bytes."""
         assert self.launch.fields is not None
         return self.launch.fields["args"][1]
 
     def capacity(self, nbytes: int) -> int:
-        """Return how many launches a parameter of so many bytes holds."""
+        """Return how many launches fit into a parameter of `nbytes` bytes."""
         return max(0, (nbytes - BATCH_HEAD_BYTES) // self.launch.itemsize)
 
 
 @dataclass(frozen=True)
 class Batching(Tabled):
-    """How launches of a kernel become one.
+    """Several launches of one kernel merged into one.
 
     Attributes
     ----------
     launch : numpy.dtype
-        The number behind its last block, its extents, its arguments.
+        One past its last block, its grid, its arguments.
     kernel : Kernel
     threads : int
-        Most threads of a block, where a batch has so few blocks that registers need not be spared for others; else 0.
+        Upper bound on threads per block, if a batch has so few blocks that they need not save registers; else 0.
     """
 
     kernel: Kernel
@@ -143,17 +143,17 @@ class Batching(Tabled):
 
     @property
     def module(self) -> Module:
-        """Where the kernel stands."""
+        """The module of the kernel."""
         return self.kernel.module
 
     def name(self, count: int) -> str:
-        """Return the name of the entry point of so many launches."""
+        """Return the name of the entry point for `count` launches."""
         name, angle, arguments = self.kernel.name.partition("<")
         space, colons, plain = name.rpartition("::")
         return f"{space}{colons}hg_batch_{count}_{plain}{angle}{arguments}"
 
     def source(self, counts: Iterable[int]) -> str:
-        """Return the module's source with an entry point of so many launches each."""
+        """Return the module's source with one entry point for each of `counts` launches."""
         declared = declaration_of(self.kernel)
         kinds = declared.templates or ()
         bounds = spell(declared.bounds) if declared.bounds else f"{self.threads}, 1" if self.threads else ""
@@ -172,14 +172,14 @@ class Batching(Tabled):
 
 @asked_once
 def batching(kernel: Kernel) -> Batching | str:
-    """Return how launches of a kernel become one, or why they cannot."""
+    """Return how to merge launches of a kernel into one, or the reason why that is impossible."""
     return reason_against(kernel, _WORDS) or Batching(launch_layout([kernel], placed=True, kinds=False), kernel)
 
 
 def launch_layout(kernels: Sequence[Kernel], *, placed: bool, kinds: bool) -> np.dtype[np.void]:
-    """Return one launch in a table: if it is placed the number behind its last block and its extents, its arguments, its kind."""
+    """Return a launch's layout: if `placed` one past its last block and its grid; its arguments; if `kinds` its kind."""
     align = alignment(kernels)
-    nbytes = max(1, *(kernel.signature.nbytes for kernel in kernels if kernel.signature))  # an empty struct has a byte
+    nbytes = max(1, *(kernel.signature.nbytes for kernel in kernels if kernel.signature))  # an empty struct takes one byte
     fields = [(name, "<u4", 4 * n) for n, name in enumerate(("end", "x", "y", "z") if placed else ())]
     at = -(-4 * len(fields) // align) * align
     fields.append(("args", f"V{nbytes}", at))
@@ -194,15 +194,15 @@ def launch_layout(kernels: Sequence[Kernel], *, placed: bool, kinds: bool) -> np
 
 
 def alignment(kernels: Iterable[Kernel]) -> int:
-    """Return the alignment of launches of some kernels in a table."""
+    """Return the alignment, in a table, of launches of these kernels."""
     return max([4, *(parameter.align for kernel in kernels if kernel.signature for parameter in kernel.signature.parameters)])
 
 
 def put_behind(module: Module, texts: Mapping[int, str]) -> str:
-    """Return the module's source with text behind the places where some bodies of kernels end, and these bodies left out.
+    """Return the module's source with text inserted after the given body ends, and with all kernel bodies emptied.
 
-    An entry point has its own copies, and compiling all others may take longer than compiling it. Bodies with directives stay:
-    what these begin may end elsewhere.
+    An entry point has its own copies, and compiling the other kernels could take longer than compiling it. Bodies with directives
+    are kept: a conditional that begins in one may end elsewhere.
     """
     source = module.source
     braces = {known.braces for kernels in module.declared.kernels.values() for known in kernels if known.braces is not None}
@@ -214,10 +214,10 @@ def put_behind(module: Module, texts: Mapping[int, str]) -> str:
 
 
 def copied(kernel: Kernel, own: str, left_out: frozenset[str] = frozenset()) -> tuple[int, dict[str, str]]:
-    """Return where a kernel's body ends, and the parts of its copy whose arguments stand in a table as members of `own`.
+    """Return the end of a kernel's body, and the parts of a copy that takes its arguments from members of `own` in a table.
 
-    Words that are `left_out` are not in its parameters. The assertions say that structs stand in the table where arguments are
-    packed: how C++ aligns one its dtype does not tell.
+    Words in `left_out` are dropped from the parameters. The static assertions check that structs are aligned in the table as
+    they are packed: a dtype does not give the alignment that C++ uses.
     """
     declared, signature = declaration_of(kernel), kernel.signature
     assert declared.braces is not None
@@ -236,7 +236,7 @@ def copied(kernel: Kernel, own: str, left_out: frozenset[str] = frozenset()) -> 
 
 
 def reason_against(kernel: Kernel, words: frozenset[str]) -> str:
-    """Return why launches of a kernel cannot become one by text with these words; empty if they can."""
+    """Return why launches of a kernel cannot be merged by added text that uses these words; empty if they can."""
     module, signature = kernel.module, kernel.signature
     if signature is None or not module.source:
         return "its source is not known"
@@ -268,7 +268,7 @@ def reason_against(kernel: Kernel, words: frozenset[str]) -> str:
     if not all(parameter.name for parameter in signature.parameters):
         return "a parameter has no name"
     align = alignment([kernel])
-    if align > BATCH_HEAD_BYTES:  # behind which the launches stand
+    if align > BATCH_HEAD_BYTES:  # the launches follow the header
         return f"a parameter is aligned to {align} bytes"
     if names_in(declared.parameters) & _PLACES or any("hg_" in name for name in names):
         return "its names are those that batching needs"
@@ -280,7 +280,7 @@ def _spelled(parameter: TemplateParameter) -> str:
 
 
 def _hides_places(tokens: Sequence[Token]) -> bool:
-    """Return whether a body may declare a variable of such a name, or has a lambda that takes no variables of its function."""
+    """Return whether a body may redeclare `blockIdx` or `gridDim`, or has a lambda without a default capture."""
     texts = ["", *(token.text for token in tokens), "", ""]
     if _PLACES.isdisjoint(texts):
         return False

@@ -1,4 +1,4 @@
-"""What a source declares of a kernel, and its body; rules that are asked once of each kernel."""
+"""The declaration and the body of a kernel, and a cache of rules that are evaluated once per kernel."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Body(NamedTuple):
     Attributes
     ----------
     tokens : list of Token
-        Macros expanded.
+        With macros expanded.
     scope : Scope
-        What names mean in it.
+        Resolves names in the body.
     parameters : list of list of Token
         The kernel's parameters as written.
     """
@@ -32,7 +32,7 @@ class Body(NamedTuple):
 
 
 def asked_once(rule: Callable[[Kernel], _T]) -> Callable[[Kernel], _T]:
-    """Ask a rule once of each kernel of a module, because each reading of a body spends the macros' budget."""
+    """Cache a rule per kernel of a module, because each parse of a body spends the macro budget."""
 
     @wraps(rule)
     def known(kernel: Kernel) -> _T:
@@ -46,13 +46,13 @@ def asked_once(rule: Callable[[Kernel], _T]) -> Callable[[Kernel], _T]:
 
 @asked_once
 def declaration_of(kernel: Kernel) -> KernelDeclaration:
-    """Return what the source of a kernel declares."""
+    """Return the declaration of a kernel in its source."""
     return find_kernel(kernel.module.declared, kernel.name).declared
 
 
 @asked_once
 def body_of(kernel: Kernel) -> Body | None:
-    """Return the body of a kernel; None where a compiler may see another one."""
+    """Return the body of a kernel; None if the compiler may see another one, or if the body is too long."""
     module, source = kernel.module, kernel.module.declared
     declared, scope, _ = find_kernel(source, kernel.name)
     redefined = any(t.kind == "block" and t.start in source.unit.redefining for t in declared.body)

@@ -1,4 +1,4 @@
-"""Kernels and variables by their names: which declaration is meant, with the template arguments that the name gives."""
+"""Look up kernels and variables by name: find the declaration, and bind the template arguments in the name."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ..source import (
 
 
 class Instance(NamedTuple):
-    """The kernel that a name refers to.
+    """The kernel that a name resolves to.
 
     Attributes
     ----------
     declared : KernelDeclaration
     scope : Scope
-        What names mean in it: those of the source, and its template parameters.
+        Resolves names in the kernel: those of the source, and its template parameters.
     name : str
         Its full name, template arguments included.
     """
@@ -44,7 +44,7 @@ class Instance(NamedTuple):
 
 
 def find_kernel(source: Declarations, name: str) -> Instance:
-    """Return the one kernel of a name such as ``"scale"`` or ``"scale<float>"``; refuse faults, and arguments that do not fit."""
+    """Return the kernel of a name such as ``"scale"`` or ``"scale<float>"``; refuse faulty kernels and mismatched arguments."""
     tokens = tokenize(name, f"kernel name {name!r}")
     angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
     written = spell(tokens)
@@ -76,7 +76,7 @@ def find_kernel(source: Declarations, name: str) -> Instance:
 
 
 def _scope_of(source: Declarations, name: str) -> Scope:
-    """Return what names mean where a kernel or a variable is declared."""
+    """Return the scope in which a kernel or a variable is declared."""
     return source.scope.at(re.sub(r"[^:<]*(<.*)?$", "", name))
 
 
@@ -121,9 +121,9 @@ def _bound(source: Declarations, declared: KernelDeclaration, arguments: Sequenc
 
 
 def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Return shape and dtype of a variable, which are refused where not understood, and how many lanes its vector type has.
+    """Return shape and dtype of a variable and the lanes of its vector type; refuse a type or bound that is not understood.
 
-    Lanes of a vector type are the last axis of the shape.
+    The lanes of a vector type are the last axis of the shape.
     """
     name, scope = declared.name, _scope_of(source, declared.name)
     try:

@@ -1,4 +1,4 @@
-"""Layouts of structs: NumPy dtypes, as users give them and as JSON holds them."""
+"""Struct layouts: NumPy dtypes, as users pass them and as JSON stores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..source import bfloat16_dtype
 
 
 def struct_layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
-    """Return the layouts of structs as dtypes of this machine's byte order."""
+    """Return struct layouts as dtypes in native byte order; refuse any other byte order."""
     found = {key: as_dtype(value) for key, value in (structs or {}).items()}
     for key, dtype in found.items():
         swapped = _swapped_field(dtype)
@@ -38,7 +38,7 @@ def _swapped_field(dtype: np.dtype[Any], name: str = "") -> str:
 
 
 def dtype_data(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as JSON: its name, or for a struct its fields."""
+    """Return a dtype as JSON data: its name, or for a struct its fields."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return {"base": dtype_data(base), "shape": list(shape)}
@@ -56,7 +56,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype that `dtype_data` described; raises ValueError, KeyError or TypeError."""
+    """Return the dtype that `dtype_data` wrote; raises ValueError, KeyError or TypeError."""
     if depth > 16:
         raise ValueError("a struct is nested too deeply")
     if isinstance(data, str):
@@ -65,7 +65,7 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
             if found is None:
                 raise ValueError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
             return found
-        if data.startswith("void"):  # which NumPy names so and does not read
+        if data.startswith("void"):  # NumPy's own name for it, which np.dtype does not parse
             return np.dtype(f"V{int(data[4:]) // 8}")
         return np.dtype(data)
     if "base" in data:

@@ -37,28 +37,28 @@ from .signature import Signature, read_parameters
 class Kernel:
     """A kernel of a module. Obtain one by ``module["scale"]`` or ``module["scale<float>"]``.
 
-    Two kernels are equal when their modules are and their names are; the reference does not count.
+    Two kernels are equal if their modules and names are equal; the reference is not compared.
 
     Attributes
     ----------
     module : Module
-        Where its code stands.
+        The module that defines it.
     name : str
         Its name, template arguments included.
     signature : Signature or None
-        None for a kernel of a code object whose signature was not given; its pointers count as updated.
+        None for a kernel of a code object without a given signature; its pointer arguments count as updated.
     reference : callable or None
-        NumPy function of the same arguments, which writes its array arguments in place.
+        NumPy function with the same arguments, which writes its array arguments in place.
     launch_bounds : int or None
-        Most threads a block may have, from ``__launch_bounds__``.
+        Maximum threads per block, from ``__launch_bounds__``.
     static_shared_bytes : int or None
-        Bytes of the ``__shared__`` variables of fixed size; None where the source does not tell.
+        Bytes of the ``__shared__`` variables of fixed size; None if the source does not determine them.
     symbols : tuple of (Symbol, bool)
-        Variables of the module that it may touch, each with whether it can only read it.
+        Variables of the module that it may access, each with a flag whether the access is read-only.
     dynamic_shared : bool
-        Whether its own body uses an array of dynamic shared memory (``extern __shared__``), so that it needs `shared_bytes`.
+        Whether its own body uses an array of dynamic shared memory (``extern __shared__``), so that `shared_bytes` is required.
     unread : str
-        Why it counts as touching every variable of the module; empty where those it touches are known.
+        Why it counts as accessing every variable of the module; empty if the accessed variables are known.
     """
 
     module: Module
@@ -77,7 +77,7 @@ class Kernel:
         Parameters
         ----------
         fn : callable
-            Takes the kernel's arguments in order, arrays as NumPy copies, and writes what the kernel writes in place.
+            Takes the kernel's arguments in order, arrays as NumPy copies, and writes the kernel's results in place.
         """
         if not callable(fn):
             raise DeclarationError(
@@ -92,7 +92,7 @@ class Kernel:
         return self.name == other.name and self.module == other.module
 
     def __hash__(self) -> int:
-        return hash(self.name)  # kernels of one name in several modules are rare
+        return hash(self.name)  # the name alone suffices: modules rarely share kernel names
 
     def __repr__(self) -> str:
         said = str(self.signature) if self.signature is not None else f"{self.name}(...)"
@@ -101,24 +101,24 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Symbol(Array):
-    """A ``__constant__``, ``__device__`` or ``__managed__`` variable of a module; memcpy takes it on either side.
+    """A ``__constant__``, ``__device__`` or ``__managed__`` variable of a module; memcpy accepts it on either side.
 
-    It belongs to the module as a device has loaded it, not to a graph. Obtain one by ``module.symbol("table")``; a
-    module gives the same object each time.
+    It belongs to the module as loaded on a device, not to a graph. Obtain one by ``module.symbol("table")``, which returns the
+    same object each time.
 
     Attributes
     ----------
     module : Module
-        Where it stands.
+        The module that declares it.
     name, dtype, shape
-        As declared; a vector type adds one axis of its lanes.
+        As declared; a vector type adds a last axis of its lanes.
     constant : bool
         Whether kernels can only read it (``__constant__``).
     hidden : bool
-        Whether it stands for variables that have no name of their own, such as a function's static ones: kernels are ordered by
-        it, and nothing can copy it.
+        Whether it represents variables that have no name to copy them by, such as static variables of functions: it orders
+        kernels, and nothing can copy it.
     lanes : int
-        Elements of a vector type (4 for ``float4``), which the last axis counts; else 1.
+        Elements of a vector type (4 for ``float4``), which form the last axis; else 1.
     """
 
     module: Module = field(kw_only=True)
@@ -130,7 +130,7 @@ class Symbol(Array):
 
     @property
     def hazard_key(self) -> Any:
-        """The variable of this module, whichever graph uses it."""
+        """Identifies the variable by module and name, in every graph that uses it."""
         return (self.module, self.name)
 
     def __repr__(self) -> str:
@@ -138,14 +138,14 @@ class Symbol(Array):
         return f"<Symbol {dtype} {self.name}{list(self.shape)} of {self.module.name!r}>"
 
 
-#: Bodies beyond this many characters are not searched for shared memory, nor read as statements.
+#: Longer bodies, in characters, are neither searched for shared memory nor parsed.
 LONGEST_BODY: Final = 200_000
 
 _MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many architectures have some hundred MB
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a module's file; only regular files are opened, because a pipe may never end."""
+    """Return the contents of a module's file; only regular files are opened, because reading a pipe may never end."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -160,26 +160,26 @@ def _content(path: Path) -> bytes:
 
 
 class Module:
-    """HIP C++ source, or a code object, and what is declared in it.
+    """HIP C++ source, or a code object, with its declarations.
 
-    Making one parses the source and compiles nothing; each runtime compiles it for its own device.
+    The constructor parses the source and compiles nothing; each runtime compiles it for its own device.
 
     Parameters
     ----------
     source : str
         HIP C++ with ``__global__`` functions, ``__device__`` and ``__constant__`` variables.
     name : str, optional
-        What messages call it; compiler errors use it as the file name. Default: ``kernels_`` and part of the digest.
+        Name in messages and, as file name, in compiler errors. Default: ``kernels_`` and the start of the digest.
     options : sequence of str
         Compiler options, e.g. ``"-DTILE=16"``; they are part of the digest.
     structs : mapping of str to numpy.dtype
-        Layouts of struct types that kernels take by value or point at, e.g.
+        Layouts of struct types that kernels take by value or by pointer, e.g.
         ``{"Params": np.dtype([("a", "f4"), ("n", "i8")], align=True)}``.
 
     Raises
     ------
     DeclarationError
-        If the source has no kernel and no variable, or cannot be split into declarations (the line is named).
+        If the source has no kernel and no variable, or cannot be split into declarations (the message names the line).
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Module:
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._read(source, name, options, structs, Headers(options), None)
 
-    # Of a code object, and of a kernel that was read back, there is no source.
+    # A code object, and a kernel read back from a graph, have no source.
     _source = ""
     _options: tuple[str, ...] = ()
     _path: Path | None = None
@@ -211,7 +211,7 @@ class Module:
         self._made: dict[str, Kernel] = {}
         self._symbols: dict[str, Symbol] = {}
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
-        """What rules of `asked_once` say of its kernels."""
+        """Results of the rules that `asked_once` caches, by rule and kernel name."""
 
     def _read(
         self,
@@ -261,7 +261,7 @@ class Module:
         structs: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
     ) -> Module:
-        """Return the module of a file: HIP C++ source by its ending, else a code object.
+        """Load a module from a file: HIP C++ source or a code object, depending on the file extension.
 
         Parameters
         ----------
@@ -269,15 +269,15 @@ class Module:
             ``.hip``, ``.cpp``, ``.cc``, ``.cxx``, ``.cu``, ``.cuh``, ``.h``, ``.hpp`` are source; ``.hsaco``, ``.co``,
             ``.ptx``, ``.cubin``, ``.fatbin``, ``.so`` are code objects.
         signatures : mapping, for code objects
-            Each kernel's parameters, ``{"scale": "float*, float, size_t"}`` or lists of types. A kernel without one can
-            be used too: its arguments are passed as they come and what its pointers point at counts as updated.
+            Parameters of each kernel, ``{"scale": "float*, float, size_t"}`` or lists of types. A kernel without an entry can be
+            used too: its arguments are passed as given, and memory behind its pointers counts as updated.
         structs : mapping of str to numpy.dtype
             As for `Module`.
 
         Raises
         ------
         DeclarationError
-            If the file cannot be read, its ending is unknown, or a signature cannot be parsed.
+            If the file cannot be read, its extension is unknown, or a signature cannot be parsed.
         """
         path = Path(path)
         data = _content(path)
@@ -319,7 +319,7 @@ class Module:
             module._made[kernel] = Kernel(module, kernel, Signature(kernel, read))
         return module
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -343,7 +343,7 @@ class Module:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of all that decides what is compiled; of a code object, of its bytes."""
+        """SHA-256, in hexadecimal, of everything that affects compilation; for a code object, of its bytes."""
         return self._digest
 
     @property
@@ -368,12 +368,12 @@ class Module:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels in order of the source; templates without arguments."""
+        """Names of the kernels in source order; templates without arguments."""
         return tuple(self._signatures) if self._path is not None else tuple(self._declared.kernels)
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Names of the ``__constant__``, ``__device__`` and ``__managed__`` variables in order of the source."""
+        """Names of the ``__constant__``, ``__device__`` and ``__managed__`` variables in source order."""
         return tuple(self._declared.symbols)
 
     def __contains__(self, name: object) -> bool:
@@ -396,7 +396,7 @@ class Module:
     def __repr__(self) -> str:
         return f"<Module {self._name!r}: {', '.join(self.kernels) or 'no kernels'}>"
 
-    # -- what it holds ---------------------------------------------------------------------------------------------
+    # -- kernels and variables -------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Kernel:
         """Return the kernel ``"scale"``, or the template instantiation ``"scale<float, 4>"``.
@@ -404,8 +404,8 @@ class Module:
         Raises
         ------
         DeclarationError
-            If there is none (those that exist are named), if template arguments are missing or too many, or if a
-            parameter's type is not understood (kernel, parameter, type and repair are named).
+            If there is no such kernel (the message lists all), if template arguments are missing or too many, or if a
+            parameter's type is not understood (the message names kernel, parameter, type and remedy).
         """
         if not isinstance(name, str):
             raise DeclarationError(f"module {self._name!r}: a kernel's name is a str (got {said(name)})")
@@ -457,22 +457,22 @@ class Module:
 
     @property
     def declared(self) -> Declarations:
-        """What its source declares."""
+        """The declarations of its source."""
         return self._declared
 
     def declares(self, name: str) -> bool:
-        """Return whether the source itself declares a function or a variable of a name."""
+        """Return whether the source or its own headers declare a function or a variable of this name."""
         return self._declared.declares(name)
 
     def takes_values(self, function: str) -> bool:
-        """Return whether all functions of a name in the source take values and pointers, and no references."""
+        """Return whether all functions of this name in the source take only values and pointers, no references."""
         found = self._declared.functions.get(function, [])
         return bool(found) and all(token.text not in ("&", "&&", "...") for tokens in found for token in tokens)
 
     def _touched(self, kernel: KernelDeclaration, names: set[str], pasted: bool) -> tuple[tuple[tuple[Symbol, bool], ...], str]:
-        """Return the variables that a kernel names, and those that any function names, since it may call it.
+        """Return the variables that a kernel may access: those that it names, and those named by functions, which it may call.
 
-        Where that cannot be told these are all variables, and why is said.
+        If that is undecidable, return all variables, and the reason.
         """
         declared = self._declared
         outside, outside_pasted = self._outside
@@ -496,7 +496,7 @@ class Module:
 
     @cached_property
     def _outside(self) -> tuple[set[str], bool]:
-        """Names outside of kernels, and whether macros there paste names (##)."""
+        """Names outside kernels, and whether macros there paste names (##)."""
         return self._declared.functions_reach() if self._declared.symbols or self._declared.hidden else (set(), False)
 
     @cached_property
@@ -506,7 +506,7 @@ class Module:
     def _symbol_of_any_layout(self, name: str) -> Symbol:
         try:
             return self.symbol(name)
-        except DeclarationError:  # of a type whose layout is unknown: still one thing that kernels order themselves by
+        except DeclarationError:  # its layout is unknown, but it still orders kernels
             space = self._declared.symbols[name].space
             return self._symbols.setdefault(name, Symbol(name, (), np.dtype("u1"), module=self, constant=space == "__constant__"))
 
@@ -516,7 +516,7 @@ class Module:
         Raises
         ------
         DeclarationError
-            If there is none of that name (those that exist are named), or its type or shape cannot be told.
+            If there is no such variable (the message lists all), or its type or shape cannot be determined.
         """
         if self._path is not None:
             raise DeclarationError(
@@ -544,9 +544,9 @@ class Module:
         headers: Mapping[str, str],
         budget: Budget | None = None,
     ) -> Module:
-        """Return the module of a file, which holds the headers' texts by path: no other header is looked for.
+        """Return a module from stored source, with the texts of its headers by path; no other header is searched.
 
-        `budget` bounds what the macros of several modules become together.
+        `budget` limits the total macro expansion of several modules.
         """
         module = cls.__new__(cls)
         module._read(source, name, options, structs, Headers(options, headers), budget)
@@ -555,7 +555,7 @@ class Module:
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the module as JSON can hold it: source whole, a code object by its path and SHA-256."""
+        """Return the module as JSON data: the full source, or for a code object its path and SHA-256."""
         out: dict[str, Any] = {"name": self._name}
         if self._path is not None:
             out |= {"file": str(self._path), "sha256": self._digest}
@@ -572,7 +572,7 @@ class Module:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Module:
-        """Return the module that `to_dict` described; a code object's file is read when its image is first needed.
+        """Return the module that `to_dict` wrote; a code object's file is read when its image is first used.
 
         Raises
         ------
@@ -601,23 +601,23 @@ class Module:
 
 
 class ForeignModule(Module):
-    """A kernel of a graph that was read back: only its handle is known, neither source nor image.
+    """A kernel read back from a graph, known only by its handle: it has neither source nor image.
 
-    It exists only in the runtime that it was found in and as long as its owner keeps it loaded. Nothing is known of what it
-    reads and writes, so an array argument is only an address unless it is wrapped in `hg.reads`, `hg.writes` or `hg.updates`.
+    It is valid only in the runtime that returned it, and while its owner keeps it loaded. Its memory accesses are unknown, so
+    an array argument is a plain address unless it is wrapped in `hg.reads`, `hg.writes` or `hg.updates`.
 
     Parameters
     ----------
     name : str
-        The kernel's name, as the platform tells it.
+        The kernel's name, as the platform reports it.
     function : int
-        The runtime's handle.
+        The runtime's function handle.
     owner : Runtime
-        The runtime that it belongs to.
+        The runtime that the handle belongs to.
     sizes : tuple of int or None
-        Bytes of each parameter; None where the platform does not tell, and then it cannot be launched anew.
+        Bytes of each parameter; None if the platform does not report them, and then the kernel cannot be launched again.
     signature : Signature, optional
-        Types of the parameters, where they are known.
+        Types of the parameters, if known.
     """
 
     def __init__(
@@ -640,7 +640,7 @@ class ForeignModule(Module):
         raise DeclarationError(f"module {self._name!r} has no kernel {name!r}; its kernels are {self._name!r}", array=name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuse: a file could not hold it.
+        """Refuse: a file cannot store the kernel.
 
         Raises
         ------

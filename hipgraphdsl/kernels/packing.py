@@ -1,4 +1,4 @@
-"""Arguments: what a kernel takes by value, checked and packed into the memory that a launch reads."""
+"""Kernel arguments passed by value: checked, and packed into the memory that a launch reads."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
     Parameters
     ----------
     param : KernelParameter
-        The parameter; for a pointer only None (a null pointer) is a value.
+        The parameter; a pointer accepts only None (a null pointer).
     value : object
         A Python or NumPy scalar; for a vector type a sequence of `lanes` numbers; for a struct a `numpy.void`, a
         0-dimensional structured array or a tuple of its fields.
     where : str
-        Who passes it, for messages: ``"node 'scale'"``.
+        The caller, for messages: ``"node 'scale'"``.
 
     Raises
     ------
     DeclarationError
-        If the value is of another kind, or does not fit: the message names the range.
+        If the value has the wrong type or is out of range; the message gives the range.
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -58,7 +58,7 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
         return np.array([_number(dtype, part, param, where) for part in value], dtype).tobytes()
     if dtype.names is not None:
         return _struct_bytes(dtype, value, param, where)
-    if dtype.kind == "V" and isinstance(value, np.void) and value.dtype == dtype:  # bytes whose meaning is not known
+    if dtype.kind == "V" and isinstance(value, np.void) and value.dtype == dtype:  # untyped bytes
         return value.tobytes()
     number = _number(dtype, value, param, where)
     if dtype.kind == "c" or is_bfloat16(dtype):
@@ -68,12 +68,12 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
 
 
 def said(value: object) -> str:
-    """Return, for a message, what a value is and of what type."""
+    """Return a value and its type, for a message."""
     return f"{shown(value)} of type {type(value).__name__}"
 
 
 def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, where: str) -> int | float | complex:
-    """Convert `value` to a Python number that `dtype` can hold, or refuse it; a parameter or a field of a struct takes it."""
+    """Convert `value` to a Python number in the range of `dtype`, or refuse it; `taker` is a parameter or a struct's field."""
 
     def refuse(wanted: str, hint: str = "") -> DeclarationError:
         what, array = (f"field {taker!r}", "") if isinstance(taker, str) else (f"parameter '{taker}'", taker.name)
@@ -118,7 +118,7 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
 
 
 def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
-    """Return the error of a value that is no struct of a dtype; it names a field that a mapping lacks, or should not have."""
+    """Return the error for a value that does not match a struct dtype; it names a missing or an unknown field of a mapping."""
     names = dtype.names or ()
     given = value if isinstance(value, Mapping) else names
     faults = [f"field {name!r} is missing" for name in names if name not in given]
@@ -131,10 +131,10 @@ def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | N
 
 
 def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = "") -> object:
-    """Return a struct that is given by its fields' names as a tuple in their order; all else as it was.
+    """Convert a struct given as a mapping to a tuple in field order; return all other values unchanged.
 
-    Refused are arrays as fields, and numbers that a field cannot hold: NumPy would cut them off. `field` is the name of the one
-    that takes the value, as in ``"inner.x"``.
+    Arrays as fields are refused, and so are numbers out of a field's range, which NumPy would truncate. `field` is the path of
+    the field that takes the value, as in ``"inner.x"``.
     """
     if field and isinstance(value, Viewable):
         raise DeclarationError(
@@ -171,17 +171,17 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
 
 
 class ArgumentPacker:
-    """Argument memory of one kernel signature, made once and written before each call.
+    """Argument memory of one kernel signature, allocated once and overwritten before each launch.
 
-    `pack` turns the arguments into bytes, `place` writes those and returns the address of the table of pointers to them,
-    which HIP's calls take as ``kernelParams`` and copy before they return. The memory lives as long as the packer. One packer
-    must not be used by two threads at once: a lock around `place` and the call that reads the table is the caller's.
+    `pack` converts the arguments to bytes; `place` writes these and returns the address of the table of pointers to them,
+    which HIP takes as ``kernelParams`` and copies before the call returns. The memory lives as long as the packer. A packer is
+    not thread-safe: the caller must hold a lock around `place` and the call that reads the table.
 
     Attributes
     ----------
     signature : Signature
     address : int
-        Of the table of pointers.
+        Address of the table of pointers.
     memory : int
         Address of the arguments.
     """
@@ -203,14 +203,14 @@ class ArgumentPacker:
         self.address = ctypes.addressof(table)
 
     def pack(self, values: Sequence[PackedValue]) -> bytes:
-        """Return the bytes of the arguments, each given as `check_argument` returned it or as an address."""
+        """Return the bytes of the arguments, each a result of `check_argument` or an address."""
         return self._struct.pack(*values)
 
     def unpack(self, packed: bytes) -> tuple[Any, ...]:
-        """Return the arguments that `pack` was given, as far as their types can tell."""
+        """Return the packed values; types that `struct` lacks stay bytes."""
         return self._struct.unpack(packed)
 
     def place(self, packed: bytes) -> int:
-        """Write packed arguments to where the table points, and return the table's address."""
+        """Copy packed arguments to the argument memory, and return the address of the pointer table."""
         self._view[:] = packed
         return self.address

@@ -1,4 +1,4 @@
-"""Shared memory of a kernel, as its body declares it."""
+"""Shared memory that a kernel's body declares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..source import OPENING, Scope, Token, closing_index, split_commas
 
 
 def _statements(body: Sequence[Token], words: frozenset[str]) -> Iterator[list[Token]]:
-    """Yield the statements that hold one of the words, from that word or a specifier before it to the semicolon."""
+    """Yield the statements that contain one of the words, from that word or a specifier before it to the semicolon."""
     i = 0
     while i < len(body):
         if body[i].text in words or (body[i].text in ("static", "extern") and i + 1 < len(body)):
@@ -24,7 +24,7 @@ def _statements(body: Sequence[Token], words: frozenset[str]) -> Iterator[list[T
 
 
 def static_shared_bytes(body: Sequence[Token], scope: Scope) -> int | None:
-    """Return the bytes of the ``__shared__`` variables of fixed size in a kernel's own body; None where one is not understood."""
+    """Return the bytes of the ``__shared__`` variables of fixed size in a kernel's own body; None if one is not understood."""
     scope = scope.inner()
     at = 0
     for statement in _statements(body, frozenset({"__shared__", "const", "constexpr"})):
@@ -48,7 +48,7 @@ def static_shared_bytes(body: Sequence[Token], scope: Scope) -> int | None:
 
 
 def uses_dynamic_shared(body: Sequence[Token], outside: set[str]) -> bool:
-    """Return whether a body uses an array of dynamic shared memory, one of its own or one of those declared outside."""
+    """Return whether a body uses an array of dynamic shared memory, declared in the body or outside."""
     uses = Counter(t.text for t in body if t.kind == "name" and t.doubt is None)
     own = set()
     for statement in _statements(body, frozenset({"__shared__"})):

@@ -1,4 +1,4 @@
-"""Signatures: the parameters of a kernel and how their arguments lie in memory."""
+"""Signatures: the parameters of a kernel and the memory layout of their arguments."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class KernelParameter:
     Attributes
     ----------
     name : str
-        As written; ``arg0`` and so on where the source gives none.
+        As written; ``arg0`` etc. if the source gives none.
     ctype : str
         The type as written, normalised: ``"const float*"``.
     pointer : bool
         Whether an address is passed.
     const : bool
-        Whether what it points at is const, so that the kernel only reads it.
+        Whether the pointer's target is const, so that the kernel only reads it.
     dtype : numpy.dtype or None
-        Type of one element behind the pointer, or of the value; None for ``void*``.
+        Type of one element of the pointer's target, or of the value; None for ``void*``.
     lanes : int
         Elements of a vector type: ``float4`` has dtype float32 and 4 lanes; else 1.
     size, align : int
-        Bytes of the argument itself, in C's natural layout on 64 bits.
+        Size and alignment of the argument itself in bytes, in C's natural layout on 64 bits.
     target_align : int
-        Alignment of what a pointer points at, in bytes: 16 for ``float4*``; 1 where it is not known.
+        Alignment of the pointer's target in bytes: 16 for ``float4*``; 1 if unknown.
     """
 
     name: str
@@ -53,7 +53,7 @@ class KernelParameter:
 
     @property
     def format(self) -> str:
-        """The `struct` code of the argument; types that `struct` lacks are bytes prepared beforehand."""
+        """The `struct` code of the argument; types that `struct` lacks are passed as bytes."""
         if self.pointer:
             return "Q"
         assert self.dtype is not None
@@ -100,12 +100,12 @@ class Signature:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of all arguments together, padding between them included."""
+        """Bytes of all arguments together, including the padding between them."""
         return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
 
     @cached_property
     def format(self) -> str:
-        """`struct` format of the arguments, native byte order, with the padding written out."""
+        """`struct` format of the arguments, in native byte order with explicit padding."""
         at, out = 0, ["="]
         for parameter, offset in zip(self.parameters, self.offsets, strict=True):
             if offset > at:
@@ -116,7 +116,7 @@ class Signature:
 
     @cached_property
     def places(self) -> bytes:
-        """For each argument its offset and its kind, packed as ``=Ic3x``: a `struct` code, P for a pointer, s for bytes."""
+        """Offset and kind of each argument, packed as ``=Ic3x``: the kind is a `struct` code, P for a pointer or s for bytes."""
         return b"".join(
             struct.pack("=Ic3x", offset, b"P" if parameter.pointer else parameter.format[-1:].encode())
             for parameter, offset in zip(self.parameters, self.offsets, strict=True)
@@ -127,14 +127,14 @@ class Signature:
 
     @staticmethod
     def of_values(kernel: str, dtypes: Sequence[np.dtype[Any] | None]) -> Signature:
-        """Return the signature that arguments themselves imply, for a kernel of a code object that came without one.
+        """Infer the signature from the arguments, for a kernel of a code object without a given signature.
 
         Parameters
         ----------
         kernel : str
             The kernel's name.
         dtypes : sequence of numpy.dtype or None
-            For each argument its type, or None for an address; what an address points at counts as updated.
+            Type of each argument, or None for an address; memory behind an address counts as updated.
         """
         made = []
         for n, dtype in enumerate(dtypes):
@@ -147,7 +147,7 @@ class Signature:
 
 
 def read_parameters(scope: Scope, parts: Sequence[list[Token]], kernel: str, where: str) -> tuple[KernelParameter, ...]:
-    """Return the parameters that a kernel of `where` declares, each given by its tokens; refuse what cannot be passed."""
+    """Return the parameters of a kernel of `where`, each given by its tokens; refuse types that cannot be passed."""
     return tuple(_parameter(scope, part, n, kernel, where) for n, part in enumerate(parts))
 
 

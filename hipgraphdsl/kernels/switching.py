@@ -1,10 +1,10 @@
-"""Switching: kernels whose table says of each launch which of several kernels does it.
+"""Switching: entry points whose table selects, for each launch, one of several kernels.
 
-Behind each kernel its text is put once more, as a device function (see `batching`), and the entry point stands at the end of the
-module. Links of a chain are launches of one block, done one behind the other, with a barrier behind each, which makes what one
-has written visible to the next. No kernel may take its arrays for read-only or apart from each other then, because an earlier one
-may have written them: ``__restrict__`` is left out, and kernels that say more are not chained. Launches of a mixed batch are done
-beside each other, as those of one kernel are.
+The text of each kernel is repeated after it as a device function (see `batching`); the entry point is at the end of the module.
+The links of a chain are launches of one block each, executed one after another with a barrier after each, which makes the writes
+of one visible to the next. No kernel may then assume that its arrays are read-only or do not alias, because an earlier link may
+have written them: ``__restrict__`` is removed, and kernels that make such assumptions in other ways are not chained. The launches
+of a mixed batch run concurrently, like those of a batch of one kernel.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ _WORDS: Final = words_of(FIND, _BODY, _CASE, _CHAIN, _MIX)
 
 @dataclass(frozen=True)
 class Switching(Tabled):
-    """How launches of some kernels become one.
+    """Launches of several kernels merged into one.
 
     Attributes
     ----------
     launch : numpy.dtype
-        What it does: its arguments, its kind.
+        Layout of one launch: its arguments, its kind; in a mixed batch first one past its last block and its grid.
     kernels : tuple of Kernel
-        Of one module; the n-th is kind n + 1 in the table, and 0 does nothing.
+        Kernels of one module; the n-th (from 0) is kind n + 1 in the table, and kind 0 does nothing.
     threads : int
-        Most threads of a block.
+        Maximum threads per block.
     """
 
     kernels: tuple[Kernel, ...]
@@ -87,19 +87,19 @@ class Switching(Tabled):
     prefix: ClassVar[str]
     entry: ClassVar[str]
     left_out: ClassVar[frozenset[str]] = frozenset()
-    """Words of declared parameters that the bodies do not have."""
+    """Words removed from the declared parameters."""
 
     @property
     def module(self) -> Module:
-        """Where the kernels stand."""
+        """The module of the kernels."""
         return self.kernels[0].module
 
     def name(self, count: int) -> str:
-        """Return the name of the entry point of so many launches."""
+        """Return the name of the entry point for `count` launches."""
         return f"{self.prefix}_{count}"
 
     def source(self, counts: Iterable[int]) -> str:
-        """Return the module's source with the kernels' bodies and an entry point of so many launches each."""
+        """Return the module's source with the kernels' bodies and one entry point for each of `counts` launches."""
         cases, bodies = [], {}
         for kind, kernel in enumerate(self.kernels, 1):
             stop, said = copied(kernel, "own", self.left_out)
@@ -114,7 +114,7 @@ class Switching(Tabled):
 
 @dataclass(frozen=True)
 class Chaining(Switching):
-    """How launches of one block, one behind the other, become one."""
+    """Launches of one block each, executed one after another, merged into one."""
 
     prefix = "hg_chain"
     entry = _CHAIN
@@ -123,25 +123,25 @@ class Chaining(Switching):
 
 @dataclass(frozen=True)
 class Mixing(Switching):
-    """How launches beside each other become one; a launch in the table begins as one of `Batching` does."""
+    """Concurrent launches merged into one; a launch in the table starts with the same fields as in `Batching`."""
 
     prefix = "hg_mix"
     entry = _MIX
 
 
 def chaining(kernels: Sequence[Kernel], threads: int) -> Chaining:
-    """Return how launches of kernels of one module become a chain; `unchained` has nothing against any of them."""
+    """Return how to merge launches of kernels of one module into a chain; `unchained` must be empty for each kernel."""
     return Chaining(launch_layout(kernels, placed=False, kinds=True), tuple(kernels), threads)
 
 
 def mixing(kernels: Sequence[Kernel], threads: int) -> Mixing:
-    """Return how launches of kernels of one module become a mixed batch; `unswitched` has nothing against any of them."""
+    """Return how to merge launches of kernels of one module into a mixed batch; `unswitched` must be empty for each kernel."""
     return Mixing(launch_layout(kernels, placed=True, kinds=True), tuple(kernels), threads)
 
 
 @asked_once
 def unswitched(kernel: Kernel) -> str:
-    """Return why launches of a kernel cannot be some of several kernels' batch; empty if they can."""
+    """Return why launches of a kernel cannot be part of a mixed batch; empty if they can."""
     why = reason_against(kernel, _WORDS)
     if why:
         return why

@@ -1,9 +1,9 @@
-"""Waiting: kernels that begin by waiting for the kernels before them, as programmatic dependent launch asks of them.
+"""Waiting: kernels that first wait for their predecessors, as programmatic dependent launch requires.
 
-Behind a programmatic edge a kernel is launched while the one before it ends. What must not be done until that has ended and its
-writes are seen comes after PTX's ``griddepcontrol.wait``, which costs nothing where no such edge leads to the kernel (PTX ISA,
-"griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch"). Here it is the first statement of each kernel
-whose body is known.
+After a programmatic edge, a kernel is launched while its predecessor is still finishing. Code that needs the predecessor to be
+complete and its writes visible must follow PTX's ``griddepcontrol.wait``, which costs nothing if no such edge leads to the kernel
+(PTX ISA, "griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch"). Here the wait is the first statement of
+each kernel whose body is known.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .module import Kernel, Module
 
 _WAIT: Final = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
 _WORDS: Final = frozenset({"asm", "volatile"})
-"""The names in it; a macro would replace them."""
+"""The names in the inserted text; a macro of the same name would break it."""
 
 
 @asked_once
 def waits(kernel: Kernel) -> bool:
-    """Return whether a kernel begins with the wait in `waiting_source` of its module."""
+    """Return whether a kernel in `waiting_source` of its module begins with the wait."""
     module = kernel.module
     if not module.source or kernel.signature is None or not _can_wait(module):
         return False
@@ -32,7 +32,7 @@ def _can_wait(module: Module) -> bool:
 
 
 def waiting_source(module: Module) -> str:
-    """Return a module's source in which the wait is the first statement of each kernel whose body is known; lines stay."""
+    """Return a module's source with the wait as first statement of each kernel whose body is known; line numbers are kept."""
     source = module.source
     if not _can_wait(module):
         return source

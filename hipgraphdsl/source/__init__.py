@@ -1,10 +1,10 @@
 """HIP C++ source, read without compiling it.
 
-``tokens`` splits text, ``types`` knows C++ types, ``expressions`` reads expressions as syntax ``trees`` and evaluates integer
-constants, ``macros`` and ``preprocessor`` follow preprocessor lines, ``unit`` puts headers in and leaves bodies unread, ``scope``
-knows what names mean, and ``declarations`` has what a translation unit declares: `Declarations` is what `kernels.Module` asks.
-``bodies`` reads those of kernels.
-What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
+``tokens`` splits text into tokens, ``types`` holds the C++ types, ``expressions`` parses expressions into syntax ``trees`` and
+evaluates integer constants, ``macros`` and ``preprocessor`` process directives, ``unit`` inserts headers and leaves bodies
+unparsed, ``scope`` resolves names, and ``declarations`` collects the declarations of a translation unit: `Declarations` is the
+class that `kernels.Module` uses. ``bodies`` parses kernel bodies.
+Unsupported source raises ValueError with the reason; the caller adds which parameter or variable it concerns.
 """
 
 from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration

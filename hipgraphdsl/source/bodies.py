@@ -1,9 +1,9 @@
-"""Bodies of kernels as syntax trees, in a subset of C++.
+"""Kernel bodies as syntax trees, in a subset of C++.
 
-Understood are declarations of scalars, pointers and arrays, expressions of C without aggregates, `if`, `for`, `while`, `do`,
-`return`, `break`, `continue`, casts, templates' arguments and calls. A statement outside of the subset (`switch`, `goto`, a
-lambda, a reference to a variable, a doubtful branch of the preprocessor) becomes `Unread`, together with the rest of the braces
-around it: what stands before it keeps its meaning.
+The subset has declarations of scalars, pointers and arrays, C expressions without aggregates, `if`, `for`, `while`, `do`,
+`return`, `break`, `continue`, casts, template arguments and calls. A statement outside the subset (`switch`, `goto`, a
+lambda, a reference to a variable, an undecided preprocessor branch) becomes `Unread`, together with the rest of the enclosing
+braces; the statements before it are parsed as usual.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .types import BUILTIN_WORDS, IGNORED_WORDS
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[syntax.Block, frozenset[int]]:
-    """Read the body of a kernel from the tokens between its braces, macros expanded; its parameters are the variables 0, 1, ...
+    """Parse the body of a kernel from the macro-expanded tokens between its braces; its parameters are the variables 0, 1, ...
 
-    `scope` has types, and arguments of the template. Returns also the variables whose address is taken, so that their values may
-    change anywhere.
+    `scope` resolves types and template arguments. Also return the variables whose address is taken: their values may change at
+    any point.
     """
     parser = _Parser(tokens, parameters, scope)
     return syntax.Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)
@@ -62,7 +62,7 @@ class _Parser(Reader):
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def statements(self, stop: int) -> list[Any]:
-        """Read up to the token at `stop`; what is not understood ends the list."""
+        """Parse statements up to the token at `stop`; one that is not understood becomes `Unread` and ends the list."""
         found: list[Any] = []
         scopes, depth = len(self.names), self.depth
         while self.at < stop:
@@ -76,7 +76,7 @@ class _Parser(Reader):
         return found
 
     def inner(self, read: Callable[[], Any]) -> Any:
-        """Read something with a scope of its own."""
+        """Call `read` in a new nested scope."""
         self.names.append({})
         self.depth += 1
         if self.depth > self.deepest:
@@ -148,7 +148,7 @@ class _Parser(Reader):
         return syntax.Loop(condition, None, body, late=True)
 
     def simple(self) -> list[Any]:
-        """Read a declaration or an expression, and its semicolon."""
+        """Parse a declaration or an expression, and its semicolon."""
         if self.declares():
             return self.declaration()
         points = self.text(1) == "(" and self.text(2) in ("*", "&")
@@ -209,8 +209,8 @@ class _Parser(Reader):
                 raise ValueError("a reference to a variable")
             bounds = tuple(self.within(list(bound), self.single) if bound else syntax.Opaque() for bound in each.bounds)
             if each.bounds and each.type.pointers:
-                bounds = (*bounds, syntax.Opaque())  # of pointers, or a pointer to an array
-            # C++ declares the name before its initializer, which may not use it.
+                bounds = (*bounds, syntax.Opaque())  # an array of pointers, or a pointer to an array
+            # C++ declares the name before its initializer, but a valid initializer does not read it: parse the initializer first.
             outside = self.within(list(each.initializer), self.initial) if each.initializer else None
             if each.reference and outside is not None:
                 outside = syntax.Opaque((syntax.AddressOf(outside),))
@@ -224,7 +224,7 @@ class _Parser(Reader):
         return found
 
     def object(self, tokens: list[Token], end: int) -> Any:
-        """Read one variable of a type that is not known, ``type name(arguments)``: its value is not known either."""
+        """Parse one variable of unknown type, ``type name(arguments)``; its value is unknown too."""
         at = next((n for n, t in enumerate(tokens) if t.text in ("=", "(", "{")), len(tokens))
         name = tokens[at - 1]
         if not at or name.kind != "name" or any(t.text in ("&", "&&", "[", ",") for t in tokens[:at]) or name.text in _DECLARING:
@@ -240,7 +240,7 @@ class _Parser(Reader):
         return syntax.Declare(self.declare(name.text), name.text, None, False, (), syntax.Call("", parts, name.line), "local")
 
     def within(self, tokens: list[Token], read: Callable[[], Any]) -> Any:
-        """Read all of some tokens."""
+        """Call `read` on these tokens alone; it must consume all of them."""
         kept, self.tokens, self.at = (self.tokens, self.at), tokens, 0
         try:
             found = read()
@@ -251,7 +251,7 @@ class _Parser(Reader):
         return found
 
     def initial(self) -> Any:
-        """Read an initializer: an expression, or values in braces."""
+        """Parse an initializer: an expression, or values in braces."""
         if self.text() != "{":
             return self.single()
         parts = self.listed("{", self.initial, "}")

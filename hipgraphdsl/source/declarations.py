@@ -43,7 +43,7 @@ class KernelDeclaration:
     bounds: tuple[Token, ...] = ()
     fault: str = ""
     doubt: str = ""
-    braces: tuple[int, int] | None = None  # where its body stands in the source: from the opening brace to behind the closing one
+    braces: tuple[int, int] | None = None  # source offsets of its body: of the opening brace, and one past the closing brace
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Item:
     """
 
     kind: str
-    tokens: list[Token]  # all, from ``template`` or the first specifier to the brace or semicolon that ends it
-    space: str  # namespaces around it: "a::b::"
+    tokens: list[Token]  # all, from ``template`` or the first specifier to the brace or semicolon that ends the declaration
+    space: str  # enclosing namespaces: "a::b::"
     head: list[Token] = field(default_factory=list)  # from after the template parameters to before the body
     body: list[Token] | None = None  # between the braces
     trailing: list[Token] = field(default_factory=list)  # between a record's brace and its semicolon
-    templates: tuple[TemplateParameter, ...] | None = None  # None where it is no template
+    templates: tuple[TemplateParameter, ...] | None = None  # None if it is not a template
     record: str = ""  # ``struct``, ``class``, ``union``, ``enum``
 
 
 class _Source:
-    """Tokens that are taken one by one, with the next in sight."""
+    """A token stream with lookahead."""
 
     def __init__(self, tokens: Iterable[Token], where: str) -> None:
         self._rest = iter(tokens)
@@ -104,7 +104,7 @@ class _Source:
         return token
 
     def until(self, stops: tuple[str, ...]) -> list[Token]:
-        """Take all tokens up to the next of these texts outside of brackets."""
+        """Take all tokens before the next one outside brackets whose text is in `stops`."""
         found: list[Token] = []
         open_: list[Token] = []
         ahead = self._ahead
@@ -134,12 +134,12 @@ class _Source:
         return [opening, *inside, self.take()]
 
     def statement(self) -> list[Token]:
-        """Take everything up to the next semicolon, and that."""
+        """Take all tokens up to and including the next semicolon."""
         found = self.until((";",))
         return [*found, self.take()] if self.peek() is not None else found
 
 
-_MOST_NAMESPACES: Final = 256  # clang takes as many
+_MOST_NAMESPACES: Final = 256  # clang's limit
 
 
 def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
@@ -148,10 +148,10 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
     Raises
     ------
     DeclarationError
-        If a bracket is not closed, or namespaces are nested more than 256 deep; the line is named.
+        If a bracket is not closed, or namespaces are nested more than 256 deep; the message names the line.
     """
     source = _Source(tokens, where)
-    outer: list[tuple[str, Token]] = []  # for each open brace the namespaces around it
+    outer: list[tuple[str, Token]] = []  # for each open brace, the namespaces around it
     space = ""
     while (token := source.peek()) is not None:
         text = token.text
@@ -185,7 +185,7 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
 
 
 def _item(source: _Source, space: str) -> Item:
-    """Read the function, variable or record that comes next."""
+    """Parse the next function, variable or record."""
     templates: tuple[TemplateParameter, ...] | None = None
     taken: list[Token] = []
     while source.text() == "template":
@@ -203,7 +203,7 @@ def _item(source: _Source, space: str) -> Item:
     if source.text() == "using":
         head = source.statement()
         return Item("using", [*taken, *head], space, head, templates=templates)
-    # The head reaches to the body, or to the end of the declaration.
+    # The head extends to the body, or to the end of the declaration.
     head = source.until((";", "{"))
     while source.text() == "{" and _initializes_member(head):
         head += [*source.braces(), *source.until((";", "{"))]
@@ -239,7 +239,7 @@ def _item(source: _Source, space: str) -> Item:
 
 
 def _initializes_member(head: Sequence[Token]) -> bool:
-    """Return whether braces behind a head are those of a member in a constructor's list, ``X(int a) : x{a} {}``."""
+    """Return whether the braces after a head initialize a member in a constructor's list, ``X(int a) : x{a} {}``."""
     if not head or (head[-1].kind != "name" and head[-1].text != ">"):
         return False
     plain = without_attributes(head)
@@ -248,7 +248,7 @@ def _initializes_member(head: Sequence[Token]) -> bool:
 
 
 def record_name(head: Sequence[Token], record: str) -> str:
-    """Return the name behind ``struct``; empty where there is none."""
+    """Return the name after ``struct``; empty if there is none."""
     plain = without_attributes(head)
     at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
     return next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
@@ -258,7 +258,7 @@ _TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeo
 
 
 def parameters_at(plain: Sequence[Token]) -> int:
-    """Return where the parentheses behind the declared name begin; the length if nowhere. There are no attributes."""
+    """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed."""
     i = 0
     while i < len(plain) and plain[i].text not in ("=", "{"):
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
@@ -268,25 +268,25 @@ def parameters_at(plain: Sequence[Token]) -> int:
 
 
 def name_at(plain: Sequence[Token], opening: int) -> int:
-    """Return where the name of a function stands whose parameters begin at `opening`: ``k(``, ``k<float>(``; -1 if nowhere."""
+    """Return the index of a function's name, given that of its parameters: ``k(``, ``k<float>(``; -1 if there is none."""
     return opening_angle(plain, opening - 1) - 1 if plain[opening - 1].text == ">" else opening - 1
 
 
 def parameters_of(plain: list[Token]) -> list[Token]:
-    """Return what stands in these parentheses."""
+    """Return the tokens between the parentheses that `parameters_at` finds."""
     at = parameters_at(plain)
     return plain[at + 1 : closing_index(plain, at)]
 
 
 def _has_values(head: Sequence[Token]) -> bool:
-    """Return whether a static declaration without a body, ``static int c(x)``, may be that of a variable."""
+    """Return whether a static declaration without a body, ``static int c(x)``, may declare a variable."""
     parts = split_commas(parameters_of(without_attributes(head)))
     typed = (part[0].text in KNOWN_TYPES or any(a.kind == b.kind == "name" for a, b in pairwise(part)) for part in parts)
     return bool(parts) and not any(typed)
 
 
 def _is_function(head: Sequence[Token]) -> bool:
-    """Return whether a declaration is that of a function: parameters follow its name, before any ``=``."""
+    """Return whether a declaration declares a function: parameters follow its name, before any ``=``."""
     plain = without_attributes(head)
     if any(t.text == "operator" for t in plain):
         return True
@@ -298,7 +298,7 @@ def _is_function(head: Sequence[Token]) -> bool:
 
 
 def _declared_name(tokens: Sequence[Token]) -> str:
-    """Return the name that a declaration gives to its first variable, of whatever type; empty where it has none."""
+    """Return the name of the first variable that a declaration declares, of any type; empty if there is none."""
     plain = without_attributes(tokens)
     name = ""
     i = 0
@@ -334,10 +334,10 @@ def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
 
 
 class Declarations:
-    """Everything that a translation unit declares and a Module needs to know.
+    """The declarations of a translation unit that a Module needs.
 
-    Error messages call it `where`. Of the compiler options ``-D`` and ``-I`` are followed, `structs` has layouts of struct types
-    by name, and `headers` where the project's own headers are: by default in the folders of ``-I``.
+    Error messages call the source `where`. The compiler options ``-D``, ``-U`` and ``-I`` are honoured. `structs` maps names of
+    struct types to their layouts. `headers` finds the project's own headers, by default in the folders of ``-I``.
     """
 
     def __init__(
@@ -353,16 +353,16 @@ class Declarations:
         self.scope = self._here = Scope(structs or {})
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
-        #: Variables that have a place in device memory and no name to copy them by: variable templates, and static variables
-        #: of functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
+        #: Variable templates: they are in device memory, but have no name to copy them by. Each maps to the word by which a
+        #: kernel refers to it.
         self.hidden: dict[str, str] = {}
-        self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside of functions
-        self.functions: dict[str, list[list[Token]]] = {}  # the parameters of each function of a name, kernels left out
+        self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside functions
+        self.functions: dict[str, list[list[Token]]] = {}  # parameters of each function, by name; kernels are excluded
         self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
-        self._outside: list[Token] = []  # blocks outside of kernels
-        self._names: set[str] = set()  # names outside of kernels and of blocks, but for those that variables declare
+        self._outside: list[Token] = []  # blocks outside kernels
+        self._names: set[str] = set()  # names outside kernels and blocks, except those of declared variables
         self.unit = Unit(source, where, options, headers, budget)
-        self.unread = self.unit.unread  # headers of the project's own that are not found
+        self.unread = self.unit.unread  # project headers that were not found
         for item in scan(self.unit, where):
             self._read(item)
 
@@ -414,28 +414,28 @@ class Declarations:
         self._names.update(t.text for t in tokens if t.kind == "name" and t.text not in own)
 
     def functions_reach(self) -> tuple[set[str], bool]:
-        """Return every name outside of kernels, through macros too, and whether one of these puts names together."""
+        """Return every name outside kernels, also through macros, and whether one of these macros pastes names (##)."""
         return self.unit.reach(self._names | names_in(self._outside))
 
     def declares(self, name: str) -> bool:
-        """Return whether a name occurs outside of kernels and of all bodies, as the name of a function or a variable does."""
+        """Return whether a name occurs outside kernels and all bodies, as the name of a function or variable does."""
         return name in self._names or name in self.symbols
 
     def kernel_reaches(self, kernel: KernelDeclaration, name: str = "") -> tuple[set[str], bool]:
-        """Return the same of a kernel's own body, and of template arguments: those of its full `name`, and defaults."""
+        """Return the same as `functions_reach` for a kernel's body and template arguments: those in `name`, and the defaults."""
         arguments = tokenize(name) + [token for parameter in kernel.templates or () for token in parameter.default]
         return self.unit.reach(names_in([*kernel.body, *arguments]))
 
     def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
-        """Return static variables of a body, no constants, one of each declaration; by default those outside of kernels."""
+        """Return the non-constant static variables of a body, the first of each declaration; by default those outside kernels."""
         found: list[str] = []
         for token in self._outside if body is None else body:
             by_macro = token.kind == "block" and self._reaches_static(token)
             if not by_macro and (token.kind != "block" or not _STATIC.search(token.text)):
                 continue
-            try:  # without need no macro is expanded, which the budget would pay for
+            try:  # expand macros only if needed, to save the budget
                 found += _static_variables(self.unit.tokens_of([token], expand=by_macro))
-            except DeclarationError:  # a body that cannot be read may have any
+            except DeclarationError:  # a body that cannot be parsed may have some
                 found.append(f"variables at line {token.line}")
         return found
 
@@ -469,12 +469,12 @@ class Declarations:
                     self._here.define(part[-1].text, [*base, *part[:-1]], doubt)
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
-        """Record a struct or an enum, and return its name."""
+        """Define a struct or an enum, and return its name."""
         name = record_name(head, record)
         if name:
             self._here.define(name, "enum" if record == "enum" else "struct")
         if record == "enum":
-            before: list[Token] = []  # the last value that is written, in parentheses
+            before: list[Token] = []  # the last explicit value, in parentheses
             steps = 0
             for part in split_commas(self.unit.tokens_of(body)):
                 if len(part) > 2 and part[1].text == "=":
@@ -486,7 +486,7 @@ class Declarations:
                 doubted = doubt or next((t.doubt.reason for t in part if t.doubt is not None), "")
                 self._here.define(part[0].text, Constant([*before, *plus]), doubted)
                 if doubted and not doubt:
-                    doubt = doubted  # those that follow count on from here
+                    doubt = doubted  # the enumerators that follow count on from this one
                     self.scope.doubts[self._here.space + part[0].text] = doubted
                 elif doubt and body and UNDECIDED_TEXT.search(body[0].text):
                     self.scope.doubts[self._here.space + part[0].text] = doubt
@@ -533,12 +533,12 @@ class Declarations:
             self._types[key] = len(known)
             known.append(made)
         elif made.defined:
-            if known[same].defined and made.doubt:  # either may be the one
+            if known[same].defined and made.doubt:  # either definition may be the compiled one
                 made = replace(made, body=(*known[same].body, *made.body), bounds=())
             known[same] = made
 
     def _braces(self, item: Item) -> tuple[int, int] | None:
-        """Return where a body stands in the source; None where it has none, not in the source itself, or perhaps another one."""
+        """Return a body's offsets in the source; None if there is none, if headers were read, or if it is undecided."""
         braces = [t for t in item.tokens if t.text in ("{", "}")] if item.body is not None and not self.unit.headers.texts else []
         if len(braces) < 2 or any(brace.doubt is not None for brace in braces[-2:]):
             return None
@@ -547,11 +547,11 @@ class Declarations:
         return (start, stop) if source[start] == "{" and source[stop - 1] == "}" else None
 
     def _declared(self, tokens: Sequence[Token]) -> set[str]:
-        """Return the names that a declaration declares."""
+        """Return the names that a declaration defines."""
         try:
             return {d.name for d in self._here.declarators(tokens) if d.name}
         except ValueError:
-            # The name alone; the type is explained when the symbol is asked for.
+            # Take the name alone; the error about the type is raised when the symbol is looked up.
             return {name for name in (_declared_name(tokens),) if name}
 
     def _symbols(self, tokens: list[Token], space: str) -> set[str]:
@@ -572,7 +572,7 @@ _STATIC: Final = re.compile(r"\bstatic\b")
 
 
 def _static_variables(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the name that each static declaration of a body declares first; no constants, functions and shared memory."""
+    """Yield the first name of each static declaration in a body, except constants, functions and shared memory."""
     for n, token in enumerate(tokens):
         if token.text != "static":
             continue
@@ -600,7 +600,7 @@ def _static_variables(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _doubt(tokens: Sequence[Token]) -> str:
-    """Return why it is not known whether a declaration is compiled; `_MIXED` where that is so of some of its tokens only."""
+    """Return why it is undecided whether a declaration is compiled; `_MIXED` if this applies to only some of its tokens."""
     if all(t.doubt is None for t in tokens):
         return ""
     doubts = {t.doubt for t in tokens if t.kind != "block"}
@@ -610,7 +610,7 @@ def _doubt(tokens: Sequence[Token]) -> str:
 
 
 def _types_of(kernel: KernelDeclaration) -> tuple[tuple[str, ...], ...]:
-    """Return the parameters' tokens without names and defaults, to tell a prototype from an overload."""
+    """Return the parameters' tokens without names and defaults, to distinguish a redeclaration from an overload."""
     out = []
     for part in split_commas(kernel.parameters):
         texts = [t.text for t in part]

@@ -1,6 +1,6 @@
-"""Expressions: read as syntax trees, and evaluated where they are integer constants.
+"""Expressions: parsed into syntax trees, and evaluated if they are integer constants.
 
-Constants have C++'s types and its usual conversions; in `#if` there are only intmax_t and uintmax_t.
+Constants have C++ types and follow the usual arithmetic conversions; `#if` has only intmax_t and uintmax_t.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .types import CType
 
 
 class Undecided(ValueError):
-    """The expression is well-formed, and its value depends on what only the compiler knows."""
+    """The expression is well-formed, but its value depends on something only the compiler knows."""
 
 
 class Value(NamedTuple):
-    """A number with its C++ type: `bits` of it, `bool` has 1, and whether the type is unsigned."""
+    """A number with its C++ type: its width in `bits` (1 for `bool`) and whether it is unsigned."""
 
     number: int
     bits: int = 32
     unsigned: bool = False
 
     def wrapped(self) -> Value:
-        """Return the number that the type holds: modulo 2**bits."""
+        """Return the value wrapped to its type: modulo 2**bits."""
         number = self.number & ((1 << self.bits) - 1)
         if not self.unsigned and number >> (self.bits - 1):
             number -= 1 << self.bits
@@ -35,18 +35,18 @@ class Value(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the number is one of its type."""
+        """Whether the number is in the range of its type."""
         return self.wrapped().number == self.number
 
     def converted(self, bits: int, unsigned: bool) -> Value:
-        """Return what an integer type makes of the number; `bool` has 1 bit."""
+        """Return the number converted to an integer type; `bool` has 1 bit."""
         return Value(int(self.number != 0), 1, True) if bits == 1 else Value(self.number, bits, unsigned).wrapped()
 
 
 Lookup = Callable[[str], Value | int | None]
 """Value of a name, or None."""
 TypeNamed = Callable[[Sequence[Token]], CType | None]
-"""The type that words name, or None."""
+"""The type that a sequence of tokens names, or None."""
 
 
 LEVELS: Final = {
@@ -69,9 +69,9 @@ _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|
 
 
 class Reader:
-    """Reads expressions from tokens as syntax trees, by recursive descent; raises ValueError at what it does not understand.
+    """Recursive-descent parser from tokens to syntax trees; raises ValueError at unsupported syntax.
 
-    With `condition` they are of an `#if`: a name has no type, and what stands in parentheses behind one is not read.
+    With `condition`, the expressions are those of `#if`: names have no type, and a call's arguments are skipped.
     """
 
     deepest = 100
@@ -82,17 +82,17 @@ class Reader:
         self.condition = condition
         self.at = 0
         self.depth = 0
-        self.names: list[dict[str, int]] = []  # the numbers of variables, of the innermost scope last
+        self.names: list[dict[str, int]] = []  # variable numbers by name, innermost scope last
         self.escaped: set[int] = set()  # variables whose address is taken
 
     def slot(self, name: str) -> int:
-        """Return the number of a variable, -1 for a name from outside."""
+        """Return the number of a variable, or -1 for a name that is declared outside the body."""
         return next((names[name] for names in reversed(self.names) if name in names), -1)
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     def text(self, ahead: int = 0) -> str:
-        """Return the text of the next token, or of one behind it; operators that are words as signs."""
+        """Return the text of the token `ahead` of the next one; ``and``, ``or`` etc. are returned as symbols."""
         at = self.at + ahead
         if at >= len(self.tokens):
             return ""
@@ -100,12 +100,12 @@ class Reader:
         return WORDS.get(token.text, token.text) if token.kind == "name" else token.text
 
     def kind(self, ahead: int = 0) -> str:
-        """Return the kind of the same."""
+        """Return the kind of the token `ahead` of the next one."""
         at = self.at + ahead
         return self.tokens[at].kind if at < len(self.tokens) else ""
 
     def take(self, wanted: str = "") -> Token:
-        """Take the next token, which must be the one that is `wanted`."""
+        """Take the next token, whose text must be `wanted` if that is given."""
         if self.at >= len(self.tokens):
             raise ValueError("the expression ends too early")
         token = self.tokens[self.at]
@@ -115,7 +115,7 @@ class Reader:
         return token
 
     def takes(self, text: str) -> bool:
-        """Take the next token if it has this text; return whether it has."""
+        """Take the next token if it has this text; return whether it was taken."""
         found = self.text() == text
         if found:
             self.take()
@@ -132,7 +132,7 @@ class Reader:
         return self.tokens[min(self.at, len(self.tokens) - 1)].line if self.tokens else 0
 
     def inside(self, closing: int) -> list[Token]:
-        """Take a bracket and all up to the one at `closing` that closes it; return what stands between them."""
+        """Take a bracket and everything up to its closing one at `closing`; return the tokens between them."""
         found = self.tokens[self.at + 1 : closing]
         self.pass_to(closing + 1)
         return found
@@ -140,14 +140,14 @@ class Reader:
     # -- expressions ---------------------------------------------------------------------------------------------------
 
     def expression(self) -> Any:
-        """Read an expression."""
+        """Parse an expression."""
         found = self.single()
         while self.takes(","):
             found = syntax.Binary(",", found, self.single())
         return found
 
     def single(self) -> Any:
-        """Read an expression without commas."""
+        """Parse an expression without top-level commas."""
         self.depth += 1
         if self.depth > self.deepest:
             raise ValueError("it is nested too deeply")
@@ -163,7 +163,7 @@ class Reader:
         return found
 
     def operator(self) -> str:
-        """Return the operator that comes next; a shift to the right is two tokens that touch."""
+        """Return the next operator; a right shift is two adjacent tokens."""
         text, at = self.text(), self.at
         if text == ">" and self.text(1) in (">", ">=") and self.tokens[at].end == self.tokens[at + 1].start:
             return text + self.text(1)
@@ -176,7 +176,7 @@ class Reader:
             self.take()
 
     def binary(self, level: int) -> Any:
-        """Read operands and the operators of this level and above between them."""
+        """Parse operands joined by binary operators of this precedence or higher."""
         left = self.unary()
         while (known := LEVELS.get(operator := self.operator())) is not None and known >= level:
             self.skip_operator(operator)
@@ -184,7 +184,7 @@ class Reader:
         return left
 
     def unary(self) -> Any:
-        """Read an operand with the operators before and behind it."""
+        """Parse an operand with its prefix and postfix operators."""
         line, text = self.line, self.text()
         if self.kind() == "punct" or text in ("!", "~"):
             if text in ("+", "-", "!", "~"):
@@ -208,7 +208,7 @@ class Reader:
         return self.postfix(self.primary())
 
     def cast(self) -> Any:
-        """Read ``(type) operand``; None where the parentheses hold no type."""
+        """Parse ``(type) operand``; None if the parentheses hold no type."""
         closing = closing_index(self.tokens, self.at)
         words = self.tokens[self.at + 1 : closing]
         if self.condition or not words or words[0].kind != "name" or self.slot(words[0].text) >= 0:
@@ -224,7 +224,7 @@ class Reader:
         return None
 
     def size(self) -> Any:
-        """Read ``sizeof(type)``."""
+        """Parse ``sizeof(type)``."""
         operator = self.take().text
         if self.text() != "(":
             raise ValueError(f"{operator} without parentheses")
@@ -235,7 +235,7 @@ class Reader:
         return Value(found.nbytes, 64, True)
 
     def primary(self) -> Any:
-        """Read a literal, a name, a call, or an expression in parentheses."""
+        """Parse a literal, a name, a call, or an expression in parentheses."""
         if self.text() == "(":
             return self.parenthesis()
         line, token = self.line, self.take()
@@ -272,7 +272,7 @@ class Reader:
         return syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments)
 
     def qualified(self, name: str) -> str:
-        """Read on behind a name from outside: ``::member``, and template arguments that a call follows."""
+        """Parse the rest of an outside name: ``::member``, and template arguments that are followed by a call or ``::``."""
         while True:
             if self.text() == "::":
                 self.take()
@@ -288,7 +288,7 @@ class Reader:
                 return name
 
     def named_cast(self, operator: str) -> syntax.Cast:
-        """Read ``<type>(operand)``."""
+        """Parse ``<type>(operand)``."""
         words = self.inside(closing_angle(self.tokens, self.at))
         found = self.type_named(words)
         if found is None:
@@ -296,18 +296,18 @@ class Reader:
         return syntax.Cast(found, self.parenthesis())
 
     def parenthesis(self) -> Any:
-        """Read an expression in parentheses; as a condition that is one that declares nothing."""
+        """Parse an expression in parentheses; conditions that declare a variable are not supported."""
         self.take("(")
         found = self.expression()
         self.take(")")
         return found
 
     def arguments(self) -> tuple[Any, ...]:
-        """Read the arguments of a call."""
+        """Parse the arguments of a call."""
         return self.listed("(", self.single, ")")
 
     def listed(self, opening: str, read: Callable[[], Any], closing: str) -> tuple[Any, ...]:
-        """Read what commas separate between brackets."""
+        """Parse a comma-separated list between brackets."""
         self.take(opening)
         found = []
         while self.text() != closing:
@@ -318,7 +318,7 @@ class Reader:
         return tuple(found)
 
     def postfix(self, found: Any) -> Any:
-        """Read the operators behind an operand."""
+        """Parse the postfix operators of an operand."""
         while True:
             line, text = self.line, self.text()
             if text == "[":
@@ -349,34 +349,34 @@ def constant(tokens: Sequence[Token], lookup: Lookup, type_named: TypeNamed = la
     Raises
     ------
     ValueError
-        If it is not one, if it holds a name that `lookup` does not know, or if it overflows a signed type.
+        If it is not one, if it uses a name that `lookup` does not know, or if it overflows a signed type.
     """
     try:
         return _Evaluator(lookup, condition=False).whole(Reader(tokens, type_named))
-    except RecursionError:  # one constant is computed from another, and so on
+    except RecursionError:  # constants refer to each other in a long chain
         raise ValueError("it is nested too deeply") from None
 
 
 def evaluate_condition(tokens: Sequence[Token], lookup: Lookup) -> bool:
-    """Evaluate the expression of an `#if`, in which all numbers are intmax_t or uintmax_t.
+    """Evaluate the expression of an `#if`, whose numbers are all intmax_t or uintmax_t.
 
     Raises
     ------
     Undecided
-        If it needs the value of a name for which `lookup` has None.
+        If it needs the value of a name for which `lookup` returns None.
     ValueError
-        If it is no expression that the preprocessor takes.
+        If it is not a valid preprocessor expression.
     """
     return _Evaluator(lookup, condition=True).whole(Reader(tokens, lambda _: None, condition=True)).number != 0
 
 
 class _Evaluator:
-    """Evaluates a tree to a number, None where only the compiler knows it; what C++ does not evaluate may have errors."""
+    """Evaluates a tree; None if only the compiler knows the value. Operands that C++ does not evaluate may contain errors."""
 
     def __init__(self, lookup: Lookup, *, condition: bool) -> None:
         self.lookup = lookup
         self.condition = condition
-        #: Bits and sign of comparisons and logical operators: as an operand, bool is promoted to int.
+        #: Bits and signedness of comparisons and logical operators: as an operand, bool is promoted to int.
         self.boolean = (64 if condition else 32), False
         self.unknown = "it"  # what an undecided expression depends on
 
@@ -396,7 +396,7 @@ class _Evaluator:
             case syntax.Name(text=name):
                 return self.named(name)
             case syntax.Call(name=name) if name:
-                if self.condition and self.named(name) is None:  # __has_include(<...>) and its like
+                if self.condition and self.named(name) is None:  # __has_include(<...>) and similar
                     return None
                 raise ValueError(f"{name!r} has no known value")
             case syntax.Unary():
@@ -439,13 +439,13 @@ class _Evaluator:
             other = None
         picked = self.value(taken)
         if picked is None or other is None:
-            return picked  # the type of what is not known is taken for the same
+            return picked  # an operand of unknown type is assumed to have the same type
         bits, unsigned = self.common(self.promoted(picked), self.promoted(other))
         return Value(picked.number, bits, unsigned).wrapped()
 
     def binary(self, node: syntax.Binary) -> Value | None:
         pending = [node]
-        while isinstance(node.left, syntax.Binary):  # a long sum is a deep tree
+        while isinstance(node.left, syntax.Binary):  # iterate: a long sum is a deep tree
             node = node.left
             pending.append(node)
         left = self.value(node.left)
@@ -458,7 +458,7 @@ class _Evaluator:
         return left
 
     def logical(self, settles: bool, left: Value | None, right: Any) -> Value | None:
-        """Return the result of ``||`` or ``&&``, which an operand that is true, or not, `settles`."""
+        """Evaluate ``||`` or ``&&``; `settles` is the truth value of an operand that decides the result on its own."""
         sides = [left]
         if left is None or bool(left.number) != settles:
             sides.append(self.value(right))
@@ -487,7 +487,7 @@ class _Evaluator:
 
     @staticmethod
     def common(a: Value, b: Value) -> tuple[int, bool]:
-        """Return the type of the usual arithmetic conversions, of operands that are promoted."""
+        """Return bits and signedness after the usual arithmetic conversions of two promoted operands."""
         if a.bits == b.bits:
             return a.bits, a.unsigned or b.unsigned
         wide = a if a.bits > b.bits else b
@@ -511,7 +511,7 @@ class _Evaluator:
             raise ValueError("',' is not part of a constant expression")
         if b == 0:
             raise ValueError("division by zero")
-        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # C++ truncates toward zero
         if not Value(quotient, bits, unsigned).fits and self.condition:
             raise ValueError("the quotient overflows")
         return self.made(quotient if operator == "/" else a - quotient * b, bits, unsigned)

@@ -1,4 +1,4 @@
-"""Macros: what names mean, when, and what they become."""
+"""Macros: their definitions at each point of the source, and their expansion."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _LONGEST: Final = 500_000
 class Macro:
     """A `#define`."""
 
-    text: str  # what stands behind the name and the parameters
-    parameters: tuple[str, ...] | None = None  # None without parentheses
+    text: str  # the replacement text
+    parameters: tuple[str, ...] | None = None  # None if object-like
     variadic: bool = False
-    doubt: Doubt | None = None  # set where the meaning depends on a condition that is not decided
+    doubt: Doubt | None = None  # set if the definition depends on an undecided condition
 
     @cached_property
     def body(self) -> tuple[Token, ...]:
-        """The text's tokens."""
+        """The tokens of the replacement text."""
         if len(self.text) > _LONGEST:
             raise DeclarationError(f"a macro that is used has {len(self.text)} characters; at most {_LONGEST} are expanded")
         lexer = Lexer(self.text, "macro")
-        lexer.line_start = False  # '#' is an operator here, it begins no directive
+        lexer.line_start = False  # '#' is an operator here and starts no directive
         return tuple(lexer)
 
     @cached_property
@@ -42,7 +42,7 @@ class Macro:
         return frozenset(NAME.findall(self.text))
 
     def reads_as(self, other: Macro | None) -> bool:
-        """Return whether it means the same as another for those who read declarations."""
+        """Return whether two macros are equivalent for parsing declarations."""
         return (
             other is not None
             and self.doubt is other.doubt is None
@@ -65,17 +65,17 @@ _MEANINGLESS: Final = frozenset(
 
 
 class MacroTable(dict[str, Macro]):
-    """The macros that hold, and for each name what it meant before.
+    """The current macros, and the history of each name.
 
-    `clock` counts the changes; `at(clock)` looks names up as they were then.
+    `clock` counts the changes; `at(clock)` looks up names as of that time.
     """
 
     clock: int
     history: dict[str, list[tuple[int, Macro | None]]]
     journal: dict[str, Macro | None] | None
-    """What names meant before the branch that is being read."""
+    """Definitions, from before the current branch, of the names that it changes."""
 
-    def __new__(cls) -> MacroTable:  # not in __init__, which pickle leaves out before it sets the items
+    def __new__(cls) -> MacroTable:  # not in __init__: unpickling sets the items without calling it
         table = super().__new__(cls)
         table.clock, table.history, table.journal = 0, {}, None
         return table
@@ -99,7 +99,7 @@ class MacroTable(dict[str, Macro]):
             del self[name]
 
     def at(self, clock: int) -> Callable[[str], Macro | None]:
-        """Return what looks macros up as they were at a time."""
+        """Return a function that looks up macros as of a given time."""
 
         def get(name: str) -> Macro | None:
             changes = self.history.get(name, [])
@@ -109,11 +109,11 @@ class MacroTable(dict[str, Macro]):
         return get
 
     def mention(self, word: str) -> bool:
-        """Return whether some macro that there has been has a word in its text."""
+        """Return whether any macro, current or past, has a word in its text."""
         return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
 
     def meanings(self, name: str) -> list[Macro]:
-        """Return all macros of a name that there have been."""
+        """Return all definitions that a name has had."""
         return [macro for _, macro in self.history.get(name, ()) if macro is not None]
 
 
@@ -127,11 +127,11 @@ PREDEFINED: Final = {
 }
 """Predefined macros: those of HIP on AMD (warp size 64, its types)."""
 PLATFORM_MACROS: Final = frozenset(PREDEFINED) - {"__cplusplus"}
-"""Macros whose conditionals another platform's compiler decides otherwise."""
+"""Macros whose conditionals may be decided differently by another platform's compiler."""
 
 
 def option_macros(options: Sequence[str]) -> MacroTable:
-    """Return the predefined macros, with those of ``-D`` and without those of ``-U``."""
+    """Return the predefined macros with ``-D`` and ``-U`` applied."""
     macros = MacroTable()
     for name, value in PREDEFINED.items():
         macros[name] = Macro(value)
@@ -146,13 +146,13 @@ def option_macros(options: Sequence[str]) -> MacroTable:
 
 
 def strip_comments(text: str) -> str:
-    """Return a preprocessor line without comments, on one line."""
+    """Return a preprocessor line without comments and joined into one line."""
     text = re.sub(r"\\[ \t]*\r?\n", " ", text)
     return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda m: m.group(1) or " ", text, flags=re.DOTALL).strip()
 
 
 def parse_define(text: str) -> tuple[str, Macro] | None:
-    """Return the name and the meaning of the line ``#define ...``, or None where it is not one."""
+    """Return the name and definition of a ``#define`` line, or None if it is not one."""
     match = re.match(r"#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?(.*)", strip_comments(text), re.DOTALL)
     if match is None:
         return None
@@ -167,7 +167,7 @@ def parse_define(text: str) -> tuple[str, Macro] | None:
 
 
 def _macro_arguments(tokens: Sequence[Token], i: int) -> tuple[list[list[Token]], int] | None:
-    """Read ``( a, b )`` at `i`; return the arguments and the index after the closing parenthesis."""
+    """Parse ``( a, b )`` at `i`; return the arguments and the index after the closing parenthesis."""
     if i >= len(tokens) or tokens[i].text != "(" or (end := closing_index(tokens, i)) == len(tokens):
         return None
     return split_commas(tokens[i + 1 : end], angles=False) or [[]], end + 1
@@ -186,7 +186,7 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
     out: list[Token] = []
     body = macro.body
     i = 0
-    left: list[Token] | None = None  # what stands before a ##, possibly nothing
+    left: list[Token] | None = None  # the left operand of ##, possibly empty
     while i < len(body):
         token = body[i]
         pasted = i + 1 < len(body) and body[i + 1].text == "##"
@@ -202,7 +202,7 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
             piece = [token]
         if left is not None:
             if [t.text for t in left] == [","] and macro.variadic and token.text == parameters[-1]:
-                piece = [*left, *piece] if piece else []  # GNU's comma, which goes with an empty argument list
+                piece = [*left, *piece] if piece else []  # GNU extension: an empty argument list drops the comma
             elif left and piece:
                 piece = [*left[:-1], *tokenize(left[-1].text + piece[0].text), *piece[1:]]
             else:
@@ -215,15 +215,15 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
 
 
 def _spelled(tokens: Sequence[Token]) -> str:
-    """Return what ``#`` makes of an argument: one blank wherever there are blanks."""
+    """Stringify an argument as ``#`` does: any whitespace between tokens becomes one blank."""
     parts = [("" if n and tokens[n - 1].end == t.start else " ") + t.text for n, t in enumerate(tokens)]
     return "".join(parts)[1:]
 
 
 class Budget:
-    """How many more tokens are read outside of function bodies, and how many macro expansion may produce.
+    """The remaining number of tokens to read outside function bodies, and of tokens that macro expansion may produce.
 
-    A few nested macros, or many modules, could exhaust any memory.
+    Without it, a few nested macros or many modules could exhaust memory.
     """
 
     def __init__(self, most: int = _MOST_EXPANDED) -> None:
@@ -231,7 +231,7 @@ class Budget:
         self.unread = _MOST_READ
 
     def read(self, count: int, where: str) -> None:
-        """Count tokens of declarations and of conditions."""
+        """Count tokens of declarations and conditions."""
         self.unread -= count
         if self.unread < 0:
             raise DeclarationError(
@@ -240,7 +240,7 @@ class Budget:
             )
 
     def spend(self, count: int, macro: Token) -> None:
-        """Count the tokens that a macro becomes."""
+        """Count the tokens that a macro expands to."""
         self.left -= count
         if self.left < 0:
             raise DeclarationError(
@@ -254,14 +254,14 @@ def expand_macros(
     budget: Budget,
     hidden: frozenset[str] = frozenset(),
 ) -> list[Token]:
-    """Expand object-like and function-like macros; every token made carries the position of the macro's use.
+    """Expand object-like and function-like macros; each resulting token carries the position of the macro's use.
 
-    Those in `hidden` are being expanded.
+    Macros in `hidden` are already being expanded and stay as they are.
 
     Raises
     ------
     DeclarationError
-        If they become more tokens than the budget has.
+        If the expansion exceeds the budget.
     """
     out: list[Token] = []
     i = 0
@@ -288,7 +288,7 @@ def expand_macros(
             made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
-        # The halves of >> and >>= go on touching each other.
+        # Keep the halves of >> and >>= adjacent.
         ends = [
             token.start if t.text == ">" and next_one.text in (">", ">=") and t.end == next_one.start else end
             for t, next_one in zip(made, [*made[1:], token])

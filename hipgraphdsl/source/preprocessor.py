@@ -1,7 +1,7 @@
 """Conditionals: which lines of a source are compiled.
 
-What compilers define is not known where a module is declared, so a condition may be undecided. `Conditionals` then lets every
-branch be read, and what is read carries a `Doubt`: the declarations decide whether anything depends on it.
+Not every macro that compilers define is known when a module is declared, so a condition may be undecided. `Conditionals` then
+reads every branch and marks the tokens with a `Doubt`; the declarations decide whether anything depends on it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _COMPILERS: Final = {
     "__LONG_LONG_MAX__": 2**63 - 1, "__SIZEOF_SHORT__": 2, "__SIZEOF_INT__": 4, "__SIZEOF_LONG__": 8,
     "__SIZEOF_LONG_LONG__": 8, "__SIZEOF_FLOAT__": 4, "__SIZEOF_DOUBLE__": 8, "__SIZEOF_POINTER__": 8, "__SIZEOF_SIZE_T__": 8,
 }  # fmt: skip
-#: Names that headers of C, HIP or CUDA may define, or the CPU runtime.
+#: Names that headers of C, HIP, CUDA or the CPU runtime may define.
 _OF_HEADERS: Final = re.compile(
     r"(HIP|CUDA|CUDART)_VERSION\w*|(FLT|DBL|LDBL|DECIMAL|FP|MATH|HIPRT|CUDART)_\w+|M_\w+|NULL|NAN|INFINITY|HUGE_VAL\w*|HGCPU_CPU"
     r"|(U?INT(\d+|_LEAST\d+|_FAST\d+|MAX|PTR)|PTRDIFF|SIZE|WCHAR|WINT|SIG_ATOMIC)_\w+|assert|offsetof|EOF|RAND_MAX|linux|unix"
 )
-_LONGEST: Final = 2**16  # characters of a condition; C++ asks compilers to take as long a line
+_LONGEST: Final = 2**16  # characters of a condition; C++ recommends this minimum for a logical source line
 _RESERVED: Final = re.compile(r"_[_A-Z].*")
 
 
 @dataclass(slots=True)
 class _Branch:
-    """An open `#if`: whether its lines are read now, whether a branch has been, and for one that is not decided what is known."""
+    """An open `#if`: whether its lines are read now, whether a branch was taken, and the state of an undecided one."""
 
     reading: bool
     taken: bool
@@ -48,36 +48,36 @@ class _Branch:
     outside: Doubt | None = None
     journal: dict[str, Macro | None] | None = None
     ends: list[dict[str, Macro | None]] = field(default_factory=list)
-    whole: bool = False  # there is an #else
+    whole: bool = False  # whether it has an #else
 
 
 class Conditionals:
-    """Follows `#if`, `#define` and `#undef` through a source: `macros` is changed to what holds after each line."""
+    """Processes `#if`, `#define` and `#undef` of a source; `macros` is updated after each line."""
 
     def __init__(self, macros: MacroTable, where: str, budget: Budget) -> None:
         self.macros = macros
         self.where = where
         self.budget = budget
         self.doubt: Doubt | None = None
-        self.headers = False  # whether a header of the system has been included
-        self.unread = False  # whether a header has that cannot be read
+        self.headers = False  # whether a system header was included
+        self.unread = False  # whether a header was included that cannot be read
         self._open: list[_Branch] = []
         self._numbered = 0
 
     @property
     def reading(self) -> bool:
-        """Whether the lines that follow are compiled, or may be."""
-        return not self._open or self._open[-1].reading  # inside of what is not read, nothing is
+        """Whether the following lines are, or may be, compiled."""
+        return not self._open or self._open[-1].reading  # a branch nested in a skipped one is never read
 
     @property
     def doubtful(self) -> bool:
-        """Whether the innermost conditional is not decided."""
+        """Whether the innermost conditional is undecided."""
         return bool(self._open) and self._open[-1].doubt is not None
 
     def directive(self, text: str, line: int = 0, guard: str = "") -> str:
-        """Follow one preprocessor line; return its word: ``if``, ``define``; empty for a null directive.
+        """Process one preprocessor line; return its directive, such as ``if`` or ``define``; empty for a null directive.
 
-        `guard` is the name of an include guard that begins here: nobody but the header defines it.
+        `guard` is the name of an include guard that begins here: only the header itself defines it.
         """
         match = re.match(r"#\s*(\w+)\s*(.*)", strip_comments(text), re.DOTALL)
         if match is None:
@@ -106,7 +106,7 @@ class Conditionals:
         return word
 
     def _branch(self, holds: bool | str, text: str, line: int) -> None:
-        """Begin a branch; where its condition is undecided, `holds` is a str that says why."""
+        """Begin a branch; if its condition is undecided, `holds` is the reason."""
         branch = self._open[-1]
         if isinstance(holds, bool):
             branch.reading, branch.taken = holds, holds
@@ -125,7 +125,7 @@ class Conditionals:
         branch.journal, self.macros.journal = self.macros.journal, {}
 
     def _leave_branch(self) -> None:
-        """End a branch: macros are again as they were before, and what they were in it is kept."""
+        """End a branch: restore the macros from before it, and keep their definitions at its end for `_merge`."""
         branch = self._open[-1]
         if branch.reading and branch.doubt is not None:
             macros = self.macros
@@ -137,7 +137,7 @@ class Conditionals:
         branch.reading = False
 
     def _merge(self, branch: _Branch) -> None:
-        """Give macros that a conditional left undecided changes their common meaning, or a doubtful one."""
+        """Set macros that an undecided conditional changes to their common definition, or mark them as doubtful."""
         if branch.doubt is None:
             return
         ends = branch.ends if branch.whole or branch.taken else [*branch.ends, {}]
@@ -170,12 +170,12 @@ class Conditionals:
             return f"what is not understood ({error})"
 
     def _resolved(self, text: str, line: int) -> list[Token]:
-        """Return the tokens of a condition, macros expanded and `defined` answered."""
+        """Return the tokens of a condition, with macros expanded and `defined` evaluated."""
         where = f"{self.where}, line {line}"
         if len(text) > _LONGEST:
             raise DeclarationError(f"{where}: a condition has {len(text)} characters, at most {_LONGEST} are read; use macros")
         words = tokenize(text, where)
-        self.budget.read(2 * len(words), where)  # each is evaluated too
+        self.budget.read(2 * len(words), where)  # twice, because each token is evaluated too
         resolved: list[Token] = []
         i = 0
         while i < len(words):
@@ -195,7 +195,7 @@ class Conditionals:
         ]
 
     def _defined(self, name: str) -> bool | str:
-        """Return whether a macro is defined, or a str that says why that is undecided."""
+        """Return whether a macro is defined, or the reason why that is undecided."""
         macro = self.macros.get(name)
         if macro is not None:
             return True if macro.doubt is None else macro.doubt.reason
@@ -204,7 +204,7 @@ class Conditionals:
         return name in _LIMITS or name in _COMPILERS
 
     def _value(self, name: str, line: int) -> Value | int | None:
-        """Return the value of a name that is not a macro: 0, or None where a header or the compiler may define it."""
+        """Return the value of a name that is not a macro: 0, or None if a header or the compiler may define it."""
         if name == "__LINE__" and line:
             return line
         if " " in name or name.startswith("__has_") or name in ("__LINE__", "__COUNTER__", "__FILE__", "__DATE__", "__TIME__"):

@@ -1,4 +1,4 @@
-"""What names mean in a declaration, and the declarators that give names to types."""
+"""Name lookup for declarations, and the declarators that give names to types."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "null
 
 
 def are_values(inside: Sequence[Token]) -> bool:
-    """Return whether parentheses behind a name hold values, so that a variable is declared, and not parameters of a function.
+    """Return whether parentheses after a name hold values and thus declare a variable, rather than a function's parameters.
 
-    Names alone may be either; they count as types.
+    Names alone are ambiguous and count as types.
     """
     return bool(inside) and (inside[0].kind in ("number", "string", "char") or inside[0].text in _VALUES)
 
 
 @dataclass(frozen=True, slots=True)
 class Declarator:
-    """What a declaration says of one name: its type, the name and the tokens of each array bound."""
+    """What a declaration specifies for one name: its type, the name and the tokens of each array bound."""
 
     type: CType
     name: str
@@ -37,7 +37,7 @@ class Declarator:
 
 
 class Constant(NamedTuple):
-    """A named integer constant: its expression, and bits and sign of its type where that is written."""
+    """A named integer constant: its expression, and the bits and signedness of its type if that is written."""
 
     tokens: Sequence[Token]
     bits: int = 0
@@ -46,7 +46,7 @@ class Constant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TemplateParameter:
-    """A parameter of a template; `type` says whether it is a type or a number."""
+    """A template parameter; `type` tells whether it is a type or a number."""
 
     name: str
     type: bool
@@ -55,7 +55,7 @@ class TemplateParameter:
 
 
 class AliasTemplate(NamedTuple):
-    """``template<class T> using V = T*;``: its parameters, its meaning, the scope that this is read in, and any doubt."""
+    """``template<class T> using V = T*;``: its parameters, its meaning, the scope to resolve the meaning in, and any doubt."""
 
     parameters: Sequence[TemplateParameter]
     meaning: Sequence[Token]
@@ -64,10 +64,10 @@ class AliasTemplate(NamedTuple):
 
 
 class Scope:
-    """The names that a declaration can use: aliases, constants, structs and template arguments, each by its full name.
+    """The names visible to a declaration: aliases, constants, structs and template arguments, each by its full name.
 
-    `space` has the namespaces around the declaration, ``"a::b::"``. An alias or a constant is kept with the scope that its own
-    words are read in. `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
+    `space` holds the enclosing namespaces, ``"a::b::"``. An alias or a constant is stored with the scope in which its own tokens
+    are resolved. `doubts` maps each name whose meaning depends on an undecided condition to the reason.
     """
 
     def __init__(self, structs: Mapping[str, np.dtype[Any]]) -> None:
@@ -79,7 +79,7 @@ class Scope:
         self.ambiguous: set[str] = set()  # constants that are defined more than once
         self.templates: dict[str, AliasTemplate] = {}  # by full name; `opaque` has these names too
         self.structs = structs
-        self._named: dict[str, list[str]] = {}  # full names by their last part
+        self._named: dict[str, list[str]] = {}  # full names by their last component
         self._local = False
 
     def at(self, space: str) -> Scope:
@@ -98,10 +98,10 @@ class Scope:
         return inside
 
     def full(self, name: str) -> str:
-        """Return the full name of what a name means here.
+        """Resolve a name to its full name.
 
-        It is declared in one of the namespaces around, else in another one (by using, an inline namespace or an alias of a
-        namespace). A name that is not known is returned as it is. Raises ValueError where several namespaces have it.
+        Look in the enclosing namespaces, then in all others (for `using`, inline namespaces and namespace aliases). An unknown
+        name is returned unchanged. Raises ValueError if several namespaces declare it with different meanings.
         """
         around = [] if name.startswith("::") else self.space.split("::")[:-1]
         name = name.removeprefix("::")
@@ -119,7 +119,7 @@ class Scope:
         return found[0] if found else name
 
     def _is_class(self, name: str) -> bool:
-        """Return whether a name is that of a type with members, whose declarations are not read."""
+        """Return whether a name is a type with members, whose declarations are not parsed."""
         key = self.full(name)
         return key in self.aliases or self.opaque.get(key) == "struct"
 
@@ -129,7 +129,7 @@ class Scope:
         return spell(self.constants[key][0].tokens) if key in self.constants else self.opaque[key]
 
     def bind(self, name: str, meaning: Sequence[Token] | Constant | str, where: Scope | None = None) -> None:
-        """Give a name a meaning in this scope; its own words are read in the scope `where`, by default here."""
+        """Bind a name in this scope; the tokens of its meaning are resolved in the scope `where`, by default this one."""
         key = self.space + name
         if isinstance(meaning, str):
             self.opaque[key] = meaning
@@ -141,7 +141,7 @@ class Scope:
             self._named[name].append(key)
 
     def bind_parameter(self, parameter: TemplateParameter, value: Sequence[Token], where: Scope) -> None:
-        """Give a template parameter the value of an argument, whose words are read in the scope `where`; raises ValueError."""
+        """Bind a template parameter to an argument, whose tokens are resolved in the scope `where`; raises ValueError."""
         if parameter.type:
             where.specifiers(value)
             self.bind(parameter.name, value, where)
@@ -152,7 +152,7 @@ class Scope:
                                    number._replace(kind="punct", text="="), number])  # fmt: skip
 
     def _alias_of(self, template: AliasTemplate, words: Sequence[Token]) -> CType:
-        """Return the type that an alias template stands for with the arguments that ``name<...>`` gives; raises ValueError."""
+        """Return the type that an alias template resolves to with the arguments of ``name<...>``; raises ValueError."""
         if template.doubt:
             raise ValueError(template.doubt)
         scope, given = template.where.inner(), split_commas(words[1 + [w.text for w in words].index("<") : -1])
@@ -168,9 +168,9 @@ class Scope:
         return replace(found, spelling=spell(values.get(found.spelling, [found.spelling])))
 
     def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
-        """Give a name the meaning of a declaration: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
+        """Define a name from a declaration: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
 
-        With `doubt`, the compiler may not see this declaration; a name that has another meaning too is not used then.
+        With `doubt`, the declaration may not be compiled; if the name also has another meaning, its use raises ValueError.
         """
         key = self.space + name
         if not isinstance(meaning, str):
@@ -185,7 +185,7 @@ class Scope:
         self.bind(name, meaning)
 
     def define_constants(self, tokens: Sequence[Token], doubt: str = "") -> None:
-        """Define the constants that ``const int n = 4, m = n;`` declares."""
+        """Define the constants declared by ``const int n = 4, m = n;``."""
         try:
             for found in self.declarators(tokens):
                 bits, unsigned = found.type.integer
@@ -201,7 +201,7 @@ class Scope:
                     return
 
     def _value(self, name: str, busy: frozenset[int] = frozenset()) -> Value | int | None:
-        """Return the value of a name; one in `busy` is being computed and has none."""
+        """Return the value of a name, or None for a name in `busy`, whose value is being computed already (a cycle)."""
         key = self.full(name)
         if key in self.doubts:
             raise ValueError(self.doubts[key])
@@ -213,7 +213,7 @@ class Scope:
         return value.converted(known.bits, known.unsigned) if known.bits else value.number
 
     def constant(self, name: str) -> Value | None:
-        """Return a named constant whose type is written; None where there is none, or not one alone."""
+        """Return the value of a named constant with a written type; None if there is none, or if it is ambiguous."""
         try:
             value = None if self.full(name) in self.ambiguous else self._value(name)
         except ValueError:
@@ -228,7 +228,7 @@ class Scope:
         return constant(tokens, self._value, self.type_named).number
 
     def initializes(self, inside: Sequence[Token]) -> bool:
-        """Return whether parentheses behind a name hold one value, so that a variable is declared, and not a function."""
+        """Return whether parentheses after a name hold exactly one value and thus declare a variable, not a function."""
         try:
             self.evaluate(inside)
         except ValueError:
@@ -236,7 +236,7 @@ class Scope:
         return True
 
     def type_named(self, words: Sequence[Token]) -> CType | None:
-        """Return the type that words name, pointers included; None where it is not known, or they are more than a type."""
+        """Return the type that the tokens name, pointers included; None if it is unknown, or if tokens are left over."""
         try:
             kind, rest = self.specifiers(words)
         except ValueError:
@@ -244,7 +244,7 @@ class Scope:
         return None if rest else kind
 
     def named_type(self, words: Sequence[Token], busy: frozenset[int] = frozenset()) -> CType:
-        """Return what the words of a base type mean, ``unsigned long``, ``std::complex<float>``; raises ValueError."""
+        """Resolve the tokens of a base type, ``unsigned long``, ``std::complex<float>``; raises ValueError."""
         spelling = spell(words)
         texts = [w.text for w in words]
         if texts and all(text in BUILTIN_WORDS for text in texts):
@@ -282,7 +282,7 @@ class Scope:
         )
 
     def specifiers(self, tokens: Sequence[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
-        """Read the type at the head of a declaration; return it, pointers included, and what follows.
+        """Parse the type at the head of a declaration; return it, pointers included, and the remaining tokens.
 
         Raises ValueError.
         """
@@ -291,7 +291,7 @@ class Scope:
         return replace(base, pointers=base.pointers + sum(t.text == "*" for t in rest[:n])), rest[n:]
 
     def _base(self, tokens: list[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
-        """Read a type without the pointers behind it, which belong to one name each."""
+        """Parse a type without the pointers after it, each of which belongs to one declarator."""
         words: list[Token] = []
         elaborated = ""
         const = False
@@ -331,7 +331,7 @@ class Scope:
                 break
         if not words:
             raise ValueError("no type stands there")
-        # Template arguments may be names that stand for other types: complex<T>.
+        # Template arguments may be aliases of other types: complex<T>.
         words = [part for n, w in enumerate(words) for part in self._argument(w, words[n - 1].text if n else "::")]
         try:
             base = self.named_type(words, busy)
@@ -344,12 +344,12 @@ class Scope:
         return base, tokens[i:]
 
     def _argument(self, word: Token, before: str) -> Sequence[Token]:
-        """Return what a word inside of a type's name stands for, the word behind another."""
+        """Return the tokens that one token of a type's name resolves to; `before` is the token before it."""
         alias = self.aliases.get(self.full(word.text)) if before != "::" and word.kind == "name" else None
         return [word] if alias is None else alias[0]
 
     def declarators(self, tokens: Sequence[Token]) -> list[Declarator]:
-        """Read ``type a, *b[4] = {...}``; raises ValueError."""
+        """Parse ``type a, *b[4] = {...}``; raises ValueError."""
         base, rest = self._base(without_attributes(tokens))
         return [self._declarator(base, part) for part in split_commas(rest)] or [Declarator(base, "")]
 

@@ -1,4 +1,4 @@
-"""Tokens of HIP C++, and what can be said of brackets, commas and attributes without knowing what a declaration means."""
+"""Tokens of HIP C++, and the handling of brackets, commas and attributes that needs no knowledge of declarations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MOST_TOKENS: Final = 250_000
 
 
 class Doubt(NamedTuple):
-    """Why it is not known whether the compiler sees a token.
+    """Why it is undecided whether the compiler sees a token.
 
-    `branch` is the number of the branch of the conditional that holds it, from 1; 0 for a token that a macro made whose meaning
+    `branch` is the number, from 1, of the conditional branch that contains it; 0 for a token from a macro whose definition
     depends on the conditional.
     """
 
@@ -59,14 +59,14 @@ _DIRECTIVE = re.compile(
 
 
 class Lexer:
-    """Tokens of a text one after the other, directives whole; `position` and `line` are where the next one is looked for."""
+    """Iterates over the tokens of a text, each directive as one token; `position` and `line` locate the next token."""
 
     def __init__(self, text: str, where: str, line: int = 1) -> None:
         self.text = text
         self.where = where
         self.position = 0
         self.line = line
-        self.line_start = True  # whether only blanks and comments precede on this line
+        self.line_start = True  # whether only blanks and comments come before it on this line
 
     def __iter__(self) -> Iterator[Token]:
         text, length, match, new = self.text, len(self.text), _TOKEN.match, tuple.__new__
@@ -99,7 +99,7 @@ class Lexer:
             yield new(Token, (kind, found[kind], found.start(kind), end, line, None))
 
     def directive(self) -> Token:
-        """Take the preprocessor line that begins at `position`."""
+        """Take the preprocessor line that starts at `position`."""
         found = _DIRECTIVE.match(self.text, self.position)
         assert found is not None
         start, line = self.position, self.line
@@ -115,14 +115,14 @@ def _fault(text: str, position: int) -> str:
 
 
 def tokenize(source: str, where: str = "source") -> list[Token]:
-    """Split C++ source into tokens; comments and line continuations are dropped, preprocessor lines stay whole.
+    """Split C++ source into tokens; comments and line continuations are dropped, a preprocessor line is one token.
 
-    Two closing angle brackets are two tokens, so that template arguments can be matched.
+    ``>>`` becomes two tokens, so that template arguments can be matched.
 
     Raises
     ------
     DeclarationError
-        At a character that cannot begin a token, an unterminated comment or string; the line is named.
+        At a character that cannot begin a token, an unterminated comment or string; the message names the line.
     """
     return list(Lexer(source, where))
 
@@ -156,10 +156,10 @@ def opening_angle(tokens: Sequence[Token], i: int) -> int:
 
 
 def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple[dict[int, int], int]:
-    """Pair the angle brackets from `start` to the next semicolon, or with `stop` to where the first is closed.
+    """Pair the angle brackets from `start` to the next semicolon, or with `stop` until the first is closed.
 
-    Other brackets are passed over, and so is a `<` that compares. Returns the index of each closing `>` by that of its `<`, and
-    where the search ended.
+    Other brackets and comparison operators `<` are skipped. Return a dict from the index of each `<` to that of its `>`, and
+    the index where the search ended.
     """
     found: dict[int, int] = {}
     begun: list[int] = []
@@ -178,17 +178,17 @@ def _angles(tokens: Sequence[Token], start: int, *, stop: bool = False) -> tuple
 
 
 def _opens(before: Sequence[Token]) -> bool:
-    """Return whether a `<` behind these tokens may open template arguments: behind a value, as of ``int A``, it compares."""
+    """Return whether a `<` after these tokens may open template arguments; after a value, such as ``int A``, it compares."""
     named = zip(before, before[1:], before[2:])
     values = (b.text for a, b, c in named if a.kind == "name" and a.text not in ("class", "typename") and c.text in (",", "="))
     return before[-1].kind == "name" and before[-1].text not in values
 
 
 def split_commas(tokens: Sequence[Token], *, angles: bool = True) -> list[list[Token]]:
-    """Split at the commas outside of all brackets, with `angles` those of template arguments among them."""
+    """Split at commas outside all brackets; with `angles`, template argument brackets count too."""
     parts: list[list[Token]] = [[]]
     pairs: dict[int, int] = {}
-    looked = 0  # up to where angle brackets have been paired
+    looked = 0  # angle brackets before this index are paired
     i = 0
     while i < len(tokens):
         token = tokens[i]
@@ -208,7 +208,7 @@ def split_commas(tokens: Sequence[Token], *, angles: bool = True) -> list[list[T
 
 
 def spell(tokens: Iterable[Token | str]) -> str:
-    """Write tokens as one would: ``scale<float, 4>``, ``const unsigned int*``."""
+    """Join tokens into conventional spelling: ``scale<float, 4>``, ``const unsigned int*``."""
     out: list[str] = []
     last = ""
     for token in tokens:
@@ -228,7 +228,7 @@ _PAREN_ATTRIBUTES: Final = frozenset(
 
 
 def without_attributes(tokens: Sequence[Token]) -> list[Token]:
-    """Drop ``[[...]]``, ``__attribute__((...))``, ``__launch_bounds__(...)``, ``alignas(...)`` and their like."""
+    """Drop ``[[...]]``, ``__attribute__((...))``, ``__launch_bounds__(...)``, ``alignas(...)`` and similar."""
     out: list[Token] = []
     i = 0
     while i < len(tokens):

@@ -1,4 +1,4 @@
-"""Syntax trees of kernels' bodies: expressions and statements. An integer literal is a `Value`."""
+"""Syntax trees of kernel bodies: expressions and statements. An integer literal is a `Value`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .types import CType
 
 
 class Name(NamedTuple):
-    """A variable of the kernel by its number, or with -1 a name from outside."""
+    """A variable of the kernel, by its number; -1 for a name declared outside the body."""
 
     text: str
     slot: int = -1
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 
 class Assign(NamedTuple):
-    """``target = value``, or with an operator ``target += value``; `before` (``x++``): its result is the old value."""
+    """``target = value``, or with an operator ``target += value``; with `before` (``x++``) the result is the old value."""
 
     operator: str
     target: Any
@@ -71,7 +71,7 @@ class Member(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a function; `name` is empty where an expression is called, which is then the first argument."""
+    """A function call; for a call of an expression, `name` is empty and the expression is the first argument."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -86,10 +86,10 @@ class Cast(NamedTuple):
 
 
 class Opaque(NamedTuple):
-    """A value that is not computed; its parts are evaluated."""
+    """A value that is not computed; its parts are still evaluated."""
 
     parts: tuple[Any, ...] = ()
-    why: str = ""  # where it is no constant
+    why: str = ""  # why it is not a constant
 
 
 class Declare(NamedTuple):
@@ -97,15 +97,15 @@ class Declare(NamedTuple):
 
     slot: int
     name: str
-    type: CType | None  # None where the layout is unknown or `auto` leaves it to the initializer
-    deduced: bool  # it is `auto`
+    type: CType | None  # None if the layout is unknown, or if `auto` deduces the type from the initializer
+    deduced: bool  # declared with `auto`
     bounds: tuple[Any, ...]  # of an array
     initializer: Any
     space: str  # ``local``, ``shared``, ``dynamic`` (extern __shared__) or ``static``
 
 
 class Block(NamedTuple):
-    """Statements in braces; an expression is one too."""
+    """Statements in braces; an expression is a statement too."""
 
     statements: tuple[Any, ...]
 
@@ -119,7 +119,7 @@ class If(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """``for``, ``while``, and with `late` ``do``; `condition` and `step` may be None."""
+    """``for``, ``while``, or with `late` ``do``; `condition` and `step` may be None."""
 
     condition: Any
     step: Any
@@ -134,13 +134,13 @@ class Leave(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What is not understood, and all that follows it in the same braces."""
+    """A statement that is not understood, and everything after it in the same braces."""
 
     reason: str
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Yield a tree's nodes, itself first."""
+    """Yield the nodes of a tree in preorder."""
     if isinstance(node, tuple):
         if hasattr(node, "_fields"):
             yield node

@@ -1,4 +1,4 @@
-"""C++ types as parameters and variables have them."""
+"""C++ types of parameters and variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A C++ type as a kernel's parameter or a device variable has it."""
+    """The C++ type of a kernel parameter or a device variable."""
 
     spelling: str  # the base type as written, without const and pointers
     dtype: np.dtype[Any] | None = None  # of one element; None for void and for types whose layout is unknown
@@ -25,14 +25,14 @@ class CType:
 
     @property
     def integer(self) -> tuple[int, bool]:
-        """Bits of an integer type, of which `bool` has 1, and whether it is unsigned; 0 bits for all other types."""
+        """Bits (1 for `bool`) and unsignedness of an integer type; 0 bits for all other types."""
         if self.pointers or self.dtype is None or self.lanes > 1 or self.dtype.kind not in "biu":
             return 0, False
         return 1 if self.dtype.kind == "b" else 8 * self.size, self.dtype.kind != "i"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a variable of this type; 0 where that is not known."""
+        """Size of a variable of this type in bytes; 0 if unknown."""
         return 8 if self.pointers else self.size
 
 
@@ -41,7 +41,7 @@ def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:
     return CType(spelling, kind, 1, kind.itemsize, align or kind.alignment)
 
 
-#: Scalar types by NumPy's names.
+#: Names of scalar types by NumPy type code.
 _SCALARS: Final = {
     "?": "bool",
     "i1": "char, signed char",  # HIP's char is signed on every device
@@ -92,7 +92,7 @@ _BFLOAT16_LANES: Final = {
     **dict.fromkeys(("hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "__bf16"), 1),
     **dict.fromkeys(("__hip_bfloat162", "__nv_bfloat162"), 2),
 }
-"""Lanes of the types that are made of bfloat16, whose dtype an optional package has."""
+"""Lanes of the types made of bfloat16, whose dtype comes from an optional package."""
 BUILTIN_WORDS: Final = frozenset(
     {"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "__int64", "_Bool"}
 )
@@ -107,7 +107,7 @@ IGNORED_WORDS: Final = frozenset(
 
 
 def bfloat16_dtype() -> np.dtype[Any] | None:
-    """Return ml_dtypes' bfloat16, or None where ml_dtypes is not installed."""
+    """Return the bfloat16 dtype of ml_dtypes, or None if ml_dtypes is not installed."""
     try:
         found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     except ImportError:
@@ -116,7 +116,7 @@ def bfloat16_dtype() -> np.dtype[Any] | None:
 
 
 def known_type(name: str) -> CType | None:
-    """Return a type that HIP's headers or C++ define, None for all others; raises ValueError where its dtype is not installed."""
+    """Return a type that HIP's headers or C++ define, else None; raises ValueError if the package of its dtype is missing."""
     lanes = _BFLOAT16_LANES.get(name)
     if lanes is None:
         return KNOWN_TYPES.get(name)
@@ -127,12 +127,12 @@ def known_type(name: str) -> CType | None:
 
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    """Return whether it is ml_dtypes' bfloat16, which NumPy itself does not know."""
-    return dtype.type.__name__ == "bfloat16"  # dtype.name is made anew each time it is asked for
+    """Return whether a dtype is bfloat16 of ml_dtypes, which is not a built-in NumPy dtype."""
+    return dtype.type.__name__ == "bfloat16"  # not dtype.name, which NumPy computes on each access
 
 
 def natural_alignment(dtype: np.dtype[Any]) -> int:
-    """Return the alignment that C gives a struct with these fields (a NumPy dtype made without align=True says 1)."""
+    """Return the alignment that C gives a struct with these fields (NumPy reports 1 for a dtype made without align=True)."""
     if dtype.subdtype is not None:
         return natural_alignment(dtype.subdtype[0])
     if dtype.names:
@@ -142,7 +142,7 @@ def natural_alignment(dtype: np.dtype[Any]) -> int:
 
 
 def builtin_name(words: Sequence[str]) -> str:
-    """Return the name in `KNOWN_TYPES` of a type of C++ that is given by its words, in any order."""
+    """Return the name in `KNOWN_TYPES` of a built-in C++ type, given its words in any order."""
     counted = sorted(words)
     if "_Bool" in counted:
         return "bool"

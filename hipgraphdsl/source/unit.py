@@ -1,4 +1,4 @@
-"""A translation unit: its text as tokens, with headers put in, conditionals followed, macros expanded and bodies unread."""
+"""A translation unit as tokens: headers inserted, conditionals evaluated, macros expanded, bodies left unparsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .preprocessor import Conditionals
 from .tokens import MOST_TOKENS, Doubt, Lexer, Token
 
 _MOST_DIRECTIVES: Final = 50_000
-_MOST_INCLUDED: Final = 16_000_000  # characters of all headers
+_MOST_INCLUDED: Final = 16_000_000  # characters of all headers together
 
 _GUARD: Final = re.compile(
     r"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*\(?[ \t]*)(\w+)[^\n]*\n(?:\s|//[^\n]*|/\*.*?\*/)*"
@@ -28,7 +28,7 @@ _SYSTEM: Final = re.compile(
     r"|(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|math_constants|math_functions|mma|signal|stdalign"
     r"|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|time|uchar|unistd|vector_types|wchar)\.h|(sys|bits)/.*"
 )
-#: In a function's body, only what may hide or be a brace is looked at.
+#: Inside a function body, search only for braces and for whatever may hide one.
 _EVENT: Final = re.compile(r"[{}\"'#]|/[/*]")
 _LITERAL: Final = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'", re.DOTALL)
 _RAW: Final = re.compile(r"\"([^()\\\s]{0,16})\(.*?\)\1\"", re.DOTALL)
@@ -41,7 +41,7 @@ _SPACE_ATTRIBUTE: Final = re.compile(r"__attribute(?:__)?\s*\(\(\s*(?:__)?(devic
 _SPLICE: Final = re.compile(r"\\[ \t]*\r?\n")
 
 UNDECIDED_TEXT: Final = re.compile("\x01([^\x02]*)\x02")
-"""In the text of a block: branches of conditionals that are not decided."""
+"""Marks, in the text of a block, the branches of undecided conditionals."""
 
 
 def include_folders(options: Sequence[str]) -> list[Path]:
@@ -51,7 +51,7 @@ def include_folders(options: Sequence[str]) -> list[Path]:
 
 
 class Headers:
-    """The project's own headers: those in folders of ``-I``, or their `texts` by path, as a file stores them."""
+    """The project's own headers: files in the ``-I`` folders, or the `texts` by path that a workflow file stores."""
 
     def __init__(self, options: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> None:
         self.folders = include_folders(options)
@@ -60,7 +60,7 @@ class Headers:
         self._left = _MOST_INCLUDED
 
     def find(self, header: str, folders: Sequence[Path]) -> str | None:
-        """Return the path of a header, None where it is found nowhere; `texts` then has its text."""
+        """Return the path of a header and store its text in `texts`; None if it is not found."""
         for folder in (*folders, *self.folders):
             path = str(folder / header)
             if path not in self.texts and not self._stored and Path(path).is_file():
@@ -74,10 +74,10 @@ class Headers:
 
 
 class Unit:
-    """The tokens of a translation unit: headers put in, conditionals followed, macros expanded, bodies unread.
+    """The tokens of a translation unit: headers inserted, conditionals evaluated, macros expanded, bodies left unparsed.
 
     Everything between the braces of a function, a struct or an initialiser is one token of kind ``block``: its text without
-    preprocessor lines and branches that are not compiled; `start` is the time of `macros` at its end. `tokens_of` reads it.
+    preprocessor lines and skipped branches; `start` is the `clock` of `macros` at its end. `tokens_of` splits it.
     """
 
     def __init__(self, source: str, where: str, options: Sequence[str] = (), headers: Headers | None = None,
@@ -87,14 +87,14 @@ class Unit:
         self.macros = option_macros(options)
         self.headers = headers or Headers(options)
         self.budget = budget or Budget()
-        self.unread: list[str] = []  # headers of the project's own that are not found
-        #: The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
+        self.unread: list[str] = []  # project headers that were not found
+        #: The `start` of each block in which macros change: the text before the change may be expanded wrongly.
         self.redefining: set[int] = set()
         self.conditionals = Conditionals(self.macros, where, self.budget)
         self._once: set[str] = set()
         self._count = 0
         self._directives = 0
-        self._flat = False  # whether a macro opens or closes braces, so that they cannot be matched in the text
+        self._flat = False  # whether a macro opens or closes braces, so that braces cannot be matched in the text
 
     def __iter__(self) -> Iterator[Token]:
         pending: list[Token] = []
@@ -122,7 +122,7 @@ class Unit:
     def _raw(self, text: str, where: str, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
         """Yield the tokens of a file before macro expansion, and None before each preprocessor line."""
         lexer = Lexer(_plain(text), where)
-        head: list[Token] = []  # how the declaration begins that is being read
+        head: list[Token] = []  # the first tokens of the current declaration
         for token in lexer:
             if token.kind == "directive":
                 yield None
@@ -150,7 +150,7 @@ class Unit:
         return "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(head) == 2 and head[1].kind == "string")
 
     def _line(self, token: Token, lexer: Lexer, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
-        """Follow a preprocessor line."""
+        """Process a preprocessor line; yield the tokens of the header that it includes."""
         path = self._included(token.text, folders) if self._follow(token, lexer) == "include" else None
         if path is not None:
             if depth >= 32:
@@ -171,7 +171,7 @@ class Unit:
         return word if reading else ""
 
     def _included(self, text: str, folders: Sequence[Path]) -> str | None:
-        """Return the path of the header of an `#include` that is to be read."""
+        """Return the path of the header of an `#include`; None if it is not to be read."""
         match = _INCLUDE.match(text)
         header = (match.group(1) or match.group(2)).strip() if match else text.partition("include")[2].strip()
         path = self.headers.find(header, folders) if match and not _SYSTEM.fullmatch(header) else None
@@ -188,12 +188,12 @@ class Unit:
         return path
 
     def _block(self, lexer: Lexer, opening: Token) -> Token:
-        """Skip to the brace that closes `opening`; the lexer is then positioned at that brace."""
+        """Skip to the brace that closes `opening` and return the block; the lexer is left at that brace."""
         text, conditionals = lexer.text, self.conditionals
         base = conditionals.doubt
         begun = at = counted = lexer.position
         clock = self.macros.clock
-        depths: list[int] = []  # of the braces, where each conditional in it begins
+        depths: list[int] = []  # brace depth at which each conditional in the block begins
         parts: list[str] = []
         depth, line = 1, opening.line
 
@@ -235,7 +235,7 @@ class Unit:
                     self.unread.append(token.text.partition("include")[2].strip())
                 if not conditionals.reading:
                     _skip(lexer)
-                parts.append("\n" * (lexer.line - line))  # so that lines count as in the source
+                parts.append("\n" * (lexer.line - line))  # keep the line numbers of the source
                 begun = at = lexer.position
                 line, counted = lexer.line, lexer.position
             else:
@@ -247,7 +247,7 @@ class Unit:
         return Token("block", " " + "".join(parts), self.macros.clock, at - 1, opening.line, conditionals.doubt)
 
     def _literal_end(self, lexer: Lexer, found: re.Match[str], opening: Token) -> int:
-        """Return where a comment, a string or a character ends."""
+        """Return the end of a comment, a string or a character literal."""
         text, at = lexer.text, found.start()
         before = text[max(0, at - 48) : at]
         if text[at] == "'" and _SEPARATED.search(before) and not before.endswith("u8"):
@@ -260,12 +260,12 @@ class Unit:
             raise DeclarationError(f"{lexer.where}, line {line}: unterminated {what}")
         return match.end()
 
-    # -- what blocks hold ------------------------------------------------------------------------------------------
+    # -- contents of blocks -----------------------------------------------------------------------------------------
 
     def tokens_of(self, body: Sequence[Token], *, expand: bool = True) -> list[Token]:
         """Return the tokens between braces, by default with the macros expanded that were defined there.
 
-        Tokens in branches that are not decided carry a doubt.
+        Tokens in undecided branches carry a doubt.
         """
         out: list[Token] = []
         for token in body:
@@ -275,7 +275,7 @@ class Unit:
             tokens: list[Token] = []
             doubt = token.doubt or Doubt("a conditional inside it", 0)
             line = token.line
-            for n, part in enumerate(UNDECIDED_TEXT.split(token.text)):  # every other part is not decided
+            for n, part in enumerate(UNDECIDED_TEXT.split(token.text)):  # parts with odd index are undecided
                 read = (t for t in Lexer(part, self.where, line) if t.kind != "directive")
                 tokens += (t._replace(doubt=doubt) for t in read) if n % 2 else read
                 line += part.count("\n")
@@ -283,7 +283,7 @@ class Unit:
         return out
 
     def reach(self, names: set[str]) -> tuple[set[str], bool]:
-        """Return the names and those that macros among them expand to, and whether one of these macros pastes names (##)."""
+        """Return the names and all names that their macros expand to, and whether one of these macros pastes names (##)."""
         found: set[str] = set()
         waiting, pasted = list(names), False
         while waiting:
@@ -298,13 +298,13 @@ class Unit:
 
 
 def names_in(body: Sequence[Token]) -> set[str]:
-    """Return every name in a body, comments and strings left out."""
+    """Return every name in a body; comments and strings are skipped."""
     found: set[str] = set()
     for token in body:
         if token.kind == "block":
             text = without_literals(token.text)
             at = 0
-            while at < len(text):  # piece by piece, because a list of all of them would be larger than the text
+            while at < len(text):  # in pieces, because a list of all names would be larger than the text
                 stop = min(at + 100_000, len(text))
                 while stop < len(text) and (text[stop].isalnum() or text[stop] == "_"):
                     stop += 1
@@ -316,9 +316,9 @@ def names_in(body: Sequence[Token]) -> set[str]:
 
 
 def without_literals(text: str) -> str:
-    """Return the text with a blank for each comment and string."""
+    """Return the text with each comment and string replaced by a blank."""
     if "'" in text:
-        text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)  # between digits
+        text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)  # digit separators
     return _LITERAL.sub(" ", text)
 
 
@@ -330,7 +330,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _skip(lexer: Lexer) -> None:
-    """Move on to the next preprocessor line."""
+    """Advance to the next preprocessor line."""
     stop = len(lexer.text)
     for match in _SKIPPED.finditer(lexer.text, lexer.position):
         if match.group()[0] == "\n":
@@ -341,9 +341,9 @@ def _skip(lexer: Lexer) -> None:
 
 
 def _plain(text: str) -> str:
-    """Join spliced lines, and write digraphs and the attributes behind ``__device__`` and its like as HIP's own words.
+    """Join spliced lines, replace digraphs by brackets, and ``__attribute__((device))`` etc. by HIP's keywords.
 
-    Every line break stays, so that lines count as before.
+    All line breaks are kept, so that line numbers stay the same.
     """
     if _SPLICE.search(text):
         out: list[str] = []
@@ -358,7 +358,7 @@ def _plain(text: str) -> str:
 
 
 def without_digraphs(text: str) -> str:
-    """Return the text with the brackets that digraphs stand for; nothing moves."""
+    """Return the text with digraphs replaced by the brackets they represent; all offsets stay the same."""
     if re.search(r"<%|%>|<:|:>|%:", text) is None:
         return text
     return _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)
