@@ -11,7 +11,7 @@ from .batches import entry_of
 from .capturing import captured
 from .explicit import UNJOINED, add_node
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
-from .program import GraphProgram, Naming
+from .program import GraphProgram
 from .resolve import prepare
 from .streams import LaneStreams
 
@@ -123,9 +123,9 @@ class CaptureProgram(GraphProgram):
                 1,
                 "hipErrorInvalidValue",
                 f"the call recorded {len(recorded)} nodes where one was expected",
-                node=step.name,
+                node=self.scope.prefix + step.name,
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
         if isinstance(operation, Launch) and "priority" in operation.attributes:
-            with Naming(step.name):
+            with self.naming(step):
                 set_attributes(recorded[0], self.runtime, priority=operation.attributes["priority"])

@@ -137,8 +137,12 @@ class Program(ABC):
         self.complete()
         return refreshed
 
+    def naming(self, step: Step) -> Naming:
+        """Return a context that puts the name of a step's node, with its path, into a HipError."""
+        return Naming(self.scope.prefix + step.name)
+
     def _refresh(self, step: Step) -> bool:
-        with Naming(step.name):
+        with self.naming(step):
             operation = self.resolve(step)
         return equal(self.operations[step.index], operation) or self.change(step.index, operation)
 
@@ -232,7 +236,7 @@ class GraphProgram(Program):
             return True
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
-        with Naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
+        with self.naming(self.plan.steps[index]), self.on_device_of(self.plan.steps[index]):
             try:
                 if isinstance(operation, RunChild):
                     changed = self.change_child(node, operation)
@@ -256,7 +260,7 @@ class GraphProgram(Program):
         if batch is not None:
             batch.put(index, operation if enabled and isinstance(operation, Launch) else None)
             return True
-        with Naming(self.plan.steps[index].name):
+        with self.naming(self.plan.steps[index]):
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
                 self.runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -270,7 +274,7 @@ class GraphProgram(Program):
         for batch in dict.fromkeys(self.batches.values()):
             if batch.changed:
                 step = self.plan.steps[batch.first]
-                with Naming(step.name), self.on_device_of(step):
+                with self.naming(step), self.on_device_of(step):
                     batch.set(self.runtime, self.handle)
 
     def _can_disable(self, operation: Operation) -> bool:

@@ -14,7 +14,7 @@ from ..runtimes.data import LAUNCH_STREAM, LaunchCall
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
-from .program import Naming, Program
+from .program import Program
 from .scope import Scope
 from .streams import LaneStreams
 
@@ -60,7 +60,7 @@ class SegmentedProgram(Program):
             for step, members in zip(self._outer.steps, self._members):
                 self._graphs.append(None if step.child is None else self._graph(step.child, members, build))
                 if step.child is None and members[0] not in disabled:
-                    with Naming(step.name):
+                    with self.naming(step):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
@@ -171,7 +171,7 @@ class SegmentedProgram(Program):
 
     def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
         """Run a host step that may wait."""
-        with Naming(self.scope.prefix + step.name):
+        with self.naming(step):
             self._host.do(operation, stream, self, step)
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:

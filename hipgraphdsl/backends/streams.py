@@ -15,7 +15,7 @@ from ..runtimes.data import CaptureStatus
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
-from .program import Naming, Program
+from .program import Program
 from .scope import Scope
 
 _AT_LAUNCH: Final = Free(0)
@@ -153,7 +153,7 @@ class EagerProgram(Program):
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
-        with Naming(self.scope.prefix + step.name):
+        with self.naming(step):
             return self.resolve(step)
 
     def _is_late(self, step: Step) -> bool:

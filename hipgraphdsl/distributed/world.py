@@ -195,7 +195,7 @@ def ranks(
     """
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
-    if nccl not in (None, True, False):
+    if nccl is not None and not isinstance(nccl, bool):
         raise DeclarationError(f"ranks: nccl is True, False or None (got {nccl!r})")
     if any(given is not None for given in (rank, size, store)):
         number, count = as_int(rank), as_int(size)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
@@ -323,7 +324,7 @@ def _text(shown: Any) -> tuple[str, str]:
     if isinstance(shown, Module):
         return f"module {shown.name}", getattr(shown, "source", "")
     with suppress(OSError, TypeError):
-        return callable_name(shown), inspect.cleandoc(inspect.getsource(shown))
+        return callable_name(shown), dedent(inspect.getsource(shown)).strip()
     return "", ""
 
 

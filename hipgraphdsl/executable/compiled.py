@@ -233,8 +233,8 @@ class CompiledPath:
             self.offer(program(), users())
         elif self._stale and self._steps:  # the next launch with values offers again: more changes may come before it
             self._clear()
-        self.launcher.ready = True
-        if self.held_back:  # checked after enabling, because another thread may call `hold_back` meanwhile
+        self.launcher.ready = not self.held_back
+        if self.held_back:  # checked after enabling, too, because another thread may call `hold_back` meanwhile
             self.launcher.ready = False
 
     def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:

@@ -69,7 +69,7 @@ class HipRtc(Rtc):
             )
         wanted = (source, tuple(names), tuple(symbols), tuple(options), architecture)
         key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
-        return kept("hiprtc", key, lambda: self._compile(*wanted, name))
+        return kept("hiprtc", key, source, options, lambda: self._compile(*wanted, name))
 
     def _compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], architecture: str, name: str

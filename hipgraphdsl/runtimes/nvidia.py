@@ -186,7 +186,7 @@ class NvidiaRuntime(HipAbiRuntime):
         count = c_int()
         if not code:
             code = self._hip.hipGetDeviceCount(byref(count))
-        if code or device >= count.value:
+        if code or not 0 <= device < count.value:
             why = f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"
             raise lacks("nvidia", "device", f"finds no device {device}: {why}")
         self._several = count.value > 1

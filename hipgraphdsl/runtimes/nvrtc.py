@@ -59,7 +59,7 @@ class Nvrtc(Rtc):
     ) -> CodeObject:
         """Compile, or load from the disk cache; the arguments and errors are those of `Runtime.rtc_compile`."""
         wanted = (source, sorted(names), sorted(symbols), tuple(options), self.architecture, self.version(), _PRELUDE, name)
-        return kept("nvidia", repr(wanted), lambda: self._compile(source, names, symbols, options, name))
+        return kept("nvidia", repr(wanted), source, options, lambda: self._compile(source, names, symbols, options, name))
 
     def _compile(
         self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str

@@ -23,8 +23,8 @@ _GUARD: Final = re.compile(
 )
 _INCLUDE: Final = re.compile(r'#\s*(?:include|include_next|import)\s*(?:<([^>]+)>|"([^"]+)")')
 _SYSTEM: Final = re.compile(
-    r"(hip|hiprtc|cuda|cub|thrust|rocprim|rocwmma|hipcub|rocm|nv|cooperative_groups|mma|c?uda_\w+|crt|std\w+)/.*|[a-z_]+"
-    r"|c?(uda\w*|ooperative_groups|ub|urand\w*|uComplex)\.(h|hpp|cuh)|hip\w*\.h|device_(launch_parameters|functions)\.h"
+    r"(hip|hiprtc|cuda|cub|thrust|rocprim|rocwmma|hipcub|rocm|nv|cooperative_groups|mma|cuda_\w+|crt|std\w+)/.*|[a-z_]+"
+    r"|(cuda\w*|cooperative_groups|cub|curand\w*|cuComplex)\.(h|hpp|cuh)|hip\w*\.h|device_(launch_parameters|functions)\.h"
     r"|(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|math_constants|math_functions|mma|signal|stdalign"
     r"|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|time|uchar|unistd|vector_types|wchar)\.h|(sys|bits)/.*"
 )

@@ -307,9 +307,9 @@ class Nccl:
 
     def _failed(self, api: str, inside: bool, code: int) -> None:
         """Raise the error for a code that compiled code got from a call, inside a group or at one of its ends."""
-        self.raise_broken()
-        if inside:
+        if inside:  # first: a group that stays open would hold back the calls of other communicators of this thread
             self._finish()
+        self.raise_broken()
         try:
             self._require(code, api)
         except RankError as error:

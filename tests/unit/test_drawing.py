@@ -507,3 +507,15 @@ def test_edges_of_a_child_begin_at_its_last_node_and_end_at_its_first() -> None:
     dot = text(g.workflow(), ".dot")
     assert f"{box['before']} -> {box['begin']} [lhead=cluster_{cluster.id}, minlen=2];" in dot
     assert f"{box['end']} -> {box['after']} [ltail=cluster_{cluster.id}, minlen=2];" in dot
+
+
+def written_with_two_lines(x: Any) -> None:
+    if x.size:
+        x[0] = 1
+
+
+def test_page_shows_the_source_of_a_callback_with_its_indentation(tmp_path: Path) -> None:
+    g = Graph("calls")
+    g.host(written_with_two_lines, args=(g.host_array("x", shape=4, dtype="f4"),))
+    g.export(tmp_path / "calls.html")
+    assert "    if x.size:\\n        x[0] = 1" in (tmp_path / "calls.html").read_text()

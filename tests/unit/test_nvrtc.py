@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import hip_programs
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
+from hipgraphdsl.runtimes.rtc import kept
 from hipgraphdsl.workflow import Workflow
 
 
@@ -72,3 +75,22 @@ def test_every_kernel_of_examples_and_conformance_compiles(architecture: str) ->
                 assert set(code.lowered) == {*names, *module.symbols}
                 count += 1
     assert count > len(hip_programs.SMALL)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "times"),
+    [("k", ["-O3"], 1), ("k", ["-Iheaders"], 2), ("k", ["--pre-include=a.h"], 2), ('#include "/somewhere/a.h"\nk', [], 2)],
+)
+def test_what_includes_files_is_compiled_each_time(
+    source: str, options: list[str], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    compiled: list[CodeObject] = []
+
+    def compile_it() -> CodeObject:
+        compiled.append(CodeObject(b"image"))
+        return compiled[-1]
+
+    for _ in range(2):
+        assert kept("nvidia", source, source, options, compile_it).image == b"image"
+    assert len(compiled) == times

@@ -195,6 +195,8 @@ def test_capture_without_ranks_is_refused() -> None:
         hg.Graph("alone").compile("cpu", capture_collectives=True)
     with pytest.raises(hg.DeclarationError, match="nccl is True, False or None"):
         hg.ranks(nccl="no")  # type: ignore[arg-type]
+    with pytest.raises(hg.DeclarationError, match=r"nccl is True, False or None \(got 0\)"):
+        hg.ranks(nccl=0)  # type: ignore[arg-type]
 
 
 def test_collectives_that_the_library_lacks_are_unfolded() -> None:
