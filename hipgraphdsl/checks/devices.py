@@ -44,7 +44,7 @@ def check_devices(scope: Scope, device: int) -> None:
                 message = f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}"
                 hint = f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy"
                 if parameter is not None:
-                    message += f", for which parameter {parameter.name!r} stands by default"
+                    message += f", the default of parameter {parameter.name!r}"
                     hint = f"declare {name!r} with access=[{here}], give {node.name!r} device={memory.owner}, or let"
                     hint += f" {parameter.name!r} stand for memory of device {here}"
                 scope.found("HG406", message, node, arrays=[name], hint=hint)

@@ -68,7 +68,7 @@ class _Life:
             say(
                 "HG306",
                 f"{name!r} ({self.array.nbytes} bytes) is never freed: it stays allocated after a launch, until the next"
-                " launch makes it anew or the executable is closed",
+                " launch allocates it again or the executable is closed",
                 alloc,
                 hint=f"free({name}) after its last use",
             )

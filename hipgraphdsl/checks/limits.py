@@ -37,8 +37,8 @@ def check_limits(scope: Scope, target: Target | None) -> None:
             if node.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
-                    f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} has not:"
-                    " it is launched without them",
+                    f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} does not"
+                    " have: it is launched without them",
                     node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )

@@ -86,7 +86,7 @@ def layout(options: argparse.Namespace) -> Layout | None:
     """Return the layout of devices over ranks; None without ``--ranks``."""
     if options.ranks is None:
         if options.devices_per_rank != 1:
-            raise Misuse("--devices-per-rank says more of --ranks: give --ranks N")
+            raise Misuse("--devices-per-rank needs --ranks: give --ranks N")
         return None
     from ..distributed.sharing import MOST_RANKS, as_layout
 

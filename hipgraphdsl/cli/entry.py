@@ -105,7 +105,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         "  hipgraphdsl run wave.json --runtime cpu --param dt=0.01 --repeat 100\n"
         "  hipgraphdsl timeline examples/03_overlap_pipeline.py --runtime cpu -o pipeline.html\n"
         "  hipgraphdsl diff old.json new.json\n"
-        "\nexit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there",
+        "\nexit status: 0 good, 1 the workflow is faulty, 2 wrong usage, 3 the runtime is not available",
         formatter_class=Help,
     )
     version = importlib.import_module("hipgraphdsl").__version__

@@ -446,8 +446,8 @@ class RankExecutable(Executable):
             if rebuild or not why.startswith("UpdateError"):
                 raise UpdateError(f"{graphs} on rank {rank}, so no rank takes it: {why}")
             raise UpdateError(
-                f"{graphs} in place on rank {rank}, so no rank takes it; let every rank call update(graph, rebuild=True) to build"
-                f" it afresh: {why}"
+                f"{graphs} in place on rank {rank}, so no rank takes it; let every rank call update(graph, rebuild=True) to"
+                f" rebuild it: {why}"
             )
 
     @changing("update")

@@ -98,7 +98,7 @@ class Changes:
             outer = _conditional(Level(state.workflow).at(name)[0])
             if outer:
                 raise UpdateError(
-                    f"{action}: node {name!r} stands in a body of conditional node {outer!r}, whose nodes are fixed when the"
+                    f"{action}: node {name!r} is in a body of conditional node {outer!r}, whose nodes are fixed when the"
                     " graph is compiled; give it a parameter, or let it read the value from memory",
                     node=name,
                 )
@@ -307,7 +307,7 @@ def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
     if blocking is not None:
         raise UpdateError(
             f"graph {workflow.name!r} cannot take {new.name!r} in place: {str(blocking).split('  ', 1)[1].strip()};"
-            " call update(graph, rebuild=True) to build it afresh",
+            " call update(graph, rebuild=True) to rebuild it",
             node=blocking.node,
             field=blocking.field,
         )

@@ -661,7 +661,7 @@ class Executable:
             try:
                 self._leave()
             except CallbackError as error:
-                _log.warning("graph %r: nobody has waited for what a callback raised: %s", self.workflow.name, error)
+                _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -158,7 +158,7 @@ class Memory:
             raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {array!r})")
         if self._workflow.arrays.get(array.name) is not array:
             raise DeclarationError(
-                f"{action}: graph {self._workflow.name!r} does not declare this array {array.name!r}; what stands inside a child"
+                f"{action}: graph {self._workflow.name!r} does not declare this array {array.name!r}; an array inside a child"
                 f" is named, as {'child/' + array.name!r}",
                 array=array.name,
             )

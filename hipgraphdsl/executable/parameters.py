@@ -107,7 +107,7 @@ class Parameters:
         if isinstance(value, Viewable) and not isinstance(value, Array):
             view = value.as_view()
             raise DeclarationError(
-                f"parameter {name!r} stands for a whole array of the graph, by its name, or for an object with memory; got"
+                f"parameter {name!r} takes a whole array of the graph, by its name, or an object with memory; got"
                 f" {view.name!r}, a view of {view.root.kind} {view.root.name!r}",
                 array=name,
             )

@@ -45,7 +45,7 @@ def require_any_order(any_order: Any, target: Target, backend: str, batch: objec
         )
     if batch is True:
         raise DeclarationError(
-            "any_order=True and batch=True exclude each other: what is one launch has one barrier bit; give one"
+            "any_order=True and batch=True exclude each other: a batch is one launch with one barrier bit; give one"
         )
 
 

@@ -96,7 +96,7 @@ def _unbundled(image: bytes) -> bytes:
         # "hipv4-amdgcn-amd-amdhsa--gfx942:xnack-"; the host's entry is empty.
         if name.startswith("hip") and name.rpartition("--")[2].partition(":")[0]:
             return image[offset : offset + nbytes]
-    raise DeclarationError("the bundle has no code object for a GPU; it has none")
+    raise DeclarationError("the bundle has no code object for a GPU")
 
 
 def _value(data: BinaryIO, depth: int = 0) -> Any:

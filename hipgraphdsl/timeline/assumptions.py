@@ -141,7 +141,7 @@ def _runs(name: str, node: ConditionalNode, value: Any) -> Runs:
     every = f"; its body runs {node.check_every} times between two looks at the condition, so give a multiple of that"
     wanted = {
         "while": f"how often the loop's body runs, an int from 0{every if node.check_every > 1 else ''}",
-        "switch": "the number of the body that runs, an int from 0; one beyond the last body stands for none",
+        "switch": "the number of the body that runs, an int from 0; one beyond the last body means none",
         "if": "whether the first body runs, True or False",
     }
     raise DeclarationError(f"simulate: conditions[{name!r}] is {wanted[node.mode]} (got {value!r})", node=name)

@@ -21,7 +21,7 @@ _AUDITS_ALIKE = 3  # most audits of nodes with the same kernel or callback and t
 _LARGE_BYTES = 1 << 30  # a workflow is large if an audit of every node would move more bytes
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move in total; the nodes left out are reported
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-_SIDES = {"before": "before the begin", "behind": "beyond the end"}
+_SIDES = {"before": "before the start", "behind": "beyond the end"}
 _RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 
 

@@ -100,7 +100,7 @@ class Proof:
         beyond = next((finding for finding in self.found.findings if finding.kind == "out of bounds"), None)
         if beyond is None or not self.backends:
             return self.backends
-        self.found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
+        self.found.left_out.append(f"backends: {beyond.nodes[0]!r} reaches beyond its arrays, where other data may lie")
         return ()
 
     def is_safe(self) -> bool:

@@ -76,5 +76,5 @@ def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool
             f"under the sanitizer: {', '.join(map(repr, behind[:5]))}{', ...' * (len(behind) > 5)} behind a finding"
         )
     if unsafe:
-        found.left_out.append(f"everything else: {unsafe!r} would do that while nobody watches")
+        found.left_out.append(f"everything else: {unsafe!r} would do that unobserved")
     return not unsafe

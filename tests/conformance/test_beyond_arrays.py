@@ -82,7 +82,7 @@ def test_write_beyond_the_end_is_named_with_its_bytes_and_elements(runtime: Runt
 def test_write_before_the_begin_is_named(runtime: Runtime, kernels: hg.Module) -> None:
     (finding,) = beyond(runtime, lambda g: g.kernel(kernels["from"], 1, 32, (ints(g, "y"), -2, 32), name="k"))
     assert finding.kind == "out of bounds"
-    assert "8 bytes before the begin of 'y' (bytes -8..0" in finding.message
+    assert "8 bytes before the start of 'y' (bytes -8..0" in finding.message
 
 
 def test_write_on_both_sides_is_two_findings(runtime: Runtime, kernels: hg.Module) -> None:
@@ -91,7 +91,7 @@ def test_write_on_both_sides_is_two_findings(runtime: Runtime, kernels: hg.Modul
         g.kernel(kernels["from"], 1, 128, (y, -1, N + 2), name="k")
 
     assert [f.message.split(" of ")[0] for f in beyond(runtime, declare)] == [
-        "'k' writes 4 bytes before the begin",
+        "'k' writes 4 bytes before the start",
         "'k' writes 4 bytes beyond the end",
     ]
 
@@ -193,7 +193,7 @@ def test_each_node_is_blamed_for_what_it_does_itself(runtime: Runtime, kernels: 
 # -- reads -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("left", "right", "where"), [(1, 0, "before the begin"), (0, 1, "beyond the end")])
+@pytest.mark.parametrize(("left", "right", "where"), [(1, 0, "before the start"), (0, 1, "beyond the end")])
 def test_read_that_matters_is_found(runtime: Runtime, kernels: hg.Module, left: int, right: int, where: str) -> None:
     def declare(g: hg.Graph) -> None:
         g.kernel(kernels["neighbours"], 1, 128, (ints(g, "x"), hg.writes(ints(g, "y")), left, right, N), name="k")
@@ -257,7 +257,7 @@ def test_backends_are_left_out_with_the_reason(runtime: Runtime, kernels: hg.Mod
         g.kernel(kernels["from"], 1, 128, (ints(g, "y"), 0, N + 1), name="k")
 
     report = report_of(runtime, declare, backends=("explicit",))
-    assert report.left_out == ("backends: 'k' goes beyond its arrays, where other memory may lie then",)
+    assert report.left_out == ("backends: 'k' reaches beyond its arrays, where other data may lie",)
     assert json.loads(report.to_json())["findings"][0]["kind"] == "out of bounds"
     assert "out of bounds: 'k' writes 4 bytes" in str(report)
 

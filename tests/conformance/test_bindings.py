@@ -194,7 +194,7 @@ def test_only_whole_arrays_stand_for_a_parameter() -> None:
     g.memset(row, 1)
     with g.compile("recorder") as exe:
         for given in (table[2], row):
-            with pytest.raises(hg.DeclarationError, match=r"'row' stands for a whole array .*; got .*, a view of") as caught:
+            with pytest.raises(hg.DeclarationError, match=r"'row' takes a whole array .*; got .*, a view of") as caught:
                 exe.run(row=given)
             assert caught.value.array == "row"
 

@@ -249,7 +249,7 @@ def test_beside_another_exception_it_is_logged(runtime: Runtime, backend: Any, c
     with caplog.at_level(logging.WARNING), pytest.raises(KeyError), _failing().compile(runtime, backend) as exe:  # noqa: PT012
         exe.launch()
         raise KeyError("another")
-    assert "nobody has waited for what a callback raised: host node 'wrong': ValueError: odd" in caplog.text
+    assert "nobody has waited for the exception of a callback: host node 'wrong': ValueError: odd" in caplog.text
 
 
 def test_the_finalizer_reports_it(runtime: Runtime, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -867,7 +867,7 @@ def test_check_names_the_default_that_a_node_does_not_reach(home: int, inside: b
     assert [(d.code, d.nodes, d.arrays) for d in failure.value.report.errors] == [
         ("HG406", ("child/add" if inside else "add",), ("x",))
     ]
-    assert "runs on device 0 and reaches 'x' on device 1, for which parameter 'p' stands by default" in str(failure.value)
+    assert "runs on device 0 and reaches 'x' on device 1, the default of parameter 'p'" in str(failure.value)
     assert "declare 'x' with access=[0], give 'add' device=1, or let 'p' stand for memory of device 0" in str(failure.value)
 
 

@@ -154,7 +154,7 @@ def test_the_nodes_of_a_body_are_fixed_and_that_is_said(g: hg.Graph) -> None:
     g.conditional("while", g.arrays["x"][0], body, name="loop")
     with g.compile(runtime=RecorderRuntime(target="nvidia:sm_90")) as exe:
         for change in (partial(exe.set, "loop/0/set", value=2), partial(exe.disable, "loop/0/set")):
-            with pytest.raises(hg.UpdateError, match="'loop/0/set' stands in a body of conditional node 'loop'"):
+            with pytest.raises(hg.UpdateError, match="'loop/0/set' is in a body of conditional node 'loop'"):
                 change()
         with pytest.raises(hg.UpdateError, match="bodies of a conditional node is fixed"):
             exe.set("loop", bodies=[hg.Graph("other")])

@@ -532,7 +532,7 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
         ((*UNIT, "--link", "latency_us=1", "--link", "gb_s=1"), 2, "--link joins the processes of --ranks"),
         ((*UNIT, "--ranks", "2", "--link", "gb_s=1"), 2, "--link has a latency_us and a gb_s"),
         ((*UNIT, "--ranks", "0"), 2, "--ranks is a number from 1 to 1048576 (got 0), and --devices-per-rank one from 1"),
-        ((*UNIT, "--devices-per-rank", "2"), 2, "--devices-per-rank says more of --ranks"),
+        ((*UNIT, "--devices-per-rank", "2"), 2, "--devices-per-rank needs --ranks"),
         (("--option", "by=lane"), 2, "--option belongs to -o FILE"),
         ((*UNIT, "--param", "a=1"), 2, "--param belongs to a measurement"),
         (("--duration", "kernel=soon"), 2, "--duration kernel takes a number (got 'soon')"),

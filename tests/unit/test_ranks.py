@@ -562,7 +562,7 @@ def test_children_in_bodies_that_several_ranks_do() -> None:
         with declared().compile("cpu", ranks=ranks) as exe:
             exe.run()
             for name in ("loop/0/child", "loop/0/child/one", "loop/0/child/over"):
-                with pytest.raises(hg.UpdateError, match="stands in a body of conditional node 'loop'"):
+                with pytest.raises(hg.UpdateError, match="is in a body of conditional node 'loop'"):
                     exe.disable(name)
             assert isinstance(exe, hg.RankExecutable)
             assert [name for name in exe.part.owners if name.endswith("kept")] == ["loop/0/child: kept"]

@@ -265,7 +265,7 @@ def test_a_bundle_is_searched_for_what_is_for_a_gpu(name: bytes) -> None:
     if name.startswith(b"hip"):
         assert "scale" in read_code_object(head + image)
     else:
-        with pytest.raises(DeclarationError, match="no code object for a GPU; it has none"):
+        with pytest.raises(DeclarationError, match="no code object for a GPU"):
             read_code_object(head + image)
 
 
