@@ -365,7 +365,7 @@ def test_launches_without_a_barrier_bit_overtake_and_amd_s_graph_drops_what_take
 
 IN_ANY_ORDER = """
 import hipgraphdsl as hg
-from hipgraphdsl import planning
+from hipgraphdsl.plan import planning
 module = hg.Module('''
 extern "C" __global__ void mix(const int* x, int* y, int v) { y[threadIdx.x] = 3 * y[threadIdx.x] + x[threadIdx.x] + v; }''')
 g = hg.Graph("g")
