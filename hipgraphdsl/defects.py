@@ -229,6 +229,10 @@ any-order-in-turn: on=gfx9 quirk=any_order_in_turn
     the device runs the kernels of a queue one after another, with hipExtAnyOrderLaunch or without
     any_order=True is left out
     hip/hip_ext.h: "not supported on AMD GFX9xx boards"
+launches-overlap: quirk=launches_overlap
+    launches of one executable on different streams do not wait for each other
+    each launch waits for the one before by an event
+    observed on HIP 7.2.4 over a stand-in device (tests/conformance/test_in_flight.py)
 upload-does-nothing:
     hipGraphUpload checks its arguments and uploads nothing, so the first launch is slower
     a warm-up launch is left to the user

@@ -57,6 +57,9 @@ class InFlight:
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
+        self.note_compiled()
+        if last is None and own in self.pending:  # launched by compiled code alone
+            last = own
         if last not in (None, stream):
             if last == own:
                 runtime.event_record(self.end, own)

@@ -297,7 +297,8 @@ class Instance:
             self.stats.build_us = (time.perf_counter() - started) * 1e6
             # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
             anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
-            here = program.launch if program.in_turn else partial(self.in_flight.in_turn, program.launch)
+            in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
+            here = program.launch if in_turn else partial(self._launch_in_turn, program.launch)
             self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
             self.bind_compiled()
             with ExitStack() as returned:  # calls all, even if one fails
@@ -317,6 +318,13 @@ class Instance:
         self.compiled.bind(self.program, self.in_flight.stream)
 
     # -- running -------------------------------------------------------------------------------------------------------
+
+    def _launch_in_turn(self, launch: Callable[[int], None], stream: int) -> None:
+        """Launch on a stream after the previous launch on any stream, which compiled launches do not wait for."""
+        if self.compiled.bound and stream != self.in_flight.stream:
+            self.counted()
+            self.compiled.give_up()
+        self.in_flight.in_turn(launch, stream)
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""

@@ -11,6 +11,7 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 MODULE = hg.Module(
     r"""
@@ -84,6 +85,25 @@ def test_launch_waits_for_an_earlier_one_whose_stream_is_busy(runtime: Any, back
         later.join()
         first.synchronize()
     opened.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_launches_are_ordered_where_the_platform_does_not_order_them(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = RecorderRuntime()
+    recorder.target = replace(recorder.target, quirks=recorder.target.quirks | {"launches_overlap"})
+    with graph(1000).compile(recorder, backend) as exe:
+        exe.run()
+        exe.launch()
+        stream, own, start = recorder.stream_create(), exe.stream, len(recorder.calls)
+        exe.launch(stream=stream)
+        exe.launch(stream=stream)
+        exe.launch()
+        wanted = ["hipGraphLaunch", "hipEventRecord", "hipStreamWaitEvent"]
+        called = [(call.api, call.args) for call in recorder.calls[start:] if call.api in wanted]
+        record, wait, launch = wanted[1], wanted[2], wanted[0]
+        assert [api for api, _ in called] == [record, wait, launch, record, launch, record, wait, launch]
+        on = [stream if stream in args else own if own in args else None for _, args in called]
+        assert on == [own, stream, stream, stream, stream, stream, own, own]
 
 
 def test_where_enabling_a_memset_node_fails_launches_the_graph_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
