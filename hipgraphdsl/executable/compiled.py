@@ -180,12 +180,6 @@ class CompiledPath:
         if self.launcher is not None:
             self.launcher.ready = False
 
-    def give_up(self) -> None:
-        """Remove the fast path for good; it is paused, and what it has set was taken back."""
-        self.bound, self.launcher, self._stale = False, None, True
-        self._kinds, self._steps, self._kept = {}, {}, {}
-        self._long_way.stand_aside(None)
-
     def pause(self) -> bool:
         """Disable the fast path and wait for calls in progress; return whether it may have launched or set something."""
         if not self.bound:

@@ -71,6 +71,11 @@ class InFlight:
             if stream != own:
                 runtime.event_record(self.end, stream)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the last launch `in_turn` was on another stream, which compiled launches on the own stream do not wait for."""
+        return self._last not in (None, self.stream)
+
     def note_compiled(self) -> None:
         """Note launches of the compiled call path as in flight on the own stream, which it uses."""
         launcher = self._compiled.launcher

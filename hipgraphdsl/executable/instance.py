@@ -298,7 +298,7 @@ class Instance:
             # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
             anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
             in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
-            here = program.launch if in_turn else partial(self._launch_in_turn, program.launch)
+            here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
             self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
             self.bind_compiled()
             with ExitStack() as returned:  # calls all, even if one fails
@@ -318,13 +318,6 @@ class Instance:
         self.compiled.bind(self.program, self.in_flight.stream)
 
     # -- running -------------------------------------------------------------------------------------------------------
-
-    def _launch_in_turn(self, launch: Callable[[int], None], stream: int) -> None:
-        """Launch on a stream after the previous launch on any stream, which compiled launches do not wait for."""
-        if self.compiled.bound and stream != self.in_flight.stream:
-            self.counted()
-            self.compiled.give_up()
-        self.in_flight.in_turn(launch, stream)
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
@@ -434,7 +427,7 @@ class Instance:
 
     def offer(self) -> None:
         """Tell the compiled call path which parameters it may set."""
-        if self.compiled.bound and not self.torn and self.program is not None:
+        if self.compiled.bound and not self.torn and self.program is not None and not self.in_flight.is_elsewhere:
             self._limit()
             self.compiled.resume(self.program.refreshed, self._settable)
 
