@@ -224,9 +224,8 @@ class Graph(Declaring):
             On AMD, with backend ``"capture"`` or ``"streams"``: let kernels that no edge orders overlap in a lane
             (hipExtAnyOrderLaunch), and merge none (`batch`). If it has no effect it is ignored, and `explain()` says why.
         ranks : Ranks, optional
-            The processes that share the graph's devices, as returned by `hipgraphdsl.ranks`; each builds the same graph and makes
-            the same calls. Device numbers continue from rank to rank, and copies between ranks become messages. The result is a
-            `RankExecutable`.
+            The processes that share the graph's devices, from `hipgraphdsl.ranks`; each makes the same graph and calls. Devices
+            are numbered across ranks, and copies between ranks become messages. The result is a `RankExecutable`.
         capture_collectives : bool
             With `ranks`: capture NCCL (from 2.28 on) or RCCL calls as nodes of the graph; else they are made between graphs.
         progress : bool, optional

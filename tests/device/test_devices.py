@@ -816,7 +816,8 @@ def test_launch_that_would_crash_goes_to_the_own_stream() -> None:
         exe.launch(stream=same)
         launches = [(call.api, call.args[-1]) for call in recorder.calls if call.api == "hipGraphLaunch"]
         assert launches == [("hipGraphLaunch", exe.stream), ("hipGraphLaunch", same)]
-        assert recorder.apis().count("hipStreamWaitEvent") == 2
+        # `other` and the own stream for each other, and `same` for the launch before.
+        assert recorder.apis().count("hipStreamWaitEvent") == 3
         for stream in (other, same):
             recorder.stream_destroy(stream)
     assert recorder.live == {}
