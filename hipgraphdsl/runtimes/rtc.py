@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from ..cache import cache_folder, write_whole
 from ..errors import HipError
+from .cpu.compiler import reads_files
 from .data import CodeObject
 
 _log = logging.getLogger("hipgraphdsl")
-
-_READS_FILES: Final = re.compile(r"-I|-i(nclude|system|quote)|--(include-path|pre-include)")
-_INCLUDES_FILE: Final = re.compile(r'^\s*#\s*include\s*["<]/', re.MULTILINE)
 
 
 class Rtc:
@@ -61,7 +58,7 @@ def kept(folder: str, key: str, source: str, options: Sequence[str], compiled: C
 
     A source that may include the user's files is compiled each time, because no key covers what these files contain.
     """
-    if any(map(_READS_FILES.match, options)) or _INCLUDES_FILE.search(source):
+    if reads_files(options, source):
         return compiled()
     path = cache_folder(folder) / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
     found = _load(path)

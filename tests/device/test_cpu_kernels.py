@@ -1679,10 +1679,11 @@ def test_library_with_more_kernels_serves_for_those_that_are_asked_for(compiler:
     assert path_of("a").exists()
     header = tmp_path / "value.h"
     found = set()
-    for value in (1, 2):  # files may change
-        header.write_text(f"#define VALUE {value}\n")
-        found.add(path_of("a", "", f"-I{tmp_path}", text='#include "value.h"\n__global__ void a(int* x) { x[0] = VALUE; }'))
-    assert len(found) == 2
+    folders = [f"-I{tmp_path}"], ["-iquote", str(tmp_path)]
+    for value, options in enumerate((folders[0], folders[0], folders[1], folders[1])):
+        header.write_text(f"#define VALUE {value}\n")  # files may change
+        found.add(path_of("a", "", *options, text='#include "value.h"\n__global__ void a(int* x) { x[0] = VALUE; }'))
+    assert len(found) == 4
 
 
 def test_options_reach_the_compiler_and_those_of_a_gpu_do_not(compiler: Compiler) -> None:

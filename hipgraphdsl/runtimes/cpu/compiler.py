@@ -42,6 +42,8 @@ WITHOUT_HELPERS = "-rtlib=none"
 
 #: Held while a thread probes the compilers, so that other threads wait for its result.
 _FINDING = threading.Lock()
+#: Options that add the user's files; "light" is a folder of `rtc`.
+_READS_FILES = re.compile(r"-I(?!light$)|-i(nclude|system|quote)|--(include-path|pre-include)")
 
 
 class BuildFailed(Exception):
@@ -344,10 +346,8 @@ def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str]
 
 
 def reads_files(options: Sequence[str], source: str) -> bool:
-    """Return whether a source may include the user's own files."""
-    return any(option.startswith(("-I/", "-include")) or option == "-I" for option in options) or bool(
-        re.search(r'^\s*#\s*include\s*["<]/', source, re.MULTILINE)
-    )
+    """Return whether a source may include the user's own files, by options of any platform's compiler or by absolute paths."""
+    return any(map(_READS_FILES.match, options)) or bool(re.search(r'^\s*#\s*include\s*["<]/', source, re.MULTILINE))
 
 
 @contextmanager
