@@ -242,12 +242,17 @@ class Nccl:
     # -- calls
 
     def _require(self, code: int, api: str) -> None:
+        """Raise the error for a code of the library, or that of a rank's failure or death, if one is reported soon."""
         if not code:
             return
         self.raise_broken()
         text = self._library.ncclGetErrorString(code)
         last = self._library.ncclGetLastError(self._handle) or b""
         said = b": ".join(filter(None, (text, last.strip()))).decode(errors="replace")
+        end = time.monotonic() + _NAMED_S
+        while time.monotonic() < end:
+            self._transport.listen()
+            time.sleep(_LOOK_S)
         raise RankError(f"{api} failed: {said} ({code})")
 
     def _aside(self, call: Callable[[], int], api: str, what: str) -> None:
@@ -469,12 +474,7 @@ class Nccl:
         self._transport.listen()
         error = ctypes.c_int()
         self._library.ncclCommGetAsyncError(self._handle, ctypes.byref(error))
-        if error.value:
-            end = time.monotonic() + _NAMED_S
-            while time.monotonic() < end:
-                self._transport.listen()
-                time.sleep(_LOOK_S)
-            self._require(error.value, f"work of {self._what}")
+        self._require(error.value, f"work of {self._what}")
         if time.monotonic() - self._progress > self._timeout_s:
             rank, said = self._transport.blame(self._waits(self._in_flight), self._timeout_s)
             raise RankError(f"{'another rank' if rank is None else f'rank {rank}'} {said}", rank=rank)

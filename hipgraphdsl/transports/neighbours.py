@@ -14,6 +14,8 @@ from typing import Final
 
 _PLACE: Final = struct.Struct("<QQ")
 """What ranks send each other about themselves: a hash that identifies the machine, and the process ID."""
+_EXITING: Final = 0x4
+"""Linux's flag PF_EXITING, which a process has before its files and sockets are closed, and so before other ranks notice that."""
 
 
 def own_place() -> bytes:
@@ -47,9 +49,10 @@ class Neighbours:
 
 
 def _has_ended(process: int) -> bool:
-    """Return whether a process of this machine has ended; it may be a zombie that its launcher has not reaped yet."""
+    """Return whether a process of this machine has ended or is exiting; its launcher may not have reaped it yet."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:
         return os.path.exists("/proc/self/stat")
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+    state, *_, flags = stat.rpartition(")")[2].split()[:7]
+    return state in "ZX" or bool(int(flags) & _EXITING)

@@ -8,7 +8,8 @@
 // the two do not ask for the same directions. Sums are formed from the last rank to the first, so that they may differ from sums in the ranks' order.
 //
 // NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told;
-// NCCL_ON_CPU_FAILS is the rank whose 50th piece of work ends in an asynchronous error.
+// NCCL_ON_CPU_FAILS is the rank whose 50th piece of work ends in an asynchronous error; NCCL_ON_CPU_REFUSES is the rank whose 50th group
+// is refused; NCCL_ON_CPU_DIES is the rank that dies when it connects, 0.1 s after the others' calls have failed for that.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -47,14 +48,14 @@ struct Slot {  // one direction between two ranks, one part at a time
 };
 
 struct Shared {
-  std::atomic<int> joined;
+  std::atomic<int> joined, gone;  // how many ranks have come; the one that is about to die, counted from 1
   Slot slots[];
 };
 
 struct Comm {
   int ranks, rank;
   Shared* shared;
-  std::atomic<int> running{0}, error{SUCCESS}, works{0};
+  std::atomic<int> running{0}, error{SUCCESS}, works{0}, groups{0};
   std::atomic<bool> aborted{false}, destroyed{false};
   std::string said;
   std::vector<uint32_t> connected;  // for each rank a bit per direction and per collective
@@ -313,10 +314,16 @@ int connect(Comm& comm, const std::vector<Call>& calls) {
   for (const Call& call : calls)
     for (int r = 0; r < comm.ranks; ++r)
       if (r != comm.rank && (call.kind > RECV || r == call.other)) wanted[r] |= (1u << call.kind) & ~comm.connected[r];
+  const char* const dies = getenv("NCCL_ON_CPU_DIES");
+  if (dies && atoi(dies) == comm.rank) {
+    comm.shared->gone = comm.rank + 1;
+    usleep(100000);
+    _exit(9);
+  }
   auto wait = [&](std::atomic<uint64_t>& word, bool set) {
     for (;; usleep(50)) {
       const uint64_t found = word.load();
-      if (!found == !set || comm.aborted) return found;
+      if (!found == !set || comm.aborted || comm.shared->gone) return found;
     }
   };
   for (int r = 0; r < comm.ranks; ++r)
@@ -325,6 +332,10 @@ int connect(Comm& comm, const std::vector<Call>& calls) {
     if (!wanted[r]) continue;
     const uint32_t theirs = wait(comm.slot(r, comm.rank).asked, true), mirrored = (theirs & ~3u) | (theirs & 1) << 1 | (theirs >> 1 & 1);
     if (comm.aborted) return INTERNAL_ERROR;
+    if (const int gone = comm.shared->gone) {
+      comm.said = "connection to rank " + std::to_string(gone - 1) + " is closed";
+      return SYSTEM_ERROR;
+    }
     comm.slot(r, comm.rank).asked = 0;
     if (mirrored != wanted[r]) {
       comm.said = "Message truncated : rank " + std::to_string(r) + " asks for " + std::to_string(mirrored) + " instead of " +
@@ -346,6 +357,8 @@ int submit() {
   group.clear();
   int code = std::exchange(group_error, SUCCESS);
   for (auto& [where, job] : jobs) {
+    const char* const refuses = getenv("NCCL_ON_CPU_REFUSES");
+    if (refuses && atoi(refuses) == where.first->rank && ++where.first->groups == 50) code = INTERNAL_ERROR;
     if (code == SUCCESS) code = connect(*where.first, job->calls);
     if (code != SUCCESS) break;
     const Launch launch = launch_host_func();

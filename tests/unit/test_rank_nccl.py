@@ -114,6 +114,14 @@ def test_rank_that_is_killed_is_named_by_the_others(printed: Printed, captured: 
         assert "and again" in found[rank], found
 
 
+@pytest.mark.parametrize("captured", ["0", "1"])
+def test_rank_whose_death_fails_a_call_before_it_is_seen_is_named(printed: Printed, captured: str, tmp_path: Path) -> None:
+    found = printed("stay", 3, tmp_path, CAPTURED=captured, NCCL_ON_CPU_DIES="1")
+    for rank in (0, 2):
+        assert "told: 1 " in found[rank], found
+        assert "rank 1 has died" in found[rank], found
+
+
 @pytest.mark.parametrize(("size", "captured"), [(2, "0"), (2, "1"), (3, "0"), (4, "1")])
 def test_rank_that_does_not_come_is_named(printed: Printed, size: int, captured: str, tmp_path: Path) -> None:
     found = printed("late", size, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
@@ -156,6 +164,14 @@ def test_asynchronous_error_of_the_library_ends_every_rank(printed: Printed, cap
         assert "and again" in said, found
 
 
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_call_that_the_library_refuses_ends_every_rank(printed: Printed, native: str, tmp_path: Path) -> None:
+    found = printed("stay", 3, tmp_path, NCCL_ON_CPU_REFUSES="1", HIPGRAPHDSL_NATIVE=native)
+    for said in found:
+        assert "ncclGroupEnd failed: internal error (3)" in said, found
+        assert "and again" in said, found
+
+
 def test_rank_whose_death_a_network_notices_first_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Transport:
         heard = 0
@@ -169,7 +185,9 @@ def test_rank_whose_death_a_network_notices_first_is_named(monkeypatch: pytest.M
         error._obj.value = 6
 
     link = nccl.Nccl.__new__(nccl.Nccl)
-    known = {"_transport": Transport(), "_library": SimpleNamespace(ncclCommGetAsyncError=remote_error), "_handle": None}
+    said = {"ncclGetErrorString": lambda code: b"remote error", "ncclGetLastError": lambda handle: b""}
+    library = SimpleNamespace(ncclCommGetAsyncError=remote_error, **said)
+    known = {"_transport": Transport(), "_library": library, "_handle": None, "_what": "'a'", "broken": ""}
     for name, value in known.items():
         monkeypatch.setattr(link, name, value, raising=False)
     with pytest.raises(hg.RankError, match="rank 1 has died") as caught:
