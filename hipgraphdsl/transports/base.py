@@ -249,8 +249,9 @@ class Transport(ABC):
         if raised is not None:
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
-            if self.absences.partners and not self._why:
-                self._tell_absences(self.absences.told(ended=True))
+            with self._lock:
+                if self.absences.partners and not self._why:
+                    self._tell_absences(self.absences.told(ended=True))
             self._meet_at_end()
         closers, self._closers = self._closers, ()
         for close in closers:

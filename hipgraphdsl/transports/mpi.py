@@ -59,8 +59,8 @@ class MpiTransport(Transport):
         world = self._mpi.COMM_WORLD
         world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py raises exceptions for them
         self.rank, self.size = world.rank, world.size
-        self._kept: list[Any] = []
-        """Requests that may be incomplete, with their memory, which must be kept alive."""
+        self._kept: list[tuple[list[Any], Any]] = []
+        """Requests that may be incomplete, each list with its memory, which must be kept alive."""
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
         self._looked = math.inf
@@ -152,7 +152,7 @@ class MpiTransport(Transport):
                     pending.request.Cancel()
                     done = pending.request.Test()
             if not done:
-                self._kept.append(pending)
+                self._kept.append(([pending.request], pending.memory))
                 self.still_writes = True
 
     def _tell(self, note: bytes) -> None:
@@ -161,11 +161,12 @@ class MpiTransport(Transport):
         end = time.monotonic() + _TELL_S
         while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
             time.sleep(_SLEEP_S)
-        self._kept += [*sent, note]
+        self._kept.append((sent, note))
 
     def _tell_absences(self, told: bytes) -> None:
         others = (other for other in range(self.size) if other != self.rank)
-        self._kept += [*(self._comm.Isend([told, self._mpi.BYTE], other, self._absent) for other in others), told]
+        sent = [self._comm.Isend([told, self._mpi.BYTE], other, self._absent) for other in others]
+        self._kept = [kept for kept in self._kept if not self._mpi.Request.Testall(kept[0])] + [(sent, told)]
 
     def _hear_absences(self) -> None:
         while self._comm.Iprobe(self._mpi.ANY_SOURCE, self._absent, status := self._mpi.Status()):

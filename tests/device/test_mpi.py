@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,8 @@ def test_rank_that_ends_its_program_early_is_named() -> None:
 def test_threads_with_ranks_of_their_own_get_their_own_messages() -> None:
     printed = mpiexec(2, PROGRAMS / "threads.py")
     assert all(f"rank {rank}: 0 wrong" in printed for rank in range(2)), printed
+    assert len(kept := re.findall(r"(\d+) reports are kept", printed)) == 2, printed
+    assert all(int(count) < 10 for count in kept), printed  # and not all 41
 
 
 def killed(folder: Path, size: int, victim: int, seconds: float) -> None:

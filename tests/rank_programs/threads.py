@@ -1,9 +1,13 @@
-"""Two threads of each rank, with `hg.ranks()` of their own, launch graphs whose messages have equal names and sizes."""
+"""Two threads of each rank, with `hg.ranks()` of their own, launch graphs whose messages have equal names and sizes.
+
+Then a graph is launched with a parameter that it does not have, which each rank reports to the other many times.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -39,5 +43,12 @@ for thread in threads:
 for thread in threads:
     thread.join()
 print(f"rank {ranks[0].rank}: {len(wrong)} wrong {wrong[:4]}", flush=True)
+for refused in (40, 1):
+    for _ in range(refused):
+        with suppress(hg.DeclarationError):
+            executables[0].launch(nothing=1)
+    executables[0].run()
+    time.sleep(0.2)
+print(f"rank {ranks[0].rank}: {len(ranks[0].transport._kept)} reports are kept", flush=True)
 for executable in executables:
     executable.close()
