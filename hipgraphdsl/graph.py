@@ -216,7 +216,7 @@ class Graph(Declaring):
         batch : bool or "auto"
             Merge launches of one kernel that wait for the same nodes, and consecutive launches of one block, into one launch.
             Each node is still set and disabled separately. For backends that build graphs, with ``lanes="auto"``. ``"auto"``
-            merges if 100 000 launches save more than compiling costs, 100 ms on NVIDIA; never on AMD and the CPU (unmeasured).
+            merges if 100 000 launches save more than compiling costs, 100 ms on NVIDIA; never where the saving is unmeasured.
         programmatic : bool
             On NVIDIA from sm_90 on: launch kernels while their predecessors are ending (programmatic dependent launch). Each is
             compiled with a wait as its first statement, so that none of its work starts early. For backends that build graphs.

@@ -23,6 +23,9 @@ _FIRST_CHIP_WITH_WIDE_PARAMETERS = 70
 class CostModel:
     """Cost constants that `plan` uses, in microseconds and bytes.
 
+    The defaults are rounded values of an H200, without the savings of batches: they stand for an NVIDIA device that has not been
+    measured. ``hipgraphdsl bench calibrate`` measures the device at hand.
+
     Attributes
     ----------
     launch_us : float
@@ -166,7 +169,9 @@ class Target:
         ----------
         name : str or Target
             Such as ``"cpu"``, ``"amd:gfx942"`` or ``"nvidia:sm_90"``, with or without ``@version`` of the runtime. The platform
-            may be omitted, and a product name such as ``"mi300x"`` or ``"h100"`` is an alias of its architecture.
+            may be omitted, and a product name such as ``"mi300x"`` or ``"h100"`` is an alias of its architecture. An
+            architecture without an entry of its own has the limits of all of its maker's devices, the default costs, and 0
+            for whatever is unknown or unmeasured.
 
         Raises
         ------
@@ -191,8 +196,8 @@ class Target:
         elif maker == "amd":
             target = replace(_KNOWN["amd:gfx942" if chip.startswith("gfx9") else "amd:gfx1100"], name=base, multiprocessors=0)
         else:
-            target = replace(_KNOWN["nvidia:sm_90"], name=base, multiprocessors=0, max_shared_bytes=49152)
-            target = replace(target, clusters=int(re.sub("[^0-9]", "", base)) >= _FIRST_WITH_CLUSTERS)
+            clusters = int(re.sub("[^0-9]", "", base)) >= _FIRST_WITH_CLUSTERS
+            target = replace(_KNOWN["nvidia:sm_90"], name=base, clusters=clusters, **_UNKNOWN_OF_NVIDIA)
         if version:
             target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
         return target
@@ -208,7 +213,7 @@ _PRODUCTS = {
     "t4": "sm_75",
     "a100": "sm_80",
     **dict.fromkeys(("l4", "l40", "l40s"), "sm_89"),
-    **dict.fromkeys(("h100", "h200", "gh200"), "sm_90"),
+    **dict.fromkeys(("h100", "h200", "gh200", "sm_90a"), "sm_90"),
     **dict.fromkeys(("b200", "gb200"), "sm_100"),
 }
 
@@ -216,6 +221,11 @@ _PRODUCTS = {
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
 _OF_AMD: dict[str, Any] = {"max_grid": (2**31 - 1,) * 3, "conditional_nodes": False, "max_axis_threads": 2**32 - 1}
 _OF_RDNA: dict[str, Any] = {**_OF_AMD, "warp_size": 32}
+_UNKNOWN_OF_NVIDIA: dict[str, Any] = {
+    "max_shared_bytes": 49152,  # what every device takes without opting in
+    **dict.fromkeys(("multiprocessors", "resident_threads", "copy_kernel_bytes", "bypass_edges"), 0),
+    "costs": CostModel(),
+}
 _TARGETS = (
     Target(
         "cpu",

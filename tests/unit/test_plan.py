@@ -17,7 +17,7 @@ from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.plan.suited import FAN_OUT, with_one_root
 from hipgraphdsl.plan.watch import planned
-from hipgraphdsl.target import Target
+from hipgraphdsl.target import CostModel, Target
 
 
 def dag(predecessors: list[list[int]]) -> hg.Graph:
@@ -191,11 +191,28 @@ def test_few_edges_take_the_place_of_an_empty_node() -> None:
     assert "2 empty nodes left out" in plan.explain()
 
 
-@pytest.mark.parametrize("options", [{"lanes": None}, {"join": False}, {"target": "amd:gfx942"}, {"target": "cpu"}])
+@pytest.mark.parametrize(
+    "options", [{"lanes": None}, {"join": False}, {"target": "amd:gfx942"}, {"target": "nvidia:sm_70"}, {"target": "cpu"}]
+)
 def test_empty_nodes_stay_where_the_shape_does_or_nothing_was_measured(options: Any) -> None:
     plan = gated(3).plan(**{"target": "nvidia:sm_90", "batch": False, **options})
     assert {"gate_0", "gate_1"} <= plan.index.keys()
     assert "empty node" not in plan.explain()
+
+
+def test_a_plan_for_an_nvidia_device_that_nobody_measured_rests_on_no_figures_of_an_h200() -> None:
+    unmeasured = Target.named("nvidia:sm_70")
+    known = ("copy_kernel_bytes", "bypass_edges", "resident_threads", "multiprocessors")
+    assert {name: getattr(unmeasured, name) for name in known} == dict.fromkeys(known, 0)
+    assert unmeasured.costs == CostModel()
+    g = parallel(1024)
+    source, out = g.device_array("source", shape=64, dtype="float32"), g.host_array("out", shape=(32, 64), dtype="float32")
+    for i in range(32):
+        g.memcpy(out[i], source)
+    plan = g.plan(target=unmeasured)
+    assert not any(step.by_kernel for step in plan.steps)
+    assert "Nothing is batched: that is not known to save time on nvidia:sm_70 (batch=True does it)." in plan.explain()
+    assert Target.named("sm_90a") == Target.named("sm_90")  # the same devices
 
 
 def test_an_empty_node_of_many_edges_stays_and_its_batch_does_it() -> None:
