@@ -30,6 +30,7 @@ ORDER = (
     "progress",
     "waiting",
     "arrays.coercion",
+    "arrays.dlpack",
     "arrays.regions",
     "arrays.views",
     "arrays.arrays",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .coercion import as_dtype, as_shape, naming
+from .dlpack import described, exported, gpu_of
 from .regions import Region
 from .views import ArrayView, Root
 
@@ -166,9 +168,13 @@ class ExternalArray(Array):
             if isinstance(interface, dict):
                 given, shape, strides, pointer, writeable = _device_memory(interface)
                 location: Literal["host", "device"] = "device"
-                device = _owner(obj) if device is None else device
+                device = gpu_of(obj) if device is None else device
+            elif (gpu := _shared(obj, gpu_of)) is not None:
+                capsule = _shared(obj, exported)
+                given, shape, strides, pointer, writeable = described(capsule)
+                obj, location, device = (obj, capsule), "device", gpu if device is None else device
             else:
-                obj = host = _host_memory(obj)
+                obj = host = _shared(obj, _on_host)
                 if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
                     raise DeclarationError(
                         f"{what} {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask;"
@@ -249,30 +255,21 @@ def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any
     return given, shape, strides, pointer, not readonly
 
 
-_DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
-
-
-def _host_memory(obj: Any) -> np.ndarray[Any, Any]:
-    """Return an array that shares an object's host memory."""
+def _shared(obj: Any, by: Callable[[Any], Any]) -> Any:
+    """Return what `by` makes of an object's memory; raise DeclarationError if the object refuses."""
     try:
-        if isinstance(obj, np.ndarray):
-            host = obj
-        elif hasattr(obj, "__array_interface__"):
-            host = np.asarray(obj)
-        elif hasattr(obj, "__dlpack__"):
-            host = np.from_dlpack(obj)
-        else:
-            host = np.asarray(memoryview(obj))
-    except (TypeError, BufferError, RuntimeError, ValueError) as error:
+        return by(obj)
+    except (TypeError, AttributeError, BufferError, RuntimeError, ValueError) as error:
         raise DeclarationError(
             f"{type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array, or an object with"
             " __cuda_array_interface__, __dlpack__ or the buffer protocol"
         ) from None
-    return host
 
 
-def _owner(obj: Any) -> int | None:
-    """Return the GPU number reported by an object's `__dlpack_device__`, or None."""
-    tell = getattr(obj, "__dlpack_device__", None)
-    kind, number = tell() if callable(tell) else (0, 0)
-    return int(number) if int(kind) in _DLPACK_GPUS else None
+def _on_host(obj: Any) -> np.ndarray[Any, Any]:
+    """Return an array that shares an object's host memory."""
+    if isinstance(obj, np.ndarray):
+        return obj
+    if hasattr(obj, "__array_interface__"):
+        return np.asarray(obj)
+    return np.from_dlpack(obj) if hasattr(obj, "__dlpack__") else np.asarray(memoryview(obj))

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
+from ..arrays.dlpack import BFLOAT16, tensor_of
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, node_error
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
 from ..runtimes.base import Runtime
@@ -49,9 +50,6 @@ _TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
 
 NO_CALL: Final = (_TRAMPOLINE, 0)
 """A host function that does nothing."""
-
-_DEVICE_AT, _TYPE_AT, _BFLOAT16 = 8, 20, 4  # dlpack.h: offsets of device and dtype.code in DLTensor, and the code kDLBfloat
-_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def memory_view(
@@ -365,8 +363,8 @@ class CapturedArray:
         # NumPy creates the capsule without reading the memory; the device, and a type that NumPy lacks, are patched in.
         like = np.dtype(np.uint16) if bfloat16 else self.dtype
         made = memory_view(self.ptr, self._span, self.shape, like, self.strides).__dlpack__()
-        tensor = _pointer_of(made, b"dltensor")
-        (ctypes.c_int32 * 2).from_address(tensor + _DEVICE_AT)[:] = list(self.__dlpack_device__())
+        tensor, _ = tensor_of(made)
+        tensor.device_type, tensor.device_id = self.__dlpack_device__()
         if bfloat16:
-            ctypes.c_uint8.from_address(tensor + _TYPE_AT).value = _BFLOAT16
+            tensor.code = BFLOAT16
         return made

@@ -235,6 +235,31 @@ def test_our_arrays_go_out_without_a_copy(torch: Any, cupy: Any, runtime: Runtim
         assert cupys[1][1].tolist() == [5.0] * 32
 
 
+def test_memory_that_offers_dlpack_alone_is_used_in_place(torch: Any, runtime: Runtime) -> None:
+    class Alone:
+        def __init__(self, tensor: Any) -> None:
+            self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+    tensor = torch.arange(N, dtype=torch.float32, device="cuda")
+    half = torch.zeros(8, dtype=torch.bfloat16, device="cuda")
+    torch.cuda.synchronize()
+    g = hg.Graph("dlpack")
+    t, one = g.external_array("t", Alone(tensor)), g.device_array("one", np.ones(N, "f4"))
+    assert (t.location, t.pointer, t.device) == ("device", tensor.data_ptr(), tensor.device.index)
+    b = g.external_array("b", Alone(half))
+    p = g.param("p", "f4", shape=N)
+    g.kernel(kernel(), 4, 256, (t, one, 1.0, N))
+    g.kernel(kernel(), 4, 256, (p, one, 2.0, N))
+    g.memset(b, 1.5)
+    other = torch.zeros(N, device="cuda")
+    torch.cuda.synchronize()
+    with g.compile(runtime) as exe:
+        exe.run(p=Alone(other))
+    assert tensor.tolist() == (np.arange(N) + 1).tolist()
+    assert other.unique().tolist() == [2.0]
+    assert half.tolist() == [1.5] * 8
+
+
 # -- streams -------------------------------------------------------------------------------------------------------------
 
 
