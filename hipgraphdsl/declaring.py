@@ -204,7 +204,12 @@ class Declaring:
 
         The graph and its Executables keep the object alive. No copy is made, and nothing waits for work that another library has
         queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to the object's
-        ``__dlpack_device__``, if it has one.
+        ``__dlpack_device__``, if it has one. Host memory takes no `access`.
+
+        Raises
+        ------
+        DeclarationError
+            If the name is taken, the object offers no memory that can be used in place, or `access` is given for host memory.
         """
         self._draft.require_new(name, "array", self.arrays)
         return self._draft.add_array(ExternalArray.wrap(name, obj, **_where(name, device, access)))

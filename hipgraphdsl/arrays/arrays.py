@@ -161,7 +161,8 @@ class ExternalArray(Array):
         Raises
         ------
         DeclarationError
-            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
+            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold, or
+            if `access` is given for host memory.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
         with naming(what, name):
@@ -181,7 +182,11 @@ class ExternalArray(Array):
                         " give x.data, or x.filled(value), which copies",
                         array=name,
                     )
-                given, shape, strides, location, access = host.dtype, host.shape, host.strides, "host", ()
+                if access:
+                    raise DeclarationError(
+                        "access lists devices that may reach another device's memory, and this is host memory; leave it out"
+                    )
+                given, shape, strides, location = host.dtype, host.shape, host.strides, "host"
                 pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
             dtype = as_dtype(given)
             if dtype != np.dtype(given):

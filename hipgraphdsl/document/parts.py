@@ -193,13 +193,13 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
             raise Fault(f"'location' is 'host' or 'device' (got {location[:60]!r})")
         array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, **where)
         if supplied is not None:
-            array = ExternalArray.wrap(name, supplied, **where)
+            array = ExternalArray.wrap(name, supplied, device=array.device)
             _require_same(name, array.shape, array.dtype, shape, dtype)
             if array.location != location:
                 raise Fault(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
             if writeable and not array.writeable:
                 raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
-            array = replace(array, writeable=writeable)
+            array = replace(array, writeable=writeable, access=where["access"])
     elif kind in ("host", "device"):
         if kind == "host":
             where["pinned"] = fields.take("pinned", bool, default=True)
@@ -210,6 +210,8 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
         array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
     else:
         raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
+    if array.on_host and array.access:
+        raise Fault(f"array {name!r} is host memory, and 'access' is for memory of a device")
     fields.done(f"{kind} array {name!r}")
     return array
 

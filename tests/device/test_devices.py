@@ -999,6 +999,16 @@ def test_external_memory_tells_its_device() -> None:
     assert g.external_array("rocm", Tensor(10)).device == 3
     assert g.external_array("other", Tensor(1)).device is None
     assert g.external_array("said", Tensor(2), device=1).device == 1
+    shared = g.external_array("shared", Tensor(2), access=[1])
+    assert shared.access == (1,)
+    loaded = hg.Graph.from_json(g.to_json(), arrays={name: Tensor(2) for name in g.arrays})
+    assert loaded.arrays["shared"].access == (1,)
+    for access in (1, [0, 1]):
+        with pytest.raises(
+            hg.DeclarationError, match=r"external array 'host': access lists .*, and this is host memory; leave it out"
+        ):
+            g.external_array("host", RAMP.copy(), access=access)
+    assert "host" not in g.arrays
 
 
 def test_to_json_and_every_other_format_keep_devices(tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ def node(data: Any, name: str) -> Any:
     return next(n for n in data["nodes"] if n["name"] == name)
 
 
+def array(data: Any, name: str) -> Any:
+    return next(a for a in data["arrays"] if a["name"] == name)
+
+
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 
@@ -540,6 +544,8 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
         (lambda d: d["arrays"][9].update(sha256="abc"), "64 hexadecimal digits"),
         (lambda d: d["arrays"][0].update(kind="texture"), "'host', 'device' or 'external'"),
         (lambda d: d["arrays"][0].update(device=-1), "number of a device"),
+        (lambda d: array(d, "hx").update(access=[1]), "array 'hx' is host memory, and 'access' is for memory of a device"),
+        (lambda d: array(d, "outside").update(access=[1]), "array 'outside' is host memory, and 'access' is for"),
         (lambda d: d["parameters"][0].update(name="stream"), "reserved"),
         (lambda d: d["parameters"][0].update(name="after"), "reserved"),
         (lambda d: d["parameters"][0].update(default=[1]), "parameter 'a'"),
