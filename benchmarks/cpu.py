@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.figures import Result
-from benchmarks.shapes import layers
+from benchmarks.shapes import KERNELS, layers
 from benchmarks.turns import in_turns
 from hipgraphdsl.bench.arguments import add_output_arguments
 from hipgraphdsl.bench.measure import finish, launches_of, machine, percentile, without_gc
@@ -26,23 +26,6 @@ from hipgraphdsl.runtimes import open_runtime
 
 __all__ = ["add_arguments", "main", "run"]
 
-_WAVE: Final = r"""
-extern "C" __global__ void wave2d_4o(
-    const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
-    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
-{
-    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
-    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i0 < 2 || i0 >= N0 - 2 || i1 < 2 || i1 >= N1 - 2) return;
-    const int at = i0 * N1 + i1;
-    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
-    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
-    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
-    float next = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
-    if (i0 == P0 && i1 == P1) next += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
-    U2[at] = next;
-}
-"""
 _WAVE_BY_HAND: Final = r"""
 #include <math.h>
 extern "C" __attribute__((visibility("default"))) void wave2d_by_hand(
@@ -212,7 +195,7 @@ def _kernels(result: Result, repeats: int) -> None:
     u2 = g.device_array("u2", np.zeros((n, n), "f4"))
     v = g.device_array("v", np.full((n, n), 0.3, "f4"))
     scalars = (n, n, 0.1, 1.0, 1.0, n // 2, n // 2, 0.25)
-    g.kernel(Module(_WAVE, name="wave")["wave2d_4o"], (n // 64, n // 4), (64, 4), (u0, u1, u2, v, *scalars))
+    g.kernel(KERNELS["wave2d_4o"], (n // 64, n // 4), (64, 4), (u0, u1, u2, v, *scalars))
     hand = _by_hand(_WAVE_BY_HAND, "wave2d_by_hand")
     hand.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int] * 2 + [ctypes.c_float] * 3 + [ctypes.c_int] * 2 + [ctypes.c_float]
     out = np.zeros((n, n), "f4")

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +41,14 @@ def cpu() -> Any:
 
 def has_times(row: dict[str, Any], *keys: str) -> bool:
     return all(isinstance(row[key], float) and math.isfinite(row[key]) and row[key] >= 0 for key in keys)
+
+
+def test_each_kernel_of_the_benchmarks_is_written_once() -> None:
+    root = Path(__file__).parents[2]
+    files = [path for folder in ("benchmarks", "hipgraphdsl/bench") for path in (root / folder).iterdir() if path.is_file()]
+    names = [name for path in files for name in re.findall(r"__global__ void (?:__\w+\(.*?\) )?(\w+)", path.read_text("utf-8"))]
+    assert {name: count for name, count in Counter(names).items() if count > 1} == {}
+    assert {"wave2d_4o", "axpy", "matmul"} <= set(names)
 
 
 # -- launch ------------------------------------------------------------------------------------------------------------
