@@ -4,9 +4,10 @@ A format's module has one function that returns the content of the file and does
 
     def render(workflow: Workflow, **options) -> str | bytes
 
-Options are keyword-only, with defaults. `FORMATS` below maps an extension to its module and function. The module is
-imported on first use, so that `import hipgraphdsl` loads no drawing library. A function that needs the package of an
-extra requests it with `need("yaml", "pyyaml")`, whose error tells what to install.
+Options are keyword-only, with defaults; what a drawing takes as ``**options`` are those of `draw` in its module. `FORMATS`
+below maps an extension to its module and function. The module is imported on first use, so that `import hipgraphdsl` loads
+no drawing library. A function that needs the package of an extra requests it with `need("yaml", "pyyaml")`, whose error tells
+what to install.
 """
 
 from __future__ import annotations

@@ -43,10 +43,11 @@ def made(
     if entry is None:
         wrong = f"{name} cannot be written as {given!r}" if given else "the file needs an extension that names its format"
         raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}")
-    function: Callable[..., str | bytes] = getattr(entry.opened(), entry.function)
+    module = entry.opened()
+    function: Callable[..., str | bytes] = getattr(module, entry.function)
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawing functions pass unknown options on to `draw`
-        accepted = {**accepted, **inspect.signature(Format("drawing.picture", "draw", "").opened().draw).parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawing functions pass other options on to their `draw`
+        accepted = {**accepted, **inspect.signature(module.draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
         if option not in names:
