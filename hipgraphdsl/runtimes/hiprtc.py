@@ -68,7 +68,7 @@ class HipRtc(Rtc):
                 f"install ROCm 7 or newer"
             )
         wanted = (source, tuple(names), tuple(symbols), tuple(options), architecture)
-        key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
+        key = json.dumps([_CACHE_FORMAT, self._identity, *wanted, name])  # messages and __FILE__ have the name
         return kept("hiprtc", key, source, options, lambda: self._compile(*wanted, name))
 
     def _compile(

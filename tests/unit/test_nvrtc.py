@@ -1,8 +1,9 @@
-"""What runtime nvidia does with NVRTC, which needs no device."""
+"""What runtime nvidia does with NVRTC, which needs no device, and what both GPU platforms' compilers keep."""
 
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.data import CodeObject
+from hipgraphdsl.runtimes.hiprtc import HipRtc
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.runtimes.rtc import kept
 from hipgraphdsl.workflow import Workflow
@@ -75,6 +77,23 @@ def test_every_kernel_of_examples_and_conformance_compiles(architecture: str) ->
                 assert set(code.lowered) == {*names, *module.symbols}
                 count += 1
     assert count > len(hip_programs.SMALL)
+
+
+def test_kept_code_is_that_of_its_module_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is in the compiler's warnings, and as __FILE__ in the code, where `assert` prints it."""
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+
+    def compiled(*given: Any) -> CodeObject:
+        return CodeObject(given[-1].encode(), {}, f"{given[-1]}.hip:1:2: warning")
+
+    hiprtc_module: Any = SimpleNamespace(hiprtcVersion=lambda: (0, 9, 0))
+    nvrtc, hiprtc = Nvrtc(SimpleNamespace(nvrtcVersion=lambda: (0, 13, 0)), "sm_90"), HipRtc(hiprtc_module, (7, 2))
+    monkeypatch.setattr(nvrtc, "_compile", compiled)
+    monkeypatch.setattr(hiprtc, "_compile", compiled)
+    for compile_it in (nvrtc.compile, partial(hiprtc.compile, architecture="gfx942")):
+        for name in ("one", "two", "one"):
+            code = compile_it("source", ["k"], name=name)
+            assert (code.image, code.log) == (name.encode(), f"{name}.hip:1:2: warning")
 
 
 @pytest.mark.parametrize(
