@@ -2020,6 +2020,20 @@ def test_a_library_is_built_once_for_each_set_of_options(
     assert "nothing" in refused.value.log
 
 
+def test_a_library_is_built_again_where_the_linker_is_called_otherwise(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    built = {build(compiler, SMALL, ("-DANSWER=6",))}
+    fewer = compiler_module._with_fewer_libraries
+    monkeypatch.setattr(compiler_module, "_with_fewer_libraries", lambda *given: [*fewer(*given), "-lm"])
+    built.add(build(compiler, SMALL, ("-DANSWER=6",)))
+    monkeypatch.setattr(compiler_module, "_LIBRARIES", ("-lm",))
+    built.add(build(compiler, SMALL, ("-DANSWER=6",)))
+    assert len(built) == 3
+
+
 def test_a_long_build_says_what_is_built_and_by_which_command(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from ...cache import cache_folder
 from ...errors import lacks
@@ -39,6 +39,9 @@ _SLOW_S = 2.0
 
 #: Keeps zig from linking its library of helpers (128-bit division etc.), which it has to compile first, once per cache.
 WITHOUT_HELPERS = "-rtlib=none"
+
+#: System libraries that are linked.
+_LIBRARIES: Final = () if sys.platform == "darwin" else ("-lpthread", "-ldl")
 
 #: Held while a thread probes the compilers, so that other threads wait for its result.
 _FINDING = threading.Lock()
@@ -254,7 +257,8 @@ def build(
         with _folder(texts, cache) as folder:
             read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
         texts[unit] = reading.finish(read)
-    key = _key(compiler, tuple(sorted(texts.items())), (*flags, *also))
+    linked = [*flags, *_LIBRARIES]
+    key = _key(compiler, tuple(sorted(texts.items())), (*linked, *_with_fewer_libraries(compiler, linked), *also))
     target = cache / f"{stem}-{key[:32]}.so"
     if target.exists():
         return target
@@ -293,9 +297,7 @@ def _preprocessed(
 
 def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
     """Compile and link sources in a folder to a library; return the compiler's output."""
-    arguments = [*flags, "-o", name, *units]
-    if sys.platform != "darwin":
-        arguments += ["-lpthread", "-ldl"]
+    arguments = [*flags, "-o", name, *units, *_LIBRARIES]
     alone = _with_fewer_libraries(compiler, arguments)
     try:
         try:
