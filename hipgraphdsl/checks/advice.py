@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from ..arrays import AllocArray, DeviceArray, HostArray
-from ..order import levels, reduced
+from ..order import levels, positions, reduced
 from ..printed import counted
 from ..target import Target
 from .scope import Scope
@@ -46,7 +47,7 @@ def check_reuse(scope: Scope) -> None:
     workflow = scope.workflow
     if not workflow.infer:
         return
-    nodes, predecessors = workflow.nodes, workflow.predecessors
+    nodes, predecessors, position = workflow.nodes, workflow.predecessors, positions(workflow.order)
     edges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, reasons in enumerate(workflow.reasons):
         for source, reason in zip(predecessors[i], reasons):
@@ -60,7 +61,7 @@ def check_reuse(scope: Scope) -> None:
             first, second = nodes[source], nodes[i]
             fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
             carried = any(f"RAW {name}" in workflow.reasons[t] for t in workflow.successors[i])
-            if fresh and carried and first.work and second.work and not _another_path(predecessors, source, i):
+            if fresh and carried and first.work and second.work and not _another_path(predecessors, position, source, i):
                 scope.found(
                     "HG702",
                     f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
@@ -72,15 +73,16 @@ def check_reuse(scope: Scope) -> None:
                 break
 
 
-def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: int) -> bool:
+def _another_path(predecessors: Sequence[Sequence[int]], position: Sequence[int], source: int, node: int) -> bool:
     """Return whether a path other than the edge leads from source to node; also True if the search exceeds `_LOOK` nodes."""
-    waiting = [p for p in predecessors[node] if p > source]
+    start = position[source]
+    waiting = [p for p in predecessors[node] if position[p] > start]
     seen = set(waiting)
     while waiting:
         for p in predecessors[waiting.pop()]:
             if p == source:
                 return True
-            if p > source and p not in seen:
+            if position[p] > start and p not in seen:
                 seen.add(p)
                 waiting.append(p)
         if len(seen) > _LOOK:

@@ -625,6 +625,21 @@ def test_reused_buffer_is_named_once() -> None:
     assert (info.code, info.nodes, info.arrays) == ("HG702", ("in_1", "out_0"), ("x",))
 
 
+def test_a_path_through_an_earlier_node_is_another_reason_than_reuse() -> None:
+    g = hg.Graph("demo")
+    parts, out = (g.host_array(n, np.zeros((2, 64), "float32")) for n in ("parts", "out"))
+    x = g.device_array("x", shape=64, dtype="float32")
+    ready = g.empty(name="ready")
+    g.memcpy(x, parts[0], name="in_0")
+    done = g.memcpy(out[0], x, name="out_0")
+    again = g.memcpy(x, parts[1], name="in_1")
+    g.memcpy(out[1], x, name="out_1")
+    assert codes(g.check()) == ["HG702"]
+    g.order(done, ready)
+    g.order(ready, again)
+    assert codes(g.check()) == []
+
+
 def test_defects_need_a_version_to_be_warnings() -> None:
     g = hg.Graph("demo")
     x = g.device_array("x", shape=64, dtype="float32")
