@@ -73,10 +73,12 @@ class Launches:
         except HipGraphError as error:
             self.found.left_out.append(f"{named}: {error}")
             return
+        ran = 0
         try:
             if backend in ("explicit", "capture") and not extra:
                 compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
+                ran += 1
                 kind: Kind = "schedule" if mode else "backend"
                 seed = chosen if mode else None
                 if mode:
@@ -85,7 +87,7 @@ class Launches:
                     ours = self._launch(executable, self.params)
                 except HipGraphError as error:
                     self.found.add(kind if mode else "failure", f"{named} fails: {error}", backend=backend, seed=seed)
-                    return
+                    break
                 names = self.found.differing(cells, ours, wanted)
                 if not names:
                     continue
@@ -104,9 +106,9 @@ class Launches:
         finally:
             _set_schedule(runtime, 0, 0)
             executable.close()
-        seeded = len(schedules) - self.repeats
-        and_seeded = f" and {counted(seeded, 'seeded schedule')}" if seeded > 0 else ""
-        self.found.done.append(f"{named} {counted(self.repeats, 'time')}{and_seeded}")
+        plain = min(ran, self.repeats)
+        and_seeded = f" and {counted(ran - plain, 'seeded schedule')}" if ran > plain else ""
+        self.found.done.append(f"{named} {counted(plain, 'time')}{and_seeded}")
 
     def _first_wrong_node(
         self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]

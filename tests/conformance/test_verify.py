@@ -25,6 +25,7 @@ from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind
 from hipgraphdsl.verify import VerifyReport, proof, verify
 from hipgraphdsl.verify.laboratory import Laboratory
+from hipgraphdsl.verify.launches import Launches
 from hipgraphdsl.verify.orders import topological_order
 
 SOURCE = r"""
@@ -608,6 +609,26 @@ def test_backend_that_loses_edges_is_found_and_bisected(runtime: Runtime, kernel
     assert f"set_schedule({finding.seed}, 1)" in str(finding.hint)
     again = verify(steps(kernels), forgetful(runtime), ["explicit"], audit=False, repeats=0, orders=1, seed=finding.seed or 0)
     assert (again.findings[0].message, again.findings[0].nodes) == (finding.message, finding.nodes)
+
+
+def test_the_report_says_how_many_launches_ran_before_one_differed_or_failed(
+    runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = verify(steps(kernels), open_runtime("recorder"), ["streams"], audit=False, orders=2, repeats=5)
+    assert {finding.kind for finding in report.findings} == {"backend"}
+    assert "backend 'streams' on recorder 1 time" in report.done
+
+    launches = iter(range(1, 6))
+
+    def launch(self: Launches, *_: Any) -> Any:
+        if next(launches) == 3:
+            raise hg.HipGraphError("lost")
+        return self.reference
+
+    monkeypatch.setattr(Launches, "_launch", launch)
+    report = verify(steps(kernels), runtime, ["streams"], audit=False, orders=2, repeats=5)
+    assert [finding.kind for finding in report.findings] == ["failure"]
+    assert "backend 'streams' 3 times" in report.done
 
 
 def test_reports_print_and_serialise(runtime: Runtime, kernels: hg.Module) -> None:
