@@ -6,6 +6,7 @@ import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from ..runtimes.base import Runtime
 from ..runtimes.data import Dim3
 from .handles import SharedHandles
 from .operations import Launch, Operation
+
+_MOST_BLOCKS: Final = 2**31 - 1
+_MOST_THREADS: Final = 2**32 - 1
+"""Largest grid of a batch on every platform; AMD limits the threads along an axis. Larger launches gain nothing from a batch."""
 
 
 class Batch(ABC):
@@ -55,11 +60,13 @@ class Batch(ABC):
         self._switches = isinstance(how, Switching)
         self._blocks = np.zeros(len(launches), np.int64)
         """Number of blocks of each launch of a `Beside` batch; 0 for a disabled step."""
+        self._total = 0
+        """Their sum."""
         for k, launch in enumerate(launches):
             self._put(k, launch)
 
-    def takes(self, launch: Operation) -> bool:
-        """Return whether the batch can hold an operation as one of its launches."""
+    def takes(self, step: int, launch: Operation) -> bool:
+        """Return whether the batch can hold an operation as the launch of a step."""
         like = self._like
         return (
             isinstance(launch, Launch)
@@ -121,9 +128,17 @@ class Batch(ABC):
 class Beside(Batch):
     """Independent launches, which run concurrently."""
 
+    def takes(self, step: int, launch: Operation) -> bool:
+        if not super().takes(step, launch):
+            return False
+        assert isinstance(launch, Launch)
+        return _fits(self._total - int(self._blocks[step - self.first]) + math.prod(launch.grid), launch)
+
     def _put(self, k: int, launch: Launch | None) -> None:
         super()._put(k, launch)
-        self._blocks[k] = 0 if launch is None else math.prod(launch.grid)
+        blocks = 0 if launch is None else math.prod(launch.grid)
+        self._total += blocks - int(self._blocks[k])
+        self._blocks[k] = blocks
         if launch is not None:
             self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = launch.grid
 
@@ -138,11 +153,16 @@ class Beside(Batch):
 class Chain(Batch):
     """Single-block launches that run one after another."""
 
-    def takes(self, launch: Operation) -> bool:
-        return super().takes(launch) and isinstance(launch, Launch) and launch.grid == (1, 1, 1)
+    def takes(self, step: int, launch: Operation) -> bool:
+        return super().takes(step, launch) and isinstance(launch, Launch) and launch.grid == (1, 1, 1)
 
     def _blocks_of_all(self) -> int:
         return 1
+
+
+def _fits(blocks: int, like: Launch) -> bool:
+    """Return whether one grid can have this many blocks of the shape of a launch's."""
+    return blocks <= _MOST_BLOCKS and blocks * like.block[0] <= _MOST_THREADS
 
 
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
@@ -157,14 +177,15 @@ def batch_of(plan: Plan, run: Sequence[int], operations: Sequence[Operation], sh
     how, size = planned.batching, planned.capacity
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
     nodes = {node.kernel: node for node in (plan.steps[i].node for i in run) if isinstance(node, KernelNode)}
-    if not any(launches) or not nodes.keys() <= {*how.kernels}:
+    enabled = [launch for launch in launches if launch is not None]
+    if not enabled or not nodes.keys() <= {*how.kernels} or not _fits(sum(math.prod(e.grid) for e in enabled), enabled[0]):
         return None
-    widest = max(math.prod(launch.block) for launch in launches if launch is not None)
+    widest = max(math.prod(launch.block) for launch in enabled)
     function = 0 if 0 < how.threads < widest else entry_of(plan, number, shared, device)
     if not function:
         return None
     kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
-    if any(launch is not None and launch.function not in kinds for launch in launches):
+    if any(launch.function not in kinds for launch in enabled):
         return None
     batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, run[0], launches, kinds)
-    return batch if all(launch is None or batch.takes(launch) for launch in launches) else None
+    return batch if all(launch is None or batch.takes(step, launch) for step, launch in zip(run, launches)) else None

@@ -228,7 +228,7 @@ class GraphProgram(Program):
         node, before = self.nodes[index], self.operations[index]
         batch = self.batches.get(index)
         if batch is not None:
-            if not batch.takes(operation):
+            if not batch.takes(index, operation):
                 return False
             assert isinstance(operation, Launch)
             batch.put(index, operation)
@@ -258,7 +258,10 @@ class GraphProgram(Program):
         operation, node = self.operations[index], self.nodes[index]
         batch = self.batches.get(index)
         if batch is not None:
-            batch.put(index, operation if enabled and isinstance(operation, Launch) else None)
+            launch = operation if enabled and isinstance(operation, Launch) else None
+            if launch is not None and not batch.takes(index, launch):
+                return False
+            batch.put(index, launch)
             return True
         with self.naming(self.plan.steps[index]):
             if isinstance(operation, CallHost) and node:

@@ -1758,6 +1758,33 @@ def test_a_profile_launches_nodes_together_as_the_graph_does(
         assert launches == 7
 
 
+@pytest.mark.parametrize(("block", "blocks"), [(1, 2**29), (1024, 2**20)])  # in all 2^31 blocks, and 2^32 threads
+@GRAPHS
+def test_launches_that_one_grid_cannot_hold_are_apart(recorder: RecorderRuntime, graphs: Any, block: int, blocks: int) -> None:
+    set_to = batched().workflow().nodes[0].kernels[0]
+    g = hg.Graph("large")
+    n = g.param("n", "uint32")
+    for i in range(4):
+        g.kernel(set_to, (n, 1, 1), block, (hg.writes(g.device_array(f"x{i}", np.zeros(1024, "i4"))), i), name=f"set_{i}")
+
+    def kernels(**params: Any) -> int:
+        exe.launch(**params)
+        program = exe._own.program
+        assert isinstance(program, GraphProgram)
+        return len(set(program.nodes))
+
+    with g.compile(recorder, graphs, batch=True) as exe:
+        assert kernels(n=blocks - 1) == 1
+        assert kernels(n=blocks) == 4
+        assert kernels(n=2**31 - 1) == 4
+    with g.compile(recorder, graphs, batch=True) as exe:
+        assert kernels(n=4) == 1
+        exe.disable("set_2")
+        assert kernels(n=blocks) == 1
+        exe.enable("set_2")
+        assert kernels() == 4
+
+
 @GRAPHS
 def test_a_profile_knows_the_segment_of_what_follows_a_batch(cpu: CpuRuntime, graphs: Any) -> None:
     g = batched(8, 0)
