@@ -272,7 +272,7 @@ def _cut(plan: Plan) -> Cut:
             name = f"segment {next(graphs)}"
             names = tuple(origin for i in group for origin in steps[i].origin)
             made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
-    outer = replace(plan, steps=tuple(made), notes=(), packing=None, lane_devices=tuple(cover.devices))
+    outer = replace(plan, steps=tuple(made), notes=(), packing=None, lane_devices=tuple(cover.devices), programmatic=())
     return Cut(outer, tuple(groups))
 
 

@@ -196,6 +196,7 @@ def test_an_eager_step_between_two_kernels_parts_them() -> None:
     plan = segments(declare).plan(target=H200)
     assert [plan.steps[i].name for i in plan.programmatic] == ["b", "d"]
     assert plan.cut is not None
+    assert plan.cut.plan.programmatic == ()
     parts = [step.child for step in plan.cut.plan.steps if step.child is not None]
     assert [[part.steps[i].name for i in part.programmatic] for part in parts] == [["b"], ["d"]]
     runtime = RecorderRuntime(target=H200)
