@@ -186,7 +186,7 @@ class Instance:
         `arrays` are the array parameters that may be bound to other memory.
         """
         state, parameters = change.state, self.parameters
-        afresh = state.plan.lanes is not self.state.plan.lanes
+        afresh = state.replans != self.state.replans
         if state is not self.state:
             self.compiled.withdraw()
         before = [(table, key, table.get(key)) for table, key, _ in change.names]

@@ -92,6 +92,8 @@ class State(NamedTuple):
     uses: Uses
     children_off: frozenset[str] = frozenset()
     """Children that were disabled as a whole and are no longer steps, because they were inlined."""
+    replans: int = 0
+    """How many times the plan was made again, so that its steps are others; all other changes keep their indices and lanes."""
 
     @property
     def names_off(self) -> list[str]:
@@ -103,7 +105,8 @@ class State(NamedTuple):
         options = {**self.options, **options}
         plan = planned(self.workflow, target, **options, device=self.plan.device)
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
-        return self._replace(plan=plan, options=options, uses=uses).without(self.names_off)
+        made = self._replace(plan=plan, options=options, uses=uses, replans=self.replans + 1)
+        return made.without(self.names_off)
 
     def on_streams(self, target: Target) -> State:
         """Return the state with a plan that can be issued on streams, in which only nodes that share a launch now share one."""

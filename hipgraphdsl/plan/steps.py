@@ -157,8 +157,7 @@ class Plan:
         for i, step in steps.items():
             made[i] = step
         plan = object.__new__(type(self))
-        # Keep cached properties that do not depend on nodes; identity of `lanes` shows that the plan was not made again.
-        plan.__dict__.update(self.__dict__, lanes=self.lanes, steps=tuple(made))
+        plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the cached properties that do not depend on nodes
         plan.__dict__.pop("cut", None)
         plan.__dict__.pop("runs", None)
         return plan
