@@ -51,7 +51,7 @@ struct Exec {
   SpinLock lock;
   Program* program = nullptr;
   Launch *running = nullptr, *queue = nullptr;  // `queue`: launches that cannot begin yet, by number
-  uint64_t numbered = 0, begun = 0;             // launches so far
+  uint64_t numbered = 0, launches_begun = 0;    // launches so far
   uint32_t submitted = 0, epoch = 0, aborts = 0;
   bool wide = false;              // several nodes may be ready at once
   bool prioritised = false;       // nodes differ in priority, so the order in which they are stored is not the one to run in
@@ -403,10 +403,10 @@ inline void launch_begin_task(void* object, uint64_t, int) { launch_begin(static
 inline void launch_finish(Launch* l) {
   Exec* x = l->exec;
   x->lock.lock();
-  Launch* next = x->queue && x->queue->number == x->begun ? x->queue : nullptr;
+  Launch* next = x->queue && x->queue->number == x->launches_begun ? x->queue : nullptr;
   if (next) {
     x->queue = next->next;
-    ++x->begun;
+    ++x->launches_begun;
   }
   x->running = next;
   --x->submitted;
@@ -869,7 +869,7 @@ inline Progress launch_start(Launch* l, const Task& done, Failure* failure) {
   x->lock.lock();
   // Launches of one executable begin in the order in which they were submitted, whichever stream comes to its own first: waits for
   // events look at records of the launches before. They never overlap.
-  if (x->running || l->number != x->begun) {
+  if (x->running || l->number != x->launches_begun) {
     l->phase.set(1);
     Launch** at = &x->queue;
     while (*at && (*at)->number < l->number) at = &(*at)->next;
@@ -879,7 +879,7 @@ inline Progress launch_start(Launch* l, const Task& done, Failure* failure) {
     return kPending;
   }
   x->running = l;
-  ++x->begun;
+  ++x->launches_begun;
   x->lock.unlock();
   launch_begin(l);
   return l->phase.swap(1) == 2 ? kDone : kPending;
