@@ -293,7 +293,7 @@ def _memory_op(op: Literal["write", "wait"], view: Any, value: Any, condition: A
     if number is None or not -(2 ** (bits - 1)) <= number < 2**bits:
         raise DeclarationError(f"hg.{op}_value: value is an integer of {bits} bits (got {value!r})", array=element.root.name)
     if condition not in ("eq", "geq", "and", "nor"):
-        raise DeclarationError(f"hg.wait_value: op is one of 'eq', 'geq', 'and', 'nor' (got {condition!r})")
+        raise DeclarationError(f"hg.wait_value: condition is one of 'eq', 'geq', 'and', 'nor' (got {condition!r})")
     return MemoryOp(op, element, number % 2**bits, condition)
 
 
@@ -302,9 +302,23 @@ def write_value(view: Any, value: int) -> MemoryOp:
     return _memory_op("write", view, value, "eq")
 
 
-def wait_value(view: Any, value: int, op: str = "eq") -> MemoryOp:
-    """Wait until one 4- or 8-byte element compares with an integer: ``"eq"``, ``"geq"``, ``"and"`` or ``"nor"``."""
-    return _memory_op("wait", view, value, op)
+def wait_value(view: Any, value: int, condition: str = "eq") -> MemoryOp:
+    """Wait until one 4- or 8-byte element and an integer meet a condition.
+
+    Parameters
+    ----------
+    view : view
+        One integer element.
+    value : int
+    condition : {"eq", "geq", "and", "nor"}
+        Equal, greater or equal (by signed difference), any bit set in both, any bit set in neither.
+
+    Raises
+    ------
+    DeclarationError
+        If the view is no such element, the value does not fit it, or there is no such condition.
+    """
+    return _memory_op("wait", view, value, condition)
 
 
 class MemoryOpsNode(Node):

@@ -75,7 +75,7 @@ def test_signal_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.G
         (lambda g: hg.wait_value(g.arrays["f"][0], 1), "float32"),
         (lambda g: hg.write_value(g.arrays["x"][0], 2**32), "integer of 32 bits"),
         (lambda g: hg.write_value(g.arrays["x"][0], _half()), "integer of 32 bits"),
-        (lambda g: hg.wait_value(g.arrays["x"][0], 1, "lt"), "op is one of 'eq', 'geq', 'and', 'nor'"),
+        (lambda g: hg.wait_value(g.arrays["x"][0], 1, condition="lt"), "condition is one of 'eq', 'geq', 'and', 'nor'"),
         (lambda g: hg.write_value(3, 1), "an element of an array"),
     ],
 )
