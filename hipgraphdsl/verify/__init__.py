@@ -40,14 +40,15 @@ def verify(
 ) -> VerifyReport:
     """Run a workflow in many ways on the CPU, and by every backend of a runtime, and report where results differ.
 
-    Host callbacks are called many times. External arrays are used in place, and their values are restored at the end.
+    Host callbacks are called many times. External arrays, and memory that array parameters are given, are used in place; their
+    values are restored at the end.
 
     Parameters
     ----------
     graph : Graph or Workflow
     runtime : str or Runtime
         Its backends are compared too; by default the runtime that `compile` selects. A workflow that the CPU cannot run is
-        verified on this runtime instead, and `left_out` says why.
+        verified on this runtime instead, and `left_out` says why; so is one that uses device memory from outside.
     backends : sequence of str
         Backends to compare with the serial run on the CPU. ``"explicit"`` also runs with batched launches, and without empty
         nodes where the plan can omit them; on AMD ``"capture"`` and ``"streams"`` also run with any-order launches.

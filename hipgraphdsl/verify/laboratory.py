@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region
+from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable
 from ..backends import Scope
 from ..backends.callbacks import bytes_at
 from ..backends.serial import SerialProgram
@@ -132,6 +132,7 @@ class Cell:
     writeable: bool
     visible: bool  # whether users can read it by name
     guard: int  # bytes of the guard zones before and after it
+    given: bool = False  # whether it is memory that an array parameter is given
 
     def values(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Return bytes of this cell as an array."""
@@ -170,7 +171,7 @@ class Laboratory:
             program = self.executable.prepared(**params)
             assert isinstance(program, SerialProgram)
             self.program: SerialProgram = program
-            self._look(program.scope)
+            self._look(program.scope, params)
             self._start = {name: self.get(cell, guards=True) for name, cell in self.cells.items()}
             """Values of all memory before a run, including guards, which are zeros."""
             self.reference = self.run()
@@ -188,7 +189,7 @@ class Laboratory:
         """Values before a run of all memory that outlives it."""
         return {name: self.cells[name].inside(data) for name, data in self._start.items()}
 
-    def _look(self, top: Scope) -> None:
+    def _look(self, top: Scope, params: Mapping[str, Any]) -> None:
         """Record the addresses of all memory."""
         for scope, level in top.levels(self.workflow):
             for name, array in level.own_arrays():
@@ -198,6 +199,8 @@ class Laboratory:
             for name, parameter in level.own_parameters():
                 if parameter.copy:
                     self.cells[f"parameter {name}"] = _cell(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
+                elif (memory := given_memory(name, parameter, params)) is not None:
+                    self.cells[f"parameter {name}"] = replace(_cell(name, memory, memory.pointer, 0), given=True)
         for step in self.steps:
             for access in step.node.accesses:
                 root = access.view.root
@@ -212,20 +215,11 @@ class Laboratory:
     def get(self, cell: Cell, *, guards: bool = False) -> Bytes:
         """Return a copy of a cell's bytes, optionally with its guards."""
         guard = cell.guard * guards
-        pointer, nbytes = cell.pointer - guard, cell.nbytes + 2 * guard
-        if cell.on_host:
-            return bytes_at(pointer, nbytes).copy()
-        data = np.empty(nbytes, np.uint8)
-        self.runtime.memcpy(data.ctypes.data, pointer, nbytes, MemcpyKind.DEVICE_TO_HOST)
-        return data
+        return copied(self.runtime, cell.pointer - guard, cell.nbytes + 2 * guard, on_host=cell.on_host)
 
     def put(self, cell: Cell, data: Bytes, *, guards: bool = False) -> None:
         """Set a cell's bytes, optionally with its guards."""
-        pointer = cell.pointer - cell.guard * guards
-        if cell.on_host:
-            bytes_at(pointer, data.size)[...] = data
-        else:
-            self.runtime.memcpy(pointer, np.ascontiguousarray(data).ctypes.data, data.size, MemcpyKind.HOST_TO_DEVICE)
+        overwrite(self.runtime, cell.pointer - cell.guard * guards, data, on_host=cell.on_host)
 
     def state(self) -> State:
         """Return the values of all memory that outlives a run."""
@@ -329,6 +323,33 @@ class Laboratory:
             for access in step.node.accesses
             if not getattr(access.view.root, "hidden", False)
         ]
+
+
+def copied(runtime: Runtime, pointer: int, nbytes: int, *, on_host: bool) -> Bytes:
+    """Return a copy of bytes of memory."""
+    if on_host:
+        return bytes_at(pointer, nbytes).copy()
+    data = np.empty(nbytes, np.uint8)
+    runtime.memcpy(data.ctypes.data, pointer, nbytes, MemcpyKind.DEVICE_TO_HOST)
+    return data
+
+
+def overwrite(runtime: Runtime, pointer: int, data: Bytes, *, on_host: bool) -> None:
+    """Set bytes of memory."""
+    if on_host:
+        bytes_at(pointer, data.size)[...] = data
+    else:
+        runtime.memcpy(pointer, np.ascontiguousarray(data).ctypes.data, data.size, MemcpyKind.HOST_TO_DEVICE)
+
+
+def given_memory(name: str, parameter: Parameter, params: Mapping[str, Any]) -> ExternalArray | None:
+    """Return the memory that an array parameter uses in place; None if it copies values or stands for an array of the graph."""
+    value = params.get(name, parameter.default)
+    if not parameter.shape or parameter.copy or value is None or isinstance(value, str):
+        return None
+    if isinstance(value, Viewable):
+        return value if isinstance(value, ExternalArray) else None
+    return ExternalArray.wrap(name, value, what="parameter")
 
 
 def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:

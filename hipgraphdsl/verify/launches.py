@@ -16,7 +16,7 @@ from ..nodes import EmptyNode
 from ..printed import counted
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .laboratory import WAIT_S, Found, Laboratory, State, describe
+from .laboratory import WAIT_S, Found, Laboratory, State, copied, describe, overwrite
 from .recorded import compare_recorded
 from .report import Kind
 
@@ -36,7 +36,7 @@ class Launches:
         self, laboratory: Laboratory, params: dict[str, Any], repeats: int, orders: int, seed: int, found: Found
     ) -> None:
         self.workflow, self.prover = laboratory.workflow, laboratory.runtime
-        self.cells = {name: cell for name, cell in laboratory.cells.items() if cell.visible}
+        self.cells = {name: cell for name, cell in laboratory.cells.items() if cell.visible or cell.given}
         self.values, self.reference = laboratory.start, {name: laboratory.reference[name] for name in self.cells}
         self.params = params
         self.repeats, self.orders, self.seed = repeats, orders, seed  # launches, seeded schedules of each kind, the first seed
@@ -143,12 +143,20 @@ class Launches:
         return self.workflow.nodes[order[first - 1]].name
 
     def _launch(self, executable: Executable, params: dict[str, Any]) -> State:
+        runtime = executable.runtime
         for name, cell in self.cells.items():
-            if cell.writeable:
+            if cell.writeable and cell.given:
+                overwrite(runtime, cell.pointer, self.values[name], on_host=cell.on_host)
+            elif cell.writeable:
                 executable.write(name, cell.values(self.values[name]))
         executable.launch(**params)
         executable.synchronize(timeout_s=WAIT_S)
-        return {name: np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8) for name in self.cells}
+        return {
+            name: copied(runtime, cell.pointer, cell.nbytes, on_host=cell.on_host)
+            if cell.given
+            else np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8)
+            for name, cell in self.cells.items()
+        }
 
 
 def _set_schedule(runtime: Runtime, seed: int, mode: int) -> None:

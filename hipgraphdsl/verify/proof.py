@@ -12,7 +12,6 @@ import numpy as np
 
 from ..arrays import ExternalArray, as_dict, as_int, int_from
 from ..backends import backend_named
-from ..backends.callbacks import bytes_at
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
 from ..kernels import Symbol
@@ -22,7 +21,7 @@ from ..runtimes.base import Runtime
 from ..update import HasWorkflow
 from ..workflow import Workflow
 from .audit import audit_accesses, unstable_steps
-from .laboratory import Found, Laboratory, Tolerance
+from .laboratory import Found, Laboratory, Tolerance, copied, given_memory, overwrite
 from .launches import Launches
 from .orders import try_fresh_memory, try_orders
 from .report import VerifyReport
@@ -52,7 +51,10 @@ class Proof:
         self.runtime = opened_runtime(runtime, device)
         self.device = device
         self.require_runs(self.runtime, device)
-        self.params = {**_copied(self.workflow), **as_dict(params, "verify: params")}
+        given = as_dict(params, "verify: params")
+        self.memory = _given_memory(self.workflow, given)
+        """Memory that array parameters use in place, by launch keyword."""
+        self.params = {**_copied(self.workflow), **given, **self.memory}
         _require_values(self.workflow, self.params)
         _require_tolerance(tolerance, self.workflow)
         self.found = Found(tolerance)
@@ -66,8 +68,8 @@ class Proof:
             raise DeclarationError(f"verify: seed is the first seed of orders and schedules, an int (got {seed!r})")
         with (
             progress_bar("verify", progress) as found.advance,
-            _outside_memory(self.workflow),
             self.runtime.using_device(self.device),
+            self.restored(),
         ):
             if not sanitize or self.is_safe():
                 ran = self.run(orders, repeats, first, audit)
@@ -112,8 +114,25 @@ class Proof:
                 runtime, place = self.cpu(), 0
             except HipGraphError:
                 return True  # `laboratory` reports why
-        with _outside_memory(self.workflow):
+        with self.restored():
             return try_sanitizer(self.workflow, runtime, place, self.params, self.found)
+
+    def outside(self) -> list[ExternalArray]:
+        """Return the memory that the graph uses and the caller owns: of array parameters and of external arrays."""
+        arrays = (array for document in self.workflow.documents for array in document.arrays.values())
+        external = [array for array in arrays if isinstance(array, ExternalArray) and array.pointer]
+        return [*self.memory.values(), *external]
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Restore the values of writeable memory outside of the graph at the end of the block."""
+        outside = [array for array in self.outside() if array.writeable]
+        kept = [(array, copied(self.runtime, array.pointer, array.nbytes, on_host=array.on_host)) for array in outside]
+        try:
+            yield
+        finally:
+            for array, values in kept:
+                overwrite(self.runtime, array.pointer, values, on_host=array.on_host)
 
     def require_runs(self, runtime: Runtime, device: int) -> None:
         """Refuse a workflow that cannot be run at all: it has a cycle, or breaks a limit of the device."""
@@ -123,6 +142,10 @@ class Proof:
 
     def cpu(self) -> Runtime:
         """Return the CPU's runtime; raise if it cannot run the workflow."""
+        for array in self.outside():
+            if not array.on_host:
+                why = f"the memory of {array.name!r} is a device's, which the CPU cannot reach"
+                raise DeclarationError(why, array=array.name)
         cpu = opened_runtime("cpu")
         self.require_runs(cpu, 0)
         return cpu
@@ -178,16 +201,7 @@ def _require_values(workflow: Workflow, params: Mapping[str, Any]) -> None:
         )
 
 
-@contextmanager
-def _outside_memory(workflow: Workflow) -> Iterator[None]:
-    """Restore the values of writeable external host arrays at the end of the block."""
-    kept: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-    for array in (array for document in workflow.documents for array in document.arrays.values()):
-        if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
-            memory = bytes_at(array.pointer, array.nbytes)
-            kept.append((memory, memory.copy()))
-    try:
-        yield
-    finally:
-        for memory, values in kept:
-            memory[...] = values
+def _given_memory(workflow: Workflow, params: Mapping[str, Any]) -> dict[str, ExternalArray]:
+    """Return the memory that array parameters use in place, by launch keyword."""
+    parameters = (found for level in workflow.levels() for found in level.own_parameters())
+    return {name: memory for name, parameter in parameters if (memory := given_memory(name, parameter, params)) is not None}

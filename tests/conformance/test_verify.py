@@ -113,6 +113,55 @@ def test_external_memory_has_its_values_back(runtime: Runtime) -> None:
     assert np.array_equal(memory, np.arange(N, dtype="float32"))
 
 
+@pytest.mark.parametrize("how", ["given", "default", "in a child"])
+def test_memory_of_parameters_is_compared_and_has_its_values_back(runtime: Runtime, kernels: hg.Module, how: str) -> None:
+    memory, y = np.arange(N, dtype="float32"), np.ones(N, "float32")
+
+    def declare(g: hg.Graph, default: Any = None) -> None:
+        x = g.device_array("x", np.ones(N, "float32"))
+        p, q = g.param("p", "float32", default, shape=N), g.param("q", "float32", y, shape=N)
+        g.kernel(kernels["add"], 1, N, (x, p), name="add")
+        g.kernel(kernels["scale"], 1, N, (x, 2.0), name="scale")
+        g.kernel(kernels["add"], 1, N, (x, q), name="again")
+
+    g = hg.Graph("demo")
+    if how == "in a child":
+        child = hg.Graph("child")
+        declare(child)
+        g.child(child, name="c")
+        params = {"c/p": memory}
+    else:
+        declare(g, memory if how == "default" else None)
+        params = {} if how == "default" else {"p": memory}
+    report = verify(g, runtime, orders=2, repeats=2, params=params)
+    assert report.ok, str(report)
+    assert np.array_equal(memory, np.arange(N, dtype="float32"))
+    assert np.array_equal(y, np.ones(N))
+
+    g = hg.Graph("wrong", infer=False)
+    x, p = g.device_array("x", np.ones(N, "float32")), g.param("p", "float32", shape=N)
+    g.kernel(kernels["scale"], 1, N, (x, 2.0), name="scale")
+    g.kernel(kernels["add"], 1, N, (x, p), name="add")
+    report = verify(g, runtime, ["explicit"], orders=4, params={"p": memory})
+    assert {finding.arrays for finding in report.findings} == {("parameter p",)}
+
+
+def test_device_memory_from_outside_has_its_values_back_and_is_not_given_to_the_cpu(runtime: Runtime, kernels: hg.Module) -> None:
+    outside = hg.Graph("outside")
+    for name in "yz":
+        outside.device_array(name, np.ones(N, "float32"))
+    with outside.compile(runtime) as owner:
+        g = hg.Graph("demo")
+        x, y = g.device_array("x", np.ones(N, "float32")), g.external_array("y", owner.array("y"))
+        g.kernel(kernels["add"], 1, N, (x, y), name="add")
+        g.kernel(kernels["add"], 1, N, (y, g.param("z", "float32", shape=N)), name="more")
+        for where in (runtime, _other()):
+            report = verify(g, where, orders=2, repeats=2, params={"z": owner.array("z")})
+            assert report.ok, str(report)
+            assert any("memory of 'z' is a device's" in line for line in report.left_out) == (where is not runtime)
+            assert [owner.read(name).tolist() for name in "yz"] == [[1] * N] * 2
+
+
 def test_parameters_without_default_are_given(runtime: Runtime, kernels: hg.Module) -> None:
     g = hg.Graph("demo")
     x = g.device_array("x", np.ones(N, "float32"))
@@ -153,7 +202,7 @@ def test_copies_of_a_module_variable_are_named_by_their_devices() -> None:
     laboratory: Any = object.__new__(Laboratory)
     laboratory.workflow, laboratory.steps, laboratory.cells = g.workflow(), g.plan(target="amd:gfx942").steps, {}
     shared = SimpleNamespace(devices=(0, 2), symbol=lambda root, device: 4096 + device)
-    laboratory._look(SimpleNamespace(levels=lambda workflow: (), shared=shared))
+    laboratory._look(SimpleNamespace(levels=lambda workflow: (), shared=shared), {})
     cells = {name: cell.pointer for name, cell in laboratory.cells.items()}
     assert cells == {f"{module.name}:v": 4096, f"{module.name}:v on device 2": 4098}
 
