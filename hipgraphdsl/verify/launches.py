@@ -126,7 +126,7 @@ class Launches:
             for how, where in (("serial", self.prover), (backend, runtime)):
                 _set_schedule(runtime, schedule[0], schedule[1] if how == backend else 0)
                 place = device if where is runtime else 0
-                executable = Executable.build(part, where, how, device=place, **options)
+                executable = Executable.build(part, where, how, device=place, **({} if how == "serial" else options))
                 try:
                     results.append([self._launch(executable, used) for _ in range(1 if how == "serial" else 3)])
                 finally:
