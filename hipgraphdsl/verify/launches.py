@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import HipGraphError
 from ..executable import Executable
-from ..executable.state import plan_for
+from ..executable.state import Planned, plan_for
 from ..nodes import EmptyNode
 from ..printed import counted
 from ..runtimes.base import Runtime
@@ -69,7 +69,7 @@ class Launches:
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:
-            executable = Executable.build(self.workflow, runtime, backend, device=device, made=made)
+            executable = self._prepared(runtime, backend, device, made)
         except HipGraphError as error:
             self.found.left_out.append(f"{named}: {error}")
             return
@@ -109,6 +109,16 @@ class Launches:
         plain = min(ran, self.repeats)
         and_seeded = f" and {counted(ran - plain, 'seeded schedule')}" if ran > plain else ""
         self.found.done.append(f"{named} {counted(plain, 'time')}{and_seeded}")
+
+    def _prepared(self, runtime: Runtime, backend: str, device: int, made: Planned) -> Executable:
+        """Return an Executable that is ready to be launched: one with parameters without a default is built by `prepared`."""
+        executable = Executable.build(self.workflow, runtime, backend, device=device, made=made)
+        try:
+            executable.prepared(**self.params)
+        except BaseException:
+            executable.close()
+            raise
+        return executable
 
     def _first_wrong_node(
         self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]

@@ -671,6 +671,20 @@ def test_a_difference_of_any_order_launches_is_bisected(kernels: hg.Module) -> N
     assert any("any-order launches" in finding.message for finding in report.findings)
 
 
+def test_a_backend_that_fails_at_the_first_launch_is_left_out(
+    runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(*_: Any) -> Any:
+        raise runtime._lacks("hipGraphInstantiate")
+
+    g = hg.Graph("demo")
+    g.kernel(kernels["scale"], 1, N, (g.device_array("x", np.ones(N, "float32")), g.param("a", "float32")), name="scale")
+    monkeypatch.setattr(runtime, "graph_instantiate", lacks)
+    report = verify(g, runtime, params={"a": 2.0}, orders=1, repeats=1)
+    assert [(f.kind, f.backend) for f in report.findings] == []
+    assert [line.partition(":")[0] for line in report.left_out] == ["backend 'explicit'", "backend 'capture'"]
+
+
 def test_the_report_says_how_many_launches_ran_before_one_differed_or_failed(
     runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
