@@ -182,7 +182,10 @@ class Laboratory:
 
     def close(self) -> None:
         """Free everything."""
-        self.executable.close()
+        try:
+            self.end()
+        finally:
+            self.executable.close()
 
     @property
     def start(self) -> State:

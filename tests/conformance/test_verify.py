@@ -685,6 +685,25 @@ def test_a_backend_that_fails_at_the_first_launch_is_left_out(
     assert [line.partition(":")[0] for line in report.left_out] == ["backend 'explicit'", "backend 'capture'"]
 
 
+def test_a_serial_run_that_fails_leaves_no_graph_memory_behind(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no such file")
+
+    live: set[int] = set()
+    malloc, free = runtime.malloc, runtime.free
+    monkeypatch.setattr(runtime, "malloc", lambda nbytes: (at := malloc(nbytes), live.add(at))[0])
+    monkeypatch.setattr(runtime, "free", lambda at: (live.discard(at), free(at))[1])
+    g = hg.Graph("demo")
+    y, h = g.alloc("y", N, "float32"), g.host_array("h", shape=N, dtype="float32")
+    g.memset(y, 1.0, name="fill")
+    g.memcpy(h, y, name="out")
+    g.host(fail, args=(h,), name="load")
+    g.free(y, after=["load"])
+    with pytest.raises(ValueError, match="load"):
+        verify(g, runtime)
+    assert not live
+
+
 def test_the_report_says_how_many_launches_ran_before_one_differed_or_failed(
     runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
