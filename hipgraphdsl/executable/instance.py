@@ -136,22 +136,23 @@ class Instance:
         if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
-        values = parameters.checked(params, self.state.uses, all_given=not defaults)
-        lost = [name for name in params if name in parameters.table and name not in values]
-        copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
-        if copied:
-            self.wait()  # launches in flight still read the memory that is overwritten below
-        changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
-        steps: dict[int, None] = {}
-        for name in changed:
-            by_compiled = self.compiled.steps_of(name)
-            steps.update((i, None) for i in self._steps_of(name) if i not in by_compiled)
-        names = tuple(parameters.name(name, value) for name, value in changed.items())
-        missing, parameters.missing = parameters.missing, parameters.missing - values.keys() - copied.keys()
+        missing, read_only = parameters.missing, parameters.read_only
         try:
+            values = parameters.checked(params, self.state.uses, all_given=not defaults)
+            lost = [name for name in params if name in parameters.table and name not in values]
+            copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
+            if copied:
+                self.wait()  # launches in flight still read the memory that is overwritten below
+            changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
+            steps: dict[int, None] = {}
+            for name in changed:
+                by_compiled = self.compiled.steps_of(name)
+                steps.update((i, None) for i in self._steps_of(name) if i not in by_compiled)
+            names = tuple(parameters.name(name, value) for name, value in changed.items())
+            parameters.missing = missing - values.keys() - copied.keys()
             self.become(Change(self.state, tuple(steps), names, changed), [n for n in values if parameters.table[n][1].shape])
         except BaseException:
-            parameters.missing = missing
+            parameters.missing, parameters.read_only = missing, read_only
             raise
         parameters.copy(copied)
         parameters.lose(lost)

@@ -43,7 +43,8 @@ class Parameters:
         self._name = name
         self._home = home
         self._memory = memory
-        self._read_only: set[tuple[str, int]] = set()
+        self.read_only: frozenset[tuple[str, int]] = frozenset()
+        """Parameters and addresses of memory that was last given to them as read-only."""
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -121,7 +122,8 @@ class Parameters:
             pointer = bind_external(array, "")
         require_alike(name, parameter, array)
         if isinstance(array, ExternalArray):
-            (self._read_only.discard if array.writeable else self._read_only.add)((name, pointer))
+            here = {(name, pointer)}
+            self.read_only = self.read_only - here if array.writeable else self.read_only | here
             kept = self.kept.setdefault(name, {})
             if pointer not in kept:
                 kept[pointer] = hold(array, pointer, self._home)
@@ -139,7 +141,7 @@ class Parameters:
         A node may write read-only memory, be unable to reach its device, or access it unordered under another name.
         """
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
-        read_only = [name for name in names if (name, bound[self.table[name]]) in self._read_only]
+        read_only = [name for name in names if (name, bound[self.table[name]]) in self.read_only]
         together = tuple(bound.values())
         if together in uses.apart and not read_only:
             return
@@ -269,7 +271,7 @@ class Parameters:
                         if pointer != current:
                             block.give_back(self._home)
         self.keeps_replaced = False
-        self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
+        self.read_only = frozenset((name, pointer) for name, pointer in self.read_only if self.current(name) == pointer)
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""

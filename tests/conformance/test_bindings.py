@@ -486,6 +486,22 @@ def test_read_only_memory_is_taken_where_nodes_only_read_it(runtime: Runtime, ba
         assert exe.read("y").tolist() == (frozen + 1).tolist()
 
 
+def test_a_refused_launch_leaves_memory_as_writeable_as_it_was(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    memory = np.zeros(8, "i4")
+    frozen = memory.view()
+    frozen.flags.writeable = False
+    g = hg.Graph("demo")
+    p = g.param("p", "int32", shape=8)
+    g.kernel(kernels["put"], 1, 64, (hg.writes(p), 3, 8), name="put")
+    with g.compile(runtime, backend) as exe:
+        exe.run(p=memory)
+        with pytest.raises(hg.DeclarationError, match="read-only"):
+            exe.run(p=frozen)
+        exe.set("put", args=(hg.writes(p), 4, 8))  # what the nodes use is judged again
+        exe.run()
+    assert memory.tolist() == [4] * 8
+
+
 def test_read_only_default_is_refused_at_compile(kernels: hg.Module) -> None:
     g = hg.Graph("demo")
     g.memset(g.param("p", "i4", default=np.frombuffer(bytes(16), "i4"), shape=4), 1, name="set")
