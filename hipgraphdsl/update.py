@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from .arrays import ArrayView
+from .arrays import ArrayView, ExternalArray
 from .errors import DeclarationError
 from .kernels import Symbol
 from .nodes import Node, same
@@ -153,6 +153,11 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
             a, b = getattr(array, what), getattr(other, what)
             if a != b:
                 changes.append(Change(None, f"arrays.{name}.{what}", a, b, False, "memory stays where it was made"))
+        if isinstance(array, ExternalArray) and isinstance(other, ExternalArray):
+            a, b = array.pointer, other.pointer
+            if a and b and a != b:
+                reason = "an external array keeps its memory; a parameter with a shape takes other memory at each launch"
+                changes.append(Change(None, f"arrays.{name}.pointer", a, b, False, reason))
     for name, parameter in before.parameters.items():
         a, b = parameter.default, after.parameters.get(name, parameter).default
         if not same(a, b):

@@ -400,7 +400,8 @@ class Executable:
         ----------
         graph : Graph or Workflow
             Matched by node names; arrays and parameters are matched by name, and keep their memory and the values that they
-            were given. A parameter that no launch has given takes the graph's default.
+            were given (an external array with other memory cannot change in place). A parameter that no launch has given takes
+            the graph's default.
         rebuild : bool
             If a change cannot be applied in place, rebuild the graph instead of raising UpdateError.
 

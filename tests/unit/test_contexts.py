@@ -189,13 +189,16 @@ def backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+MINE = np.ones(8, "f4")
+
+
 def workflow(factor: float = 2.0) -> hg.Graph:
     module = hg.Module(SOURCE, name="contexts")
     g = hg.Graph("contexts")
     x, y, _ = (g.device_array(name, np.ones(8, "f4")) for name in "xyq")
     h, pages = g.host_array("h", np.ones(8, "f4")), g.host_array("pages", np.ones(8, "f4"), pinned=False)
     g.host_array("h2", np.ones(8, "f4"))
-    mine = g.external_array("mine", np.ones(8, "f4"))
+    mine = g.external_array("mine", MINE)
     a, p = g.param("a", "float32", factor), g.param("p", "float32", shape=8, default="q")
     start, stop = hg.Event("start"), hg.Event("stop")
     g.record(start, name="begin")

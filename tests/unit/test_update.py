@@ -109,6 +109,26 @@ def test_explain_update_builds_again_for_another_shape(other: dict[str, Any], no
         exe.run()
 
 
+def test_other_memory_of_an_external_array_asks_for_building_afresh() -> None:
+    def declared(memory: Any, value: int) -> hg.Graph:
+        g, child = hg.Graph("g"), hg.Graph("child")
+        g.memset(g.external_array("x", memory), value, name="set")
+        child.memset(child.external_array("y", memory), value, name="set")
+        g.child(child, name="c", after=["set"])
+        return g
+
+    first, second = np.zeros(4, "i4"), np.zeros(4, "i4")
+    assert hg.explain_update(declared(first, 1), declared(first[:], 1)).in_place
+    found = hg.explain_update(declared(first, 1), declared(second, 1))
+    assert [(c.node, c.field, c.in_place) for c in found.changes] == [("c", "workflow", False), (None, "arrays.x.pointer", False)]
+    with declared(first, 1).compile("recorder") as exe:
+        with pytest.raises(hg.UpdateError, match=r"arrays\.[xy]\.pointer"):
+            exe.update(declared(second, 2))
+        assert exe.array("x").ptr == first.ctypes.data
+        exe.update(declared(second, 2), rebuild=True)
+        assert exe.array("x").ptr == exe.array("c/y").ptr == second.ctypes.data
+
+
 def test_explain_update_names_nodes_that_come_and_go() -> None:
     more = build()
     more.empty(name="more")
