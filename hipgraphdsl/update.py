@@ -129,7 +129,15 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
 
     Nodes are matched by name. Topology, node kinds and memory that the graph itself allocates cannot change in place; what a
     kernel, memcpy, memset, host or event node does can.
+
+    Raises
+    ------
+    DeclarationError
+        If one of them is no Graph or Workflow.
     """
+    for graph in (old, new):
+        if not callable(getattr(graph, "workflow", None)):
+            raise DeclarationError(f"explain_update takes two Graphs or Workflows (got {graph!r})")
     before, after = old.workflow(), new.workflow()
     changes: list[Change] = []
     gone: list[Change] = []

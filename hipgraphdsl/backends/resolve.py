@@ -110,7 +110,8 @@ def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
         return axis  # type: ignore[no-any-return]  # a checked int
     value = int(scope.value(axis))
     if not 1 <= value < 2**32:
-        raise node_error(scope.prefix + node.name, f"{field} is parameter {axis.name!r}, which must be at least 1 (got {value})")
+        limit = "at least 1" if value < 1 else "less than 2**32"
+        raise node_error(scope.prefix + node.name, f"{field} is parameter {axis.name!r}, which must be {limit} (got {value})")
     return value
 
 

@@ -41,8 +41,8 @@ class Proof:
         tolerance: Tolerance,
     ) -> None:
         self.started = time.perf_counter()
-        if not hasattr(graph, "workflow"):
-            raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
+        if not callable(getattr(graph, "workflow", None)):
+            raise DeclarationError(f"verify takes a Graph or a Workflow (got {type(graph).__name__})")
         one = isinstance(backends, str) or not isinstance(backends, Iterable)
         self.backends: tuple[Any, ...] = (backends,) if one else tuple(backends)
         for backend in self.backends:

@@ -21,7 +21,7 @@ def g() -> hg.Graph:
     g.free(g.arrays["t"])
     g.host_array("small", shape=4, dtype="float32")
     a, n = g.param("a", "float32"), g.param("n", "int32", 1)
-    blocks, threads = g.param("blocks", "int32", 1), g.param("threads", "int32", 8)
+    blocks, threads = g.param("blocks", "int64", 1), g.param("threads", "int32", 8)
     p = g.param("p", "float32", "x", shape=8)
     g.kernel(hg.Module(SOURCE)["f"], blocks, (threads, 2), (p, a, n), name="f")
     g.memset(x[:4], a, name="set", after=["f"])
@@ -78,6 +78,7 @@ def test_an_unknown_parameter_names_those_that_are_there(exe: hg.Executable, nam
         ("a", np.zeros(3), "is no value of dtype float32: it holds several"),
         ("blocks", 0, "must be at least 1 (got 0)"),
         ("blocks", -1, "must be at least 1"),
+        ("blocks", 2**32, "must be less than 2**32 (got 4294967296)"),
         ("threads", 1000, "at most 1024 threads"),
         ("a", {"x": 1}, "is no value of dtype float32: it is no number"),
         ("p", 3.0, "parameter 'p': float offers no memory that can be shared"),
@@ -153,8 +154,15 @@ def test_a_runtime_is_a_name_or_an_open_one(runtime: Any) -> None:
 def test_verify_names_what_it_cannot_run() -> None:
     with pytest.raises(hg.DeclarationError, match="there is no backend 'eager'; backends are 'explicit'"):
         hg.verify(hg.Graph("g"), "recorder", ("eager",))
-    with pytest.raises(hg.DeclarationError, match=r"verify takes a Graph \(got str\)"):
-        hg.verify("g")  # type: ignore[arg-type]  # that it is refused is the point
+    g = hg.Graph("g")
+    with g.compile("recorder") as exe:
+        wrong: tuple[Any, ...] = ("g", exe)
+        for what in wrong:
+            with pytest.raises(hg.DeclarationError, match=rf"verify takes a Graph or a Workflow \(got {type(what).__name__}\)"):
+                hg.verify(what)
+            for pair in ((what, g), (g, what)):
+                with pytest.raises(hg.DeclarationError, match="explain_update takes two Graphs or Workflows"):
+                    hg.explain_update(*pair)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
