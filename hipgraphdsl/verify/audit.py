@@ -14,7 +14,7 @@ from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
 from ..nodes import CapturedNode, EagerNode, KernelNode
 from ..plan.steps import Step
-from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
+from .laboratory import Bytes, Cell, Found, Laboratory, State, apart, full_name
 from .report import Kind
 
 _AUDITS_ALIKE = 3  # most audits of nodes with the same kernel or callback and the same arrays, in a large workflow
@@ -344,8 +344,8 @@ def _compare_with_reference(audit: _Audit) -> None:
         tolerance = audit.found.tolerance_of(name)
         if tolerance is None:
             tolerance = _REFERENCE_TOLERANCE.get(f"{view.dtype.kind}{view.dtype.itemsize}", 1e-2)
-        if not near(ours, wanted, tolerance):
-            different = np.flatnonzero((ours != wanted).reshape(-1))
+        different = np.flatnonzero(apart(ours, wanted, tolerance).reshape(-1))
+        if different.size:
             at = int(different[0])
             position = ", ".join(str(i) for i in np.unravel_index(at, view.shape))
             audit.add(

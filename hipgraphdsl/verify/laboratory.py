@@ -75,7 +75,7 @@ class Found:
         for step, arrays in self.unstable().items() if names else ():
             shaken = [name for name in names if name in arrays]
             if shaken and not any(known.kind == "unstable" and known.nodes == (step,) for known in self.findings):
-                said = describe(cells[shaken[0]], ours[shaken[0]], reference[shaken[0]])
+                said = self.described(cells[shaken[0]], ours[shaken[0]], reference[shaken[0]])
                 self.add(
                     "unstable",
                     f"{step!r} writes other values each time, from the same memory: {said}",
@@ -92,28 +92,36 @@ class Found:
 
     def _close(self, cell: Cell, ours: Bytes, wanted: Bytes) -> bool:
         tolerance = self.tolerance_of(cell.name)
-        return tolerance is not None and near(cell.values(ours), cell.values(wanted), tolerance)
+        return tolerance is not None and not apart(cell.values(ours), cell.values(wanted), tolerance).any()
+
+    def described(self, cell: Cell, ours: Bytes, wanted: Bytes) -> str:
+        """Return text on an array that differs: its first wrong element, and how many are wrong."""
+        return _described(cell, ours, wanted, self.tolerance_of(cell.name))
 
 
-def near(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) -> bool:
-    """Return whether no elements of two arrays differ by more than the tolerance; only floating-point types may differ at all."""
+def apart(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) -> np.ndarray[Any, Any]:
+    """Return which elements of two arrays differ by more than the tolerance; only floating-point types may differ at all."""
     if a.dtype.names is not None:
-        return all(near(a[name], b[name], tolerance) for name in a.dtype.names)
-    if a.dtype.kind not in "fc" and a.dtype.kind != "V":
-        return bool(np.array_equal(a, b))
+        fields = [apart(a[name], b[name], tolerance).reshape(*a.shape, -1).any(axis=-1) for name in a.dtype.names]
+        return np.asarray(np.logical_or.reduce(fields))
+    if a.dtype.kind not in "fcV" or a.dtype.type is np.void:
+        return np.asarray(a != b)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     left, right = a.astype(wide), b.astype(wide)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore"):
         scale = np.maximum(1.0, np.maximum(np.abs(left), np.abs(right)))
-        return bool(np.all(same | (np.abs(left - right) <= tolerance * scale)))
+        return np.asarray(~(same | (np.abs(left - right) <= tolerance * scale)))
 
 
-def describe(cell: Cell, ours: Bytes, wanted: Bytes) -> str:
-    """Return text on the first differing element of an array and the number of differing elements."""
+def _described(cell: Cell, ours: Bytes, wanted: Bytes, tolerance: float | None) -> str:
+    """Return text on the first element of an array that differs by more than the tolerance, and the number of such elements."""
     a, b = cell.values(ours).reshape(-1), cell.values(wanted).reshape(-1)
     size = cell.dtype.itemsize
-    rows = (ours.reshape(-1, size) != wanted.reshape(-1, size)).any(axis=1)
+    if tolerance is None:
+        rows = (ours.reshape(-1, size) != wanted.reshape(-1, size)).any(axis=1)
+    else:
+        rows = apart(a, b, tolerance)
     first = int(np.flatnonzero(rows)[0])
     index = ", ".join(str(i) for i in np.unravel_index(first, cell.shape))
     return f"{cell.name}[{index}] is {a[first]} instead of {b[first]} ({int(rows.sum())} of {rows.size} elements differ)"

@@ -16,7 +16,7 @@ from ..nodes import EmptyNode
 from ..printed import counted
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .laboratory import WAIT_S, Found, Laboratory, State, copied, describe, overwrite
+from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite
 from .recorded import compare_recorded
 from .report import Kind
 
@@ -91,7 +91,7 @@ class Launches:
                 names = self.found.differing(cells, ours, wanted)
                 if not names:
                     continue
-                said = describe(cells[names[0]], ours[names[0]], wanted[names[0]])
+                said = self.found.described(cells[names[0]], ours[names[0]], wanted[names[0]])
                 node = self._first_wrong_node(runtime, backend, device, (chosen, mode), options)
                 nodes = (node,) if node else ()
                 where = f"; the first node whose output differs is {node!r}" if node else ""

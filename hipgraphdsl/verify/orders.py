@@ -10,7 +10,7 @@ from contextlib import suppress
 from ..errors import HipGraphError
 from ..order import successors
 from ..printed import counted
-from .laboratory import POISONS, Found, Laboratory, State, describe
+from .laboratory import POISONS, Found, Laboratory, State
 
 
 def try_fresh_memory(laboratory: Laboratory, found: Found) -> None:
@@ -26,7 +26,7 @@ def try_fresh_memory(laboratory: Laboratory, found: Found) -> None:
             found.add(
                 "uninitialised",
                 f"{node!r} uses graph memory that nothing has written: "
-                + describe(laboratory.cells[names[0]], ours[names[0]], laboratory.reference[names[0]]),
+                + found.described(laboratory.cells[names[0]], ours[names[0]], laboratory.reference[names[0]]),
                 (node,),
                 tuple(names),
                 hint="write the memory before it is read",
@@ -128,7 +128,7 @@ def _outcome(laboratory: Laboratory, order: Sequence[int], found: Found) -> tupl
     names = found.differing(laboratory.cells, ours, reference)
     if not names:
         return None
-    return describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]), tuple(names)
+    return found.described(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]), tuple(names)
 
 
 def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[int, int] | None:

@@ -224,6 +224,23 @@ def test_atomic_noise_within_the_tolerance_is_no_finding(runtime: Runtime) -> No
     assert not verify(g, runtime, audit=False, tolerance={"rest": 1e-6}).ok
 
 
+def test_a_difference_beyond_the_tolerance_is_told_by_the_element_that_has_it(runtime: Runtime) -> None:
+    calls = iter(range(10**6))
+
+    def noise(values: Any, raw: Any) -> None:
+        number = next(calls)
+        values[0], values[5], values[9] = 1 + number * 1e-9, number, np.nan
+        raw.view("u4")[:] = number * np.arange(4)
+
+    g = hg.Graph("demo")
+    out, raw = g.host_array("out", shape=N, dtype="float64"), g.host_array("raw", shape=4, dtype="V4")
+    g.host(noise, args=(out, raw), writes=[out, raw], name="noise")
+    (finding,) = verify(g, runtime, audit=False, tolerance=1e-6).findings
+    assert set(finding.arrays) == {"out", "raw"}
+    assert "out[5] is" in finding.message
+    assert "(1 of 64 elements differ)" in finding.message
+
+
 def _fill(values: Any) -> None:
     values[...] = 1
 
@@ -635,6 +652,19 @@ def test_kernel_is_compared_with_its_reference(runtime: Runtime, kernels: hg.Mod
     assert (finding.kind, finding.nodes) == ("reference", ("add",))
     assert "y[0] = 2.0, the reference of kernel 'add' 3.0" in finding.message
 
+    def differs_late(x: Any, y: Any) -> None:
+        y += x
+        y[:3], y[7] = np.nan, 9
+
+    late = kernels["add"].with_reference(differs_late)
+    y_values = np.full(N, np.nan, "f4")
+    y_values[3:] = 1
+    g = hg.Graph("demo")
+    x, y = g.device_array("x", np.ones(N, "f4")), g.device_array("y", y_values)
+    g.kernel(late, 1, N, (x, y), name="add")
+    (finding,) = verify(g, runtime, (), orders=0).findings
+    assert "y[7] = 2.0, the reference of kernel 'add' 9.0 (1 of 64 elements differ)" in finding.message
+
 
 # -- backends that are wrong -------------------------------------------------------------------------------------------
 
@@ -689,10 +719,20 @@ def test_a_serial_run_that_fails_leaves_no_graph_memory_behind(runtime: Runtime,
     def fail(_: Any) -> None:
         raise ValueError("no such file")
 
-    live: set[int] = set()
     malloc, free = runtime.malloc, runtime.free
-    monkeypatch.setattr(runtime, "malloc", lambda nbytes: (at := malloc(nbytes), live.add(at))[0])
-    monkeypatch.setattr(runtime, "free", lambda at: (live.discard(at), free(at))[1])
+    live: dict[int, None] = {}
+
+    def note_malloc(nbytes: int) -> int:
+        pointer = malloc(nbytes)
+        live[pointer] = None
+        return pointer
+
+    def note_free(pointer: int) -> None:
+        del live[pointer]
+        free(pointer)
+
+    monkeypatch.setattr(runtime, "malloc", note_malloc)
+    monkeypatch.setattr(runtime, "free", note_free)
     g = hg.Graph("demo")
     y, h = g.alloc("y", N, "float32"), g.host_array("h", shape=N, dtype="float32")
     g.memset(y, 1.0, name="fill")
