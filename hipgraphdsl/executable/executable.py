@@ -409,6 +409,8 @@ class Executable:
         ------
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
+        DeclarationError
+            If a parameter's new default is memory that its nodes cannot use, as for `launch`; nothing has changed then.
         CheckError
             If the workflow to rebuild has faults, unless it was compiled with ``check=False``; nothing has changed then.
         """
@@ -416,8 +418,7 @@ class Executable:
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
         new = graph.workflow()
         try:
-            self._change(self._own.changes.with_workflow, new)
-            self._own.take_defaults(new)
+            self._own.adopt(self._own.changes.with_workflow(self._own.state, new), new)
             return
         except UpdateError:
             if not rebuild:

@@ -159,7 +159,18 @@ class Instance:
         if not defaults:
             parameters.chosen.update(params)
 
-    def take_defaults(self, workflow: Workflow) -> None:
+    def adopt(self, change: Change, workflow: Workflow) -> None:
+        """Apply the change to another workflow, and take its defaults; if they are refused, change back."""
+        before = self.state
+        names = tuple((table, key, table.get(key)) for table, key, _ in change.names)
+        self.become(change)
+        try:
+            self._take_defaults(workflow)
+        except BaseException:
+            self.become(Change(before, change.steps, names))
+            raise
+
+    def _take_defaults(self, workflow: Workflow) -> None:
         """Set parameters that no launch has given to the defaults of a workflow."""
         given = {}
         for name, new in workflow.parameters.items():

@@ -1590,6 +1590,30 @@ def test_update_checks_what_it_builds_afresh_where_compile_does(cpu: CpuRuntime,
         exe.run()
 
 
+def test_an_update_whose_default_is_refused_changes_nothing(cpu: CpuRuntime, backend: Any) -> None:
+    def declared(memory: Any, value: int) -> hg.Graph:
+        g, inner = hg.Graph("g"), hg.Graph("inner")
+        y, z = (g.device_array(name, shape=4, dtype="int32") for name in "yz")
+        p, bound = g.param("p", "int32", memory, shape=4), inner.device_array("bound", shape=4, dtype="int32")
+        inner.memset(bound, 7)
+        g.memset(p, value, name="fill")
+        g.memset(y, value, name="other")
+        g.child(inner, bind={"bound": z if value == 1 else g.device_array("v", shape=4, dtype="int32")}, name="c")
+        return g
+
+    memory, frozen = np.zeros(4, "i4"), np.zeros(4, "i4")
+    frozen.flags.writeable = False
+    g = declared(memory, 1)
+    g.device_array("v", shape=4, dtype="int32")
+    with g.compile(cpu, backend) as exe:
+        workflow = exe.workflow
+        with pytest.raises(hg.DeclarationError, match="'p' is bound to read-only memory, and 'fill' writes it"):
+            exe.update(declared(frozen, 2))
+        assert exe.workflow is workflow
+        exe.run()
+        assert [memory[0], *(exe.read(name)[0] for name in "yzv")] == [1, 1, 7, 0]
+
+
 def test_an_array_that_is_new_asks_for_building_afresh(cpu: CpuRuntime) -> None:
     new = copies()
     other = hg.Graph("copies")
