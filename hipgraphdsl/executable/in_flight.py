@@ -53,7 +53,7 @@ class InFlight:
             launch(stream)
             return
         runtime = self._runtime
-        if stream and runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:  # the null stream is never captured
+        if self._captures(stream):
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
@@ -70,6 +70,12 @@ class InFlight:
         finally:
             if stream != own:
                 runtime.event_record(self.end, stream)
+
+    def _captures(self, stream: int) -> bool:
+        """Return whether a stream captures: what is launched on it does not run, and a query would end the capture."""
+        if stream in (0, self.stream):  # the null stream is never captured, and nobody else captures the own one
+            return False
+        return self._runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE
 
     @property
     def is_elsewhere(self) -> bool:
@@ -97,9 +103,9 @@ class InFlight:
                 try:
                     if self._home.switches:
                         with self._home.there():
-                            done = wait(stream, left)
+                            done = self._captures(stream) or wait(stream, left)
                     else:  # most waits are short, and an empty context manager takes a tenth of their time
-                        done = wait(stream, left)
+                        done = self._captures(stream) or wait(stream, left)
                 except HipError as error:
                     # The query may have failed while the work runs on, and the work must not outlive its modules and memory.
                     with suppress(HipError):
@@ -149,7 +155,7 @@ class InFlight:
         self.note_compiled()
         try:
             with self._home.there():
-                return all(self._runtime.stream_query(stream) for stream in tuple(self.pending))
+                return all(self._captures(stream) or self._runtime.stream_query(stream) for stream in tuple(self.pending))
         except HipError:
             return True
 

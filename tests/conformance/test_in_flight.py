@@ -11,6 +11,7 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.data import CaptureMode
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 MODULE = hg.Module(
@@ -85,6 +86,30 @@ def test_launch_waits_for_an_earlier_one_whose_stream_is_busy(runtime: Any, back
         later.join()
         first.synchronize()
     opened.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+@pytest.mark.parametrize("runtime", HERE)
+def test_waiting_leaves_a_capture_of_launches_alone(runtime: Any, backend: Any) -> None:
+    opened = hg.open_runtime(runtime)
+    g = hg.Graph("adds")
+    x = g.device_array("x", shape=N, dtype="i4")
+    g.kernel(MODULE["add"], 1, N, (x, 1), name="add")
+    with g.compile(opened, backend) as exe:
+        exe.run()
+        stream = opened.stream_create()
+        opened.stream_begin_capture(stream, CaptureMode.RELAXED)
+        exe.launch(stream=stream)
+        assert exe.done()
+        exe.synchronize()
+        captured = opened.stream_end_capture(stream)
+        handle = opened.graph_instantiate(captured, 0)
+        opened.graph_launch(handle, stream)
+        opened.stream_synchronize(stream)
+        assert exe.read("x").tolist() == [2] * N
+        opened.graph_exec_destroy(handle)
+        opened.graph_destroy(captured)
+        opened.stream_destroy(stream)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
