@@ -30,8 +30,9 @@ PYTEST := $(BIN)/python -m pytest
 # a file to one worker, so its fixtures are made once and no worker waits for what the other compiles.
 WORKERS ?= 2
 
-# What runs with clang too, without what compiles nothing.
+# What runs with clang too, without what compiles nothing, and without what a slow test does again with the same kernels.
 BY_CLANG := tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/device/test_kernel_programs.py \
+	--deselect tests/device/test_kernel_programs.py::test_generated_kernels_compute_what_they_mean \
 	$(addprefix --deselect tests/conformance/test_conformance.py::test_,every_call_that_fails_leaves_nothing_behind \
 	closing_returns_everything the_recorded_graph_has_the_nodes_and_edges_of_the_plan)
 
@@ -71,7 +72,8 @@ test-slow: $(READY)
 	@failed=0; \
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "slow or property" --timeout 1200 || failed=1; \
 	echo "Again, with clang:"; \
-	HIPGRAPHDSL_CXX="$(CURDIR)/$(BIN)/python -m ziglang c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
+	zig=$$($(BIN)/python -c 'import ziglang; print(*ziglang.__path__)')/zig; \
+	HIPGRAPHDSL_CXX="$$zig c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
 	exit $$failed
 
 test-gpu:

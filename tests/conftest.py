@@ -30,6 +30,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 ON_GPUS = ("amd", "nvidia")
 
+#: The files with the longest tests, the longest first. They begin: a worker steals half of what another has left, but not
+#: its last two tests, so long tests at the end would leave a core idle.
+LONGEST = (
+    "property/test_changes.py", "property/test_fresh_graph.py", "property/test_backends.py", "device/test_mpi.py",
+    "device/test_kernel_programs.py",
+)  # fmt: skip
+
 
 _SETTINGS = "_hypothesis_internal_use_settings"
 _FINISHED = itertools.count(1)
@@ -108,6 +115,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: n for n, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     drawing: dict[Any, bool] = {}  # the functions of property tests, and whether they run on a GPU
     for item in items:
         if on_gpu := _is_for_a_gpu(item):

@@ -8,9 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rank_programs.mpi_forks import MpiForks
 
 TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "rank_programs"
@@ -74,10 +76,22 @@ def test_threads_with_ranks_of_their_own_get_their_own_messages() -> None:
     assert all(int(count) < 10 for count in kept), printed  # and not all 41
 
 
-def killed(folder: Path, size: int, victim: int, seconds: float) -> None:
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiForks]:
+    pytest.importorskip("mpi4py")
+    made = MpiForks(tmp_path_factory.mktemp("forks") / "socket")
+    yield made
+    made.close()
+
+
+def killed(folder: Path, size: int, victim: int, seconds: float, forks: MpiForks | None = None) -> None:
     """Kill one rank, and look what the others say."""
-    program = (PROGRAMS / "stay.py", folder, PROGRAMS / "left_alone.py", folder, victim, seconds)
-    mpiexec(size, *program, options=("-disable-auto-cleanup",))
+    stay = PROGRAMS / "stay.py"
+    if forks is None:
+        program: tuple[object, ...] = (stay, folder, PROGRAMS / "left_alone.py")
+    else:
+        program = ("-S", "-E", stay, folder, "--fork", forks.path, "left_alone")
+    mpiexec(size, *program, folder, victim, seconds, options=("-disable-auto-cleanup",))
     said = {rank: (folder / f"said.{rank}").read_text() for rank in range(size) if rank != victim}
     for text in said.values():
         assert text.startswith(f"{victim} "), said
@@ -89,11 +103,16 @@ def test_rank_that_dies_is_an_error_of_the_others(size: int, tmp_path: Path) -> 
     killed(tmp_path, size, size // 2, 1.0)
 
 
-@pytest.mark.slow
-def test_rank_that_dies_at_any_time_is_an_error_of_the_others(tmp_path: Path) -> None:
+def trials() -> list[tuple[int, int, float]]:
+    """Return sizes, victims and times at which these die."""
     chance = random.Random(1)
-    for trial in range(100):
+    return [(size := chance.choice([2, 3, 4]), chance.randrange(size), chance.uniform(0, 1.5)) for _ in range(100)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_rank_that_dies_at_any_time_is_an_error_of_the_others(first: int, forks: MpiForks, tmp_path: Path) -> None:
+    for trial, (size, victim, seconds) in enumerate(trials()[first : first + 25], first):
         folder = tmp_path / str(trial)
         folder.mkdir()
-        size = chance.choice([2, 3, 4])
-        killed(folder, size, chance.randrange(size), chance.uniform(0, 1.5))
+        killed(folder, size, victim, seconds, forks)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
+from property.strategies import booleans, integers, one_of, permutations, sampled_from, sets
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
@@ -277,7 +278,7 @@ class Declaration:
 
 
 def _slice(draw: Any, extent: int, count: int, step: int) -> str:
-    start = draw(st.integers(0, extent - (count - 1) * step - 1))
+    start = draw(integers(0, extent - (count - 1) * step - 1))
     stop = start + (count - 1) * step + 1
     return f"{start}:{stop}" + (f":{step}" if step > 1 else "")
 
@@ -288,24 +289,24 @@ def _box(draw: Any, name: str, counts: tuple[int, ...]) -> str:
     steps = [1] * len(shape)
     if counts[-1] == 1 or all(count == 1 for count in counts[:-1]):  # strided elements of one row are a pitched copy too
         most = (shape[-1] - 1) // max(1, counts[-1] - 1)
-        steps[-1] = draw(st.integers(1, max(1, min(most, 2)))) if len(counts) == 1 or counts[-1] > 1 else 1
+        steps[-1] = draw(integers(1, max(1, min(most, 2)))) if len(counts) == 1 or counts[-1] > 1 else 1
     elif len(shape) == 2 or counts[0] == 1:
-        steps[-2] = draw(st.integers(1, max(1, (shape[-2] - 1) // max(1, counts[-2] - 1))))
+        steps[-2] = draw(integers(1, max(1, (shape[-2] - 1) // max(1, counts[-2] - 1))))
     return f"{name}[{', '.join(_slice(draw, *one) for one in zip(shape, counts, steps))}]"
 
 
 def _row(draw: Any, name: str, count: int) -> str:
     """Return a contiguous view of one row."""
-    plane, line = draw(st.integers(0, SHAPE[0] - 1)), draw(st.integers(0, SHAPE[1] - 1))
+    plane, line = draw(integers(0, SHAPE[0] - 1)), draw(integers(0, SHAPE[1] - 1))
     return f"{name}[{plane}, {line}, {_slice(draw, SHAPE[2], count, 1)}]"
 
 
 def _scalar(draw: Any, *params: str) -> Any:
-    return draw(st.one_of(st.integers(-9, 9), st.sampled_from(params)))
+    return draw(one_of(integers(-9, 9), sampled_from(params)))
 
 
 def _inside(draw: Any) -> tuple[int, bool]:
-    return draw(st.integers(-9, 9)), draw(st.booleans())
+    return draw(integers(-9, 9)), draw(booleans())
 
 
 KINDS = (
@@ -317,44 +318,44 @@ KINDS = (
 @st.composite
 def doing(draw: Any, kind: str | None = None) -> Do:
     """Return a random node."""
-    kind = kind or draw(st.sampled_from(KINDS))
+    kind = kind or draw(sampled_from(KINDS))
     if kind == "kernel":
-        to, source = draw(st.permutations(KERNEL))[:2]
-        count = draw(st.integers(1, SHAPE[2]))
-        origin = _row(draw, source, count) if draw(st.integers(0, 2)) else f"q[:{count}]"
-        how = (draw(st.sampled_from(["mix", "stir"])), draw(st.sampled_from([1, 3, "blocks"])), draw(st.sampled_from([2, 8])))
+        to, source = draw(permutations(KERNEL))[:2]
+        count = draw(integers(1, SHAPE[2]))
+        origin = _row(draw, source, count) if draw(integers(0, 2)) else f"q[:{count}]"
+        how = (draw(sampled_from(("mix", "stir"))), draw(sampled_from((1, 3, "blocks"))), draw(sampled_from((2, 8))))
         return Do(kind, _row(draw, to, count), origin, _scalar(draw, "k"), how)
     if kind == "copy":
-        to, origin = draw(st.permutations(COPIED))[:2]
-        counts = tuple(draw(st.integers(1, extent)) for extent in SHAPE)
-        if counts[:2] == (1, 1) and to in DEVICE and draw(st.booleans()):
+        to, origin = draw(permutations(COPIED))[:2]
+        counts = tuple(draw(integers(1, extent)) for extent in SHAPE)
+        if counts[:2] == (1, 1) and to in DEVICE and draw(booleans()):
             return Do(kind, _row(draw, to, counts[2]), f"q[:{counts[2]}]")
         return Do(kind, _box(draw, to, counts), _box(draw, origin, counts))
     if kind == "fill":
-        to = draw(st.sampled_from(FILLED))
+        to = draw(sampled_from(FILLED))
         dtype, shape = ARRAYS[to]
         values: Any = st.sampled_from(FILLS[dtype])
-        counts = tuple(draw(st.integers(1, extent)) for extent in shape)
-        steps = [draw(st.integers(1, max(1, (extent - 1) // max(1, n - 1)))) for extent, n in zip(shape, counts)]
+        counts = tuple(draw(integers(1, extent)) for extent in shape)
+        steps = [draw(integers(1, max(1, (extent - 1) // max(1, n - 1)))) for extent, n in zip(shape, counts)]
         view = ", ".join(_slice(draw, *one) for one in zip(shape, counts, steps))
         return Do(kind, f"{to}[{view}]", "", draw(st.one_of(values, st.just("k")) if dtype == "i4" else values))
     if kind in ("call", "between"):
-        to, origin = draw(st.permutations(HOST))
-        counts = tuple(draw(st.integers(1, extent)) for extent in SHAPE)
+        to, origin = draw(permutations(HOST))
+        counts = tuple(draw(integers(1, extent)) for extent in SHAPE)
         return Do(kind, _box(draw, to, counts), _box(draw, origin, counts), _scalar(draw, "k", "by"))
     if kind == "child":
-        return Do(kind, _row(draw, draw(st.sampled_from(DEVICE)), N), "", _scalar(draw, "k", "by"), _inside(draw))
+        return Do(kind, _row(draw, draw(sampled_from(DEVICE)), N), "", _scalar(draw, "k", "by"), _inside(draw))
     if kind == "conditional":
-        mode, decide = draw(st.sampled_from(["if", "while", "switch"])), draw(st.sampled_from(["auto", "host"]))
-        every = draw(st.integers(1, 3)) if mode == "while" else 1
-        to, origin = _row(draw, draw(st.sampled_from(DEVICE)), N), f"u[{draw(st.integers(0, 3))}]"
+        mode, decide = draw(sampled_from(("if", "while", "switch"))), draw(sampled_from(("auto", "host")))
+        every = draw(integers(1, 3)) if mode == "while" else 1
+        to, origin = _row(draw, draw(sampled_from(DEVICE)), N), f"u[{draw(integers(0, 3))}]"
         return Do(kind, to, origin, _scalar(draw, "k", "by"), (mode, decide, every, *_inside(draw)))
     if kind == "events":
-        return Do(kind, how=(draw(st.sampled_from(["e", "v"])),))
+        return Do(kind, how=(draw(sampled_from(("e", "v"))),))
     if kind == "ops":
-        return Do(kind, f"u[{draw(st.integers(0, 3))}]", "", draw(st.integers(0, 9)))
-    to, origin = draw(st.permutations(DEVICE))
-    count = {"temporary": N, "variable": 4}.get(kind) or draw(st.integers(1, SHAPE[2]))
+        return Do(kind, f"u[{draw(integers(0, 3))}]", "", draw(integers(0, 9)))
+    to, origin = draw(permutations(DEVICE))
+    count = {"temporary": N, "variable": 4}.get(kind) or draw(integers(1, SHAPE[2]))
     number = _scalar(draw, "k") if kind in ("temporary", "eager") else 0
     return Do(kind, _row(draw, to, count), _row(draw, origin, count), number)
 
@@ -367,8 +368,8 @@ def another(draw: Any, do: Do) -> Do:
     if do.kind == "fill" and "number" in parts:  # a number is of the array's type
         return new if ARRAYS[new.to[0]] != ARRAYS[do.to[0]] else replace(do, number=new.number)
     alone = [part for part in parts if part in ("number", "how")]
-    if alone and draw(st.integers(0, 2)):
-        part = draw(st.sampled_from(alone))
+    if alone and draw(integers(0, 2)):
+        part = draw(sampled_from(tuple(alone)))
         return replace(do, **{part: getattr(new, part)})
     return new
 
@@ -378,11 +379,11 @@ ACTIONS = ("launch", "set", "disable", "enable", "update", "launch", "set", "clo
 
 
 def _launches(draw: Any) -> list[dict[str, Any]]:
-    numbers: dict[str, Any] = {"k": st.integers(-9, 9), "by": st.integers(-9, 9), "blocks": st.integers(1, 4),
-                               "q": st.sampled_from(["q0", "q1", "outside"])}  # fmt: skip
+    numbers: dict[str, Any] = {"k": integers(-9, 9), "by": integers(-9, 9), "blocks": integers(1, 4),
+                               "q": sampled_from(("q0", "q1", "outside"))}  # fmt: skip
     return [
-        {name: draw(numbers[name]) for name in sorted(draw(st.sets(st.sampled_from(sorted(numbers)), max_size=3)))}
-        for _ in range(draw(st.integers(1, 3)))
+        {name: draw(numbers[name]) for name in sorted(draw(sets(sampled_from(tuple(sorted(numbers))), max_size=3)))}
+        for _ in range(draw(integers(1, 3)))
     ]
 
 
@@ -391,35 +392,35 @@ def actions(draw: Any, nodes: list[Do], count: int) -> list[Action]:
     """Return what happens to an Executable of these nodes, by their names ``n0``, ``n1``, ..."""
     known = {f"n{i}": do for i, do in enumerate(nodes)}
     found: list[Action] = []
-    for _ in range(draw(st.integers(1, count))):
-        what = draw(st.sampled_from(ACTIONS))
+    for _ in range(draw(integers(1, count))):
+        what = draw(sampled_from(ACTIONS))
         if what == "launch":
             found.append((what, _launches(draw)))
         elif what == "profile":
             found.append((what, _launches(draw)[:1]))
         elif what == "write":
-            name = draw(st.sampled_from(sorted(ARRAYS)))
-            found.append((what, name, draw(st.integers(0, 9)) if ARRAYS[name][0] != "?" else draw(st.booleans())))
+            name = draw(sampled_from(tuple(sorted(ARRAYS))))
+            found.append((what, name, draw(integers(0, 9)) if ARRAYS[name][0] != "?" else draw(booleans())))
         elif what == "clone":
-            found.append((what, draw(st.sampled_from(["go on with the first", "go on with the second"])), _launches(draw)))
+            found.append((what, draw(sampled_from(("go on with the first", "go on with the second"))), _launches(draw)))
         elif what == "add":
             name = f"n{len(known)}"
             known[name] = draw(doing())
             found.append((what, name, known[name]))
         elif known:
-            name = draw(st.sampled_from(sorted(known)))
+            name = draw(sampled_from(tuple(sorted(known))))
             if what == "set":
                 known[name] = draw(another(known[name]))
                 found.append((what, name, known[name]))
             elif what == "update":
-                chosen = draw(st.sets(st.sampled_from(sorted(known)), min_size=1, max_size=2))
+                chosen = draw(sets(sampled_from(tuple(sorted(known))), min_size=1, max_size=2))
                 changed = {name: draw(another(known[name])) for name in sorted(chosen)}
                 known.update(changed)
-                found.append((what, changed, draw(st.sampled_from(["in place", "afresh"]))))
+                found.append((what, changed, draw(sampled_from(("in place", "afresh")))))
             elif what == "drop":
                 found.append((what, name))
             else:
-                found.append((what, name + draw(st.sampled_from(known[name].toggles))))
+                found.append((what, name + draw(sampled_from(known[name].toggles))))
     return [*found, ("launch", _launches(draw))]
 
 
@@ -442,4 +443,4 @@ class Story:
 @st.composite
 def stories(draw: Any, most_nodes: int, most_actions: int) -> Story:
     nodes = draw(st.lists(doing(), min_size=1, max_size=most_nodes))
-    return Story(nodes, draw(actions(nodes, most_actions)), draw(st.booleans()))
+    return Story(nodes, draw(actions(nodes, most_actions)), draw(booleans()))

@@ -169,7 +169,7 @@ def steps(draw: Any, kind: str | None = None) -> Step:
     return Step(kind, (to, draw(_boxes(shape, kind == "copy"))), (origin, draw(_boxes(shape, kind == "copy"))), by)
 
 
-_step = cache(steps)
+step_of = cache(steps)
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ IN_GRAPHS = ("mix", "copy", "set")
 def _parts(deep: int, decide: str) -> st.SearchStrategy[list[Part]]:
     """Return what may stand in the body of a conditional node."""
     kinds = st.sampled_from(IN_GRAPHS if decide == "device" else KINDS)
-    part: st.SearchStrategy[Part] = kinds.flatmap(_step)
+    part: st.SearchStrategy[Part] = kinds.flatmap(step_of)
     if decide != "device":
         part = part | st.builds(Temporary, st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(-9, 9))
     if deep:

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 integers = cache(st.integers)
 sampled_from = cache(st.sampled_from)
 permutations = cache(st.permutations)
+booleans = cache(st.booleans)
+sets = cache(st.sets)
+one_of = cache(st.one_of)
 
 
 @cache

@@ -8,11 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from places import HERE
-from property.programs import Step, Values, declared, initial, programs, steps, with_number
+from property.programs import Step, Values, declared, initial, programs, step_of, with_number
+from property.strategies import booleans, integers, sampled_from
 
 import hipgraphdsl as hg
 
 NUMBERED = ("mix", "set", "call", "eager")
+ACTIONS = ("set", "enable", "disable", "update", "launch", "launch", "clone", "profile")
 
 
 class Model:
@@ -40,9 +42,9 @@ class Model:
 
 def same_shape(draw: Any, step: Step) -> Step:
     """Return a step of the same kind, elsewhere or with another number."""
-    if draw(st.booleans()):
-        return with_number(step, draw(st.integers(-9, 9)))
-    other: Step = draw(steps(step.kind))
+    if draw(booleans()):
+        return with_number(step, draw(integers(-9, 9)))
+    other: Step = draw(step_of(step.kind))
     return other
 
 
@@ -53,11 +55,11 @@ def check(exe: hg.Executable, model: Model) -> None:
 
 def play(data: Any, program: list[Step], runtime: Any, backend: Any, actions: int) -> None:
     draw = data.draw
-    model = Model(program, draw(st.lists(st.booleans(), min_size=len(program), max_size=len(program))))
+    model = Model(program, draw(st.lists(booleans(), min_size=len(program), max_size=len(program))))
     with model.graph().compile(runtime=runtime, backend=backend) as exe:
         for _ in range(actions):
-            action = draw(st.sampled_from(["set", "enable", "disable", "update", "launch", "launch", "clone", "profile"]))
-            i = draw(st.integers(0, len(program) - 1))
+            action = draw(sampled_from(ACTIONS))
+            i = draw(integers(0, len(program) - 1))
             if action == "set":
                 before = model.steps[i]
                 model.steps[i] = same_shape(draw, before)
@@ -79,7 +81,7 @@ def play(data: Any, program: list[Step], runtime: Any, backend: Any, actions: in
                 new = model.graph()
                 in_place = hg.explain_update(exe.workflow, new).in_place
                 try:
-                    exe.update(new, rebuild=draw(st.booleans()))
+                    exe.update(new, rebuild=draw(booleans()))
                 except hg.UpdateError:
                     assert not in_place
                     model.steps[i] = before
@@ -92,8 +94,8 @@ def play(data: Any, program: list[Step], runtime: Any, backend: Any, actions: in
                 model.values = values
             else:
                 given = {}
-                if draw(st.booleans()):
-                    given["p"] = model.number = draw(st.integers(-9, 9))
+                if draw(booleans()):
+                    given["p"] = model.number = draw(integers(-9, 9))
                 if action == "launch":
                     exe.launch(**given)
                 else:

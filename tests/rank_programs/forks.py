@@ -20,7 +20,7 @@ from rank_programs.left_alone import ring
 
 TESTS = Path(__file__).parent.parent
 #: What the package imports late, and a rank needs beside what `compile` imports.
-LATE = ("distributed.ranked", "runtimes.cpu.rtc", "transports.nccl", "transports.store")
+LATE = ("distributed.ranked", "runtimes.cpu.rtc", "transports.mpi", "transports.nccl", "transports.store")
 
 
 class Forks:
@@ -70,11 +70,16 @@ def forked(program: str, said: str, arguments: Sequence[str], environment: dict[
     importlib.import_module(f"rank_programs.{program}").main(*arguments)
 
 
-def main() -> None:
-    """Fork ranks until no more are asked for."""
+def import_all() -> None:
+    """Import what ranks need, without starting a thread."""
     for name in (*(f"hipgraphdsl.{name}" for name in LATE), "rank_programs.by_nccl", "rank_programs.by_store"):
         importlib.import_module(name)
-    ring(2).compile(RecorderRuntime()).close()  # imports the rest, builds the models of nodes, and starts no thread
+    ring(2).compile(RecorderRuntime()).close()  # imports the rest, and builds the models of nodes
+
+
+def main() -> None:
+    """Fork ranks until no more are asked for."""
+    import_all()
     while line := sys.stdin.readline():
         asked = json.loads(line)
         processes = []
