@@ -31,7 +31,7 @@ from ..workflow import AnyNode, Level, Workflow
 from .crossings import Exchange, OnStream, connect
 from .partition import Part, partition
 from .sharing import ALL, Between, Message, Sharing
-from .world import Ranks, agree, told_before_agreeing
+from .world import Ranks, agree, agree_on_gather, told_before_agreeing
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -279,33 +279,38 @@ class RankExecutable(Executable):
         RankError
             If another rank does not make the call in time.
         """
-        with self._told_where_refused(self._gathers):
-            transfers, found = self._to_exchange(names, root)
-        self._gathers.made += 1
-        self.ranks.transport.exchange(transfers, self.ranks.timeout_s)
-        return tuple(found) if self.ranks.rank == root else None
-
-    def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[Transfer], list[np.ndarray[Any, Any]]]:
-        """Return this rank's messages of a `gather`, and the arrays that it reads or receives into."""
         ranks = self.ranks
-        if self._closed:
-            self._refuse_closed("gather")
-        if (number := as_int(root)) is None or not 0 <= number < ranks.size:
-            raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
+        with self._told_where_refused(self._gathers):
+            wanted, values = self._to_exchange(names, root)
+        self._gathers.made += 1
+        arrays = ", ".join(repr(name) for name, _ in wanted) or "nothing"
+        agree_on_gather(ranks, self._whole, f"{arrays} to rank {root}", self._calls.key)
         found: list[np.ndarray[Any, Any]] = []
         transfers: list[Transfer] = []
-        wanted = [self._to_gather(name) for name in names]  # raises on all ranks alike, before anything is sent
-        for number, (name, array) in enumerate(wanted, ranks.take_tags(len(names))):
+        for number, (name, array) in enumerate(wanted, ranks.take_tags(len(wanted))):
             owner = self.part.owners[name]
             owner = root if owner == ALL else owner
             if ranks.rank not in (owner, root):
                 continue
-            found.append(super().read(name) if ranks.rank == owner else np.empty(array.shape, array.dtype))
+            found.append(values[name] if ranks.rank == owner else np.empty(array.shape, array.dtype))
             if owner != root:
-                sends, other, values = ranks.rank == owner, owner + root - ranks.rank, found[-1]
+                sends, other, kept = ranks.rank == owner, owner + root - ranks.rank, found[-1]
                 tag = ranks.tag(number)
-                transfers.append(Transfer(f"gather {name}", other, sends, tag, values.ctypes.data, values.nbytes, values))
-        return transfers, found
+                transfers.append(Transfer(f"gather {name}", other, sends, tag, kept.ctypes.data, kept.nbytes, kept))
+        if transfers:
+            ranks.transport.exchange(transfers, ranks.timeout_s)
+        return tuple(found) if ranks.rank == root else None
+
+    def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[tuple[str, Array]], dict[str, np.ndarray[Any, Any]]]:
+        """Return the arrays of a `gather` by name, and the values of those that this rank gives."""
+        if self._closed:
+            self._refuse_closed("gather")
+        if (number := as_int(root)) is None or not 0 <= number < self.ranks.size:
+            raise DeclarationError(f"gather: root is the number of a rank, from 0 to {self.ranks.size - 1} (got {root!r})")
+        wanted = [self._to_gather(name) for name in names]
+        owners = ((name, self.part.owners[name]) for name, _ in wanted)
+        mine = (name for name, owner in owners if self.ranks.rank == (root if owner == ALL else owner))
+        return wanted, {name: super(RankExecutable, self).read(name) for name in mine}
 
     def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
         """Return the name of an array of the whole graph and the declared array."""
@@ -492,7 +497,13 @@ def _part(
     action: str, whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
 ) -> tuple[Part, Nccl | None]:
     """Return this rank's part of the graph that all ranks declare, and the link between devices, or None."""
-    options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
+    options = {
+        "backend": backend,
+        "runtime": runtime.name,
+        "devices_per_rank": ranks.counts,
+        "nccl": ranks.nccl,
+        "capture_collectives": captures,
+    }
     agree(ranks, whole, options, action)
     link, why_not = ranks.link(runtime)
     if captures and ranks.size > 1:

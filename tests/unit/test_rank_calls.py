@@ -1,0 +1,110 @@
+"""Calls that differ between ranks, and calls that one rank alone refuses: all ranks are told at once, and stay together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from thread_ranks import on_ranks
+
+import hipgraphdsl as hg
+
+N = 8
+
+
+def handing(name: str = "handing") -> hg.Graph:
+    """Rank 1 hands `x1` to rank 0, and has another array of the same size."""
+    g = hg.Graph(name)
+    x = [g.device_array(f"x{d}", np.full(N, d + 1, np.int32), device=d) for d in range(2)]
+    g.memset(g.device_array("y1", shape=N, dtype="int32", device=1), 7, name="fill")
+    g.memcpy(x[0], x[1], name="hand")
+    return g
+
+
+def refused(*calls: Callable[[hg.Ranks, Any], object]) -> list[hg.HipGraphError]:
+    """Return what each rank is told when they make different calls about two Executables; afterwards they can go on."""
+
+    def run(ranks: hg.Ranks) -> hg.HipGraphError:
+        with handing().compile("cpu", ranks=ranks) as exe, handing().compile("cpu", ranks=ranks) as other:
+            exe.run()
+            with pytest.raises(hg.HipGraphError) as caught:
+                calls[ranks.rank](ranks, (exe, other))
+            exe.run()
+            assert exe.gather("x0", root=1) is None or ranks.rank
+            return caught.value
+
+    began = time.monotonic()
+    found: list[hg.HipGraphError] = on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    return found
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (lambda ranks, both: both[0].gather("y1", "x1"), "'x1', 'y1' to rank 0 of graph 'handing' where rank 1 has 'y1', 'x1'"),
+        (lambda ranks, both: both[0].gather("x1"), "where rank 1 has 'x1' to rank 0"),
+        (lambda ranks, both: both[0].gather("x1", "y1", root=1), "where rank 1 has 'x1', 'y1' to rank 1"),
+        (lambda ranks, both: both[1].gather("x1", "y1"), "'x1', 'y1' to rank 0 of graph 'handing', of another Executable"),
+    ],
+)
+def test_ranks_that_gather_different_arrays_get_no_bytes_of_another(second: Callable[..., object], said: str) -> None:
+    for error in refused(lambda ranks, both: both[0].gather("x1", "y1"), second):
+        assert isinstance(error, hg.DeclarationError)
+        assert str(error).startswith("the ranks gather different arrays: rank 0 has 'x1', 'y1'")
+        assert said in str(error)
+
+
+def test_ranks_that_make_different_calls_are_told_which() -> None:
+    for error in refused(
+        lambda ranks, both: both[0].update(handing()), lambda ranks, both: handing().compile("cpu", ranks=ranks)
+    ):
+        assert str(error).startswith("the ranks make different calls: rank 0 calls update where rank 1 calls compile; make the")
+
+
+def test_ranks_that_want_nccl_and_do_not_are_told() -> None:
+    def made(ranks: hg.Ranks, both: Any) -> None:
+        other = hg.Ranks(ranks.transport, (1, 1), ranks.timeout_s, nccl=(None, False)[ranks.rank])
+        handing().compile("cpu", ranks=other)
+
+    for error in refused(made, made):
+        assert "rank 0 has option nccl=None where rank 1 has option nccl=False" in str(error)
+
+
+def test_kernels_of_different_source_are_named_by_their_node() -> None:
+    def made(ranks: hg.Ranks, both: Any) -> None:
+        g = handing()
+        source = f'extern "C" __global__ void add(int* x) {{ x[threadIdx.x] += {ranks.rank}; }}'
+        g.kernel(hg.Module(source)["add"], 1, N, (g.arrays["x1"],), name="add")
+        g.compile("cpu", ranks=ranks)
+
+    for error in refused(made, made):
+        assert "node 'add' of rank 0 is not that of rank 1" in str(error)
+        assert isinstance(error, hg.DeclarationError)
+        assert error.node == "add"
+
+
+@pytest.mark.parametrize("options", [{"device": 1}, {"lanes": "measure"}, {"runtime": 3}])
+def test_compile_that_one_rank_refuses_for_its_options_is_told(options: dict[str, Any]) -> None:
+    def made(ranks: hg.Ranks, both: Any) -> None:
+        handing().compile(**{"runtime": "cpu", "ranks": ranks, **(options if ranks.rank else {})})
+
+    first, second = refused(made, made)
+    assert str(first) == f"rank 1 has refused compile of 'handing': {type(second).__name__}: {second}"
+
+
+def test_error_of_any_kind_before_ranks_compare_graphs_is_told() -> None:
+    class Hostile:
+        def workflow(self) -> Any:
+            raise ValueError("hostile")
+
+    def second(ranks: hg.Ranks, both: Any) -> None:
+        with pytest.raises(ValueError, match="hostile"):
+            both[0].update(Hostile())
+        raise hg.HipGraphError("caught")
+
+    first, _ = refused(lambda ranks, both: both[0].update(handing()), second)
+    assert str(first) == "rank 1 has refused update of 'handing': ValueError: hostile"
