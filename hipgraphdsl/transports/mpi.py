@@ -177,7 +177,7 @@ class MpiTransport(Transport):
     def close(self) -> None:
         atexit.unregister(self.close)
         mpi = self._mpi
-        if mpi.Is_finalized():
+        if self.forked or mpi.Is_finalized():
             return
         self._come_to_end()
         if self._noted is not None:

@@ -164,7 +164,7 @@ class StoreTransport(Transport):
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        if self._ended.is_set():
+        if self.forked or self._ended.is_set():
             return
         self._come_to_end()
         self._ended.set()

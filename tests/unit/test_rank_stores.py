@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -308,6 +309,16 @@ def test_process_that_is_killed_is_named_by_the_others(forks: Forks, tmp_path: P
     for rank in (0, 2):
         assert "told: 1 " in ended[rank], ended
         assert "rank 1 has died" in ended[rank], ended
+
+
+def test_fork_of_a_rank_says_nothing_to_the_others(forks: Forks, tmp_path: Path) -> None:
+    forks.start(tmp_path, "by_store", [("fork", tmp_path, rank, 2) for rank in range(2)])
+    ended = forks.printed()
+    assert all("goes on" in printed and "told" not in printed for printed in ended), ended
+    assert re.search(
+        r"fork: RankError: gather of 'ring': process \d+ is a fork of rank 1, process \d+, and cannot act for", ended[1]
+    )
+    assert ended[1].count("fork: ") == 3, ended
 
 
 def test_torchrun_without_torch_says_what_is_missing(tmp_path: Path) -> None:
