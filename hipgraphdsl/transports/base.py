@@ -213,6 +213,7 @@ class Transport(ABC):
             calls.refuse(why)
             if not self._why:
                 self._tell_absences(self.absences.told())
+                self._hear_absences()  # the others may refuse it too, and their reports must not pile up
 
     def blame(self, late: Mapping[int, str], timeout_s: float) -> tuple[int | None, str]:
         """Return the rank that keeps this one waiting, None if every rank waits for another, and the text of the error about it.

@@ -108,3 +108,21 @@ def test_error_of_any_kind_before_ranks_compare_graphs_is_told() -> None:
 
     first, _ = refused(lambda ranks, both: both[0].update(handing()), second)
     assert str(first) == "rank 1 has refused update of 'handing': ValueError: hostile"
+
+
+def test_launches_that_all_refuse_again_and_again_leave_short_reports() -> None:
+    def run(ranks: hg.Ranks) -> int:
+        with handing().compile("cpu", ranks=ranks) as exe:
+            for given in range(3):
+                for _ in range(100):
+                    with pytest.raises(hg.DeclarationError):
+                        exe.launch(timeout_s=-1 - given)
+                exe.run()
+            length = len(ranks.transport.absences.told())
+            with pytest.raises(hg.HipGraphError) as caught:
+                exe.launch(timeout_s=-1 * ranks.rank or None)
+            if ranks.rank == 0:
+                assert "rank 1 has refused a launch of graph 'handing': timeout_s" in str(caught.value)
+            return length
+
+    assert max(on_ranks(2, run)) < 1500
