@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,52 @@ def test_arguments_of_ranks_are_checked() -> None:
             hg.ranks(**given)
     with pytest.raises(hg.DeclarationError, match=r"store has the methods .* without set, check, delete_key"):
         hg.ranks(rank=0, size=1, store={})
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "said"),
+    [
+        ("get", "text", r"get\(key\) gives these bytes \(got True and 'text' from"),
+        ("get", None, r"get\(key\) gives these bytes \(got True and None from"),
+        ("get", b"garbage", r"get\(key\) gives these bytes \(got True and b'garbage' from"),
+        ("get", 7, r"get\(key\) gives these bytes \(got True and 7 from"),
+        ("check", False, r"check\(\[key\]\) is true and .* \(got False and"),
+        ("delete_key", False, r"after store\.delete_key\(key\), check\(\[key\]\) is false"),
+    ],
+)
+def test_store_that_does_not_keep_what_it_is_given_is_refused(method: str, gives: Any, said: str) -> None:
+    store = Shared()
+    setattr(store, method, lambda *_: gives)
+    with pytest.raises(hg.DeclarationError, match=said):
+        StoreTransport(store, 0, 1, 5)
+
+
+def test_store_of_an_earlier_run_is_refused() -> None:
+    store = Shared()
+    together(2, lambda transport: None, store)
+    for rank in range(2):
+        with pytest.raises(hg.DeclarationError, match=f"rank {rank} has used this store before, in an earlier run or another"):
+            StoreTransport(store, rank, 2, 5)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_message_of_another_length_writes_nothing(change: int) -> None:
+    """Fewer bytes would be followed by those of other memory."""
+
+    class Damaged(Shared):
+        def get(self, key: str) -> bytes:
+            value = super().get(key)
+            return (value + b"x")[: len(value) + change] if "message" in key else value
+
+    def do(transport: StoreTransport) -> None:
+        values = np.ones(4, np.uint8) * transport.rank
+        transfer = Transfer("hand", 1 - transport.rank, transport.rank == 0, 0, values.ctypes.data, 4)
+        expected = pytest.raises(hg.RankError, match=rf"the store gives {4 + change} bytes of 'hand', of which 4 were sent")
+        with expected if transport.rank else nullcontext():
+            transport.exchange([transfer], 5)
+        assert values.tolist() == [transport.rank] * 4
+
+    together(2, do, Damaged())
 
 
 def test_store_is_joined_once() -> None:
