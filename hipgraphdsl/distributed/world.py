@@ -27,6 +27,8 @@ _log = logging.getLogger("hipgraphdsl")
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """Environment variables in which MPI launchers give the number of processes."""
+_SLURM: Final = "SLURM_STEP_NUM_TASKS"
+"""The same for srun, where `SLURM_PROCID` is there too."""
 _DIGEST: Final = 16  # bytes
 _REFUSED: Final = bytes(_DIGEST)
 """Sent in place of a digest by a rank that refuses the graph."""
@@ -35,6 +37,8 @@ _LABEL: Final = 200  # most characters of a differing entry in an error message
 
 _MODULE: Final = "module "
 """How the label of a module begins."""
+
+_LONGEST_S: Final = 1e9  # 30 years: all that threads, MPI and torch's store can wait
 
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -203,8 +207,8 @@ def ranks(
     DeclarationError
         If arguments are invalid or do not fit together.
     """
-    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
-        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
+    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool) or not 0 < timeout_s <= _LONGEST_S:
+        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 and up to {_LONGEST_S:g} (got {timeout_s!r})")
     if nccl is not None and not isinstance(nccl, bool):
         raise DeclarationError(f"ranks: nccl is True, False or None (got {nccl!r})")
     if any(given is not None for given in (rank, size, store)):
@@ -227,13 +231,22 @@ def ranks(
 
 def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
     """Return the name of the transport that this program's environment calls for, and its factory."""
-    by_mpi = max((_number(os.environ.get(name)) or 0 for name in _SIZES), default=0)
+    sizes = {name: _number(os.environ.get(name)) or 0 for name in _SIZES}
     if "SLURM_PROCID" in os.environ:
-        by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
+        sizes[_SLURM] = _number(os.environ.get(_SLURM)) or 0
+    variable, by_mpi = max(sizes.items(), key=lambda entry: entry[1])
     by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
-    if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
+    absent = [name for name in _TORCHRUN if name not in os.environ]
+    if by_torch > 1 and by_torch != by_mpi and not absent:  # srun may start torchrun
         return "torch", lambda: StoreTransport(*torch_store(timeout_s), timeout_s)
-    return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
+    if by_mpi > 1:
+        return "mpi", lambda: MpiTransport(timeout_s, f"{variable}={by_mpi}")
+    if by_torch > 1 and len(absent) < len(_TORCHRUN):
+        raise DeclarationError(
+            f"ranks: the environment has WORLD_SIZE={by_torch}, as torchrun sets it, and not {' and '.join(absent)}; set"
+            f" {' and '.join(absent)} too, call hg.ranks(rank=, size=, store=), or unset WORLD_SIZE for one rank alone"
+        )
+    return "none", SingleTransport
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:

@@ -379,6 +379,20 @@ def test_torchrun_without_torch_says_what_is_missing(tmp_path: Path) -> None:
     assert "RuntimeUnavailable: this program was started as several ranks with torchrun's environment" in done.stderr
 
 
+@pytest.mark.parametrize("absent", [("MASTER_PORT",), ("RANK",), ("MASTER_ADDR", "MASTER_PORT")])
+def test_part_of_the_environment_of_torchrun_is_refused(absent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every process would take itself for one rank alone."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        if name in absent:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(hg.DeclarationError, match=f"has WORLD_SIZE=2, as torchrun sets it, and not {' and '.join(absent)}; set"):
+        hg.ranks()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert hg.ranks().size == 1
+
+
 def test_torchrun_is_met_by_the_store_of_torch(tmp_path: Path) -> None:
     """With a module in torch's place that hands out a store of files, as `torch.distributed.rendezvous` does torch's."""
     package = tmp_path / "torch"

@@ -693,8 +693,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
     for count in (0, "2", [1, 1], 1.5):
         with pytest.raises(hg.DeclarationError, match="devices_per_rank"):
             hg.ranks(devices_per_rank=count)  # type: ignore[arg-type]
-    with pytest.raises(hg.DeclarationError, match="timeout_s"):
-        hg.ranks(timeout_s=0)
+    for seconds in (0, -1.0, float("nan"), float("inf"), 1e300, 10**400, True, "5", None):
+        with pytest.raises(hg.DeclarationError, match=r"timeout_s is a number of seconds above 0 and up to 1e\+09 \(got "):
+            hg.ranks(timeout_s=seconds)  # type: ignore[arg-type]
     for options in ({"device": 1}, {"lanes": "measure"}):
         with pytest.raises(hg.DeclarationError, match="ranks= does not go with"):
             ring(1).compile("cpu", ranks=hg.ranks(), **options)
