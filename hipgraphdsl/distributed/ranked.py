@@ -58,8 +58,8 @@ class RankExecutable(Executable):
     _link: Nccl | None = None
     _captures: bool = False
     _shown = ""
-    _told = ""
-    """The link failure that `synchronize` has already raised."""
+    _told = False
+    """Whether a call has raised that ranks have come apart; then `synchronize` does not, so that own arrays can be read."""
     _calls: Calls
     """Count of its launches, for the other ranks; `_gathers` counts the calls of `gather`."""
     _gathers: Calls
@@ -139,8 +139,7 @@ class RankExecutable(Executable):
             If another rank is late, has failed or has died; names the rank and the node. No further message can be sent then.
         """
         link = self._link
-        if link is not None:
-            link.raise_broken()
+        self._raise_broken()
         with self._told_where_refused(self._calls):
             if self._closed:
                 self._refuse_closed("launch")
@@ -158,7 +157,7 @@ class RankExecutable(Executable):
                 link.end(handle)
         if link is None:
             return
-        link.raise_broken()
+        self._raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be reported before the next launch
             self._go_by_compiled_code(link, handle)
 
@@ -193,10 +192,14 @@ class RankExecutable(Executable):
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         self._together(super().synchronize, timeout_s)
-        link = self._link
-        if link is not None and link.broken != self._told:  # raise once: the rank's own device memory stays readable
-            self._told = link.broken
-            link.raise_broken()
+        if not self._told:
+            self._raise_broken()
+
+    def _raise_broken(self) -> None:
+        """Raise the error that broke the link, if any."""
+        if self._link is not None and self._link.broken:
+            self._told = True
+            self._link.raise_broken()
 
     def _together(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Make a call; if it fails, report that to the other ranks, which would otherwise wait for this one."""
@@ -209,12 +212,13 @@ class RankExecutable(Executable):
             goes_on = isinstance(error, (DeclarationError, WaitTimeout)) and not isinstance(error, CallbackError)
             if goes_on or self._closed or self._forked:  # refused before anything ran, or the wait timed out
                 raise
-            if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
-                self._link.raise_broken()
+            if isinstance(error, HipGraphError):
+                self._raise_broken()
             self._leave_others(error)
             raise
 
     def _leave_others(self, error: BaseException) -> None:
+        self._told = True
         if not isinstance(error, RankError):
             self.ranks.transport.fail(f"{type(error).__name__}: {error}")
 
