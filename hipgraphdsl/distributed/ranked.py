@@ -345,8 +345,8 @@ class RankExecutable(Executable):
         owner = self.part.owners.get(found, ALL)
         if owner not in (ALL, self.ranks.rank):
             raise DeclarationError(
-                f"{action}: array {found!r} belongs to rank {owner}, and this is rank {self.ranks.rank}; {action} it there, or"
-                f" let every rank call gather({found!r})",
+                f"{action}: array {found!r} belongs to rank {owner}, and this is rank {self.ranks.rank}; call {action} there,"
+                f" or let every rank call gather({found!r})",
                 array=found,
             )
         return found

@@ -685,6 +685,8 @@ def test_devices_and_ranks_that_are_not_there() -> None:
         parts_of(ring(3), 1, 1)
     g = hg.Graph("far")
     g.host_array("h", shape=N, dtype="int32", rank=5)
+    with pytest.raises(hg.DeclarationError, match="array 'h' belongs to rank 5, and there is one rank"):
+        parts_of(g, 1)
     with pytest.raises(hg.DeclarationError, match="array 'h' belongs to rank 5, and there are 2 ranks"):
         parts_of(g, 1, 1)
     for wrong in (-1, "each", 1.5, True, None):
@@ -774,8 +776,10 @@ def test_data_of_other_ranks() -> None:
             exe.write("x1", np.full(N, 5, np.int32))
             exe.write("x0", np.full(N, 7, np.int32))
             if ranks.rank == 1:
-                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; read it there"):
+                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; call read there"):
                     exe.read("x0")
+                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; call array there"):
+                    exe.array("x0")
                 assert exe.read("x1").tolist() == [5] * N
             for name in ("y", "x0/y"):
                 with pytest.raises(hg.DeclarationError, match=f"no array '{name}'; its arrays are 'x0', 'x1', 'out'"):
@@ -787,6 +791,19 @@ def test_data_of_other_ranks() -> None:
     nothing, (x1, x0) = on_ranks(2, run)
     assert nothing is None
     assert (x1[0], x0[0]) == (5, 7)
+
+
+@pytest.mark.parametrize("rank", [1, "all"])
+def test_array_of_another_rank_is_no_default_of_a_parameter(rank: Any) -> None:
+    g, x = pair()
+    p = g.param("p", "int32", x[0], shape=N)
+    g.memcpy(g.host_array("h", shape=N, dtype="int32", rank=rank), p, name="bring")
+    whose = "each rank" if rank == "all" else "rank 1"
+    said = f"node 'bring': it belongs to {whose}, and its parameter 'p' stands for array 'x0' of rank 0 by default; leave the"
+    with pytest.raises(hg.DeclarationError, match=said):
+        parts_of(g, 1, 1)
+    if rank == "all":
+        assert names(parts_of(g, 2)[0]) == ["bring"]
 
 
 @pytest.mark.parametrize("default", [True, False])
