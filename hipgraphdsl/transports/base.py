@@ -186,6 +186,11 @@ class Transport(ABC):
                         ended.add(rank)
                 time.sleep(pause_s)
                 pause_s = min(most_s, 1.5 * pause_s)
+        except RankError:
+            raise
+        except BaseException as error:  # Ctrl-C, say: the others would take this rank's next message for this one
+            self.fail(f"{type(error).__name__}: {error}")
+            raise
         finally:
             self.absences.wait_for({})
 

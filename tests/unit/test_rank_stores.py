@@ -126,6 +126,36 @@ def test_exchange_sends_bytes_of_every_length_and_none(monkeypatch: pytest.Monke
     assert not [key for key in shared.values if "message" in key]
 
 
+def test_rank_that_is_interrupted_while_it_waits_tells_the_others() -> None:
+    """They would take what it sends next for what they wait for."""
+
+    class Interrupting(Shared):
+        waits: str | None = None
+
+        def check(self, keys: Sequence[str]) -> bool:
+            if threading.current_thread().name == self.waits:
+                self.waits = None
+                raise KeyboardInterrupt
+            return super().check(keys)
+
+    store = Interrupting()
+
+    def do(transport: StoreTransport) -> None:
+        transport.all_gather(b"", "ready", 5)
+        if transport.rank:
+            with pytest.raises(hg.RankError, match="rank 0 has stopped: KeyboardInterrupt: "):
+                transport.all_gather(b"", "more", 5)
+            return
+        threading.Timer(0.3, setattr, (store, "waits", threading.current_thread().name)).start()
+        memory = np.zeros(4, np.uint8)
+        with pytest.raises(KeyboardInterrupt):
+            transport.exchange([Transfer("hand", 1, False, 0, memory.ctypes.data, 4)], 5)
+        with pytest.raises(hg.RankError, match="the ranks have come apart: KeyboardInterrupt"):
+            transport.all_gather(b"", "more", 5)
+
+    together(2, do, store)
+
+
 def test_sender_does_not_fill_the_store() -> None:
     """It waits until its last message of the same name has been taken."""
 
