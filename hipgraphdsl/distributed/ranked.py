@@ -259,6 +259,8 @@ class RankExecutable(Executable):
     def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values on the rank that has it; a no-op on the other ranks."""
         found = self._name(name, "write")
+        if self._closed:
+            self._refuse_closed("write")
         if self.part.owners.get(found, ALL) in (ALL, self.ranks.rank):
             super().write(found, values)
 
@@ -395,6 +397,8 @@ class RankExecutable(Executable):
 
     def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
         """Return a node's name in this part, and the node itself if other ranks run it; refuse nodes that cannot change."""
+        if self._closed:
+            self._refuse_closed(action)
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
         if name in self.part.inlined and "/" not in name:  # nodes in conditional bodies get an error of their own

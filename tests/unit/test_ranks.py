@@ -1169,6 +1169,12 @@ def test_calls_after_close_leave_the_ranks_together() -> None:
         for call in (exe.launch, exe.run, exe.synchronize, exe.profile, partial(exe.gather, "x0", "x1")):
             with pytest.raises(hg.HipGraphError, match="is closed"):
                 call()
+        for rank in range(2):  # also where another rank has the node and the array
+            node = f"add_0_{rank}"
+            changes = (partial(exe.set, node, grid=1), partial(exe.enable, node), partial(exe.write, f"x{rank}", 0))
+            for call in (*changes, partial(exe.disable, node)):
+                with pytest.raises(hg.HipGraphError, match="is closed"):
+                    call()
         with ring().compile("cpu", ranks=ranks) as exe:
             exe.run()
             return exe.gather("x0")
