@@ -126,3 +126,45 @@ def test_launches_that_all_refuse_again_and_again_leave_short_reports() -> None:
             return length
 
     assert max(on_ranks(2, run)) < 1500
+
+
+def test_names_made_of_long_names_fit() -> None:
+    """What one process takes, several ranks take, whatever the names of messages, copies and nodes of children are made of."""
+    long = "n" * 199
+
+    def declared() -> hg.Graph:
+        g = hg.Graph("g" * 200)
+        x = [g.device_array(f"x{d}", np.arange(2 * N).reshape(N, 2) + d, dtype="int32", device=d) for d in range(2)]
+        g.memcpy(x[1][:, 0], x[0][:, 1], name=long + "a")
+        g.memcpy(x[0][:, 0], x[1][:, 1], name=long + "b")
+        g.memset(x[0][0], 5, name=long + "c")
+        g.memset(x[1][1], 6, name=long + "d", after=[long + "c"])
+        child = hg.Graph("child")
+        a = [child.device_array(f"a{d}", shape=(N, 2), dtype="int32", device=d) for d in range(2)]
+        kept = child.device_array(long, shape=(N, 2), dtype="int32", device=1)
+        child.memcpy(kept, a[0], name=long)
+        child.memset(a[1], 9, name=long + "e")
+        g.child(child, {"a0": x[0], "a1": x[1]}, name=long + "f")
+        g.all_reduce(x, name=long + "g")
+        g.conditional("while", g.device_array("w", shape=1, dtype="int32", device=1), child, name=long + "h", decide="host")
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            exe.disable(f"{long}f/{long}e")
+            exe.run()
+            return exe.gather("x0", "x1", f"{long}f/{long}")
+
+    x0, x1, kept = on_ranks(2, run)[0]
+    wanted = [np.arange(2 * N).reshape(N, 2) + d for d in range(2)]
+    for filled in (True, False):
+        wanted[1][:, 0], wanted[0][:, 0] = wanted[0][:, 1], wanted[1][:, 1].copy()
+        wanted[0][0], wanted[1][1] = 5, 6
+        before = wanted[0].copy()
+        if filled:
+            wanted[1][:] = 9
+        wanted = [wanted[0] + wanted[1]] * 2
+        wanted = [one.copy() for one in wanted]
+    for got, one in zip((x0, x1, kept), (*wanted, before)):
+        np.testing.assert_array_equal(got, one)
