@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -289,16 +289,14 @@ class RankExecutable(Executable):
         with self._told_where_refused(self._gathers):
             wanted, values = self._to_exchange(names, root)
         self._gathers.made += 1
-        arrays = ", ".join(repr(name) for name, _ in wanted) or "nothing"
+        arrays = ", ".join(repr(name) for name, *_ in wanted) or "nothing"
         agree_on_gather(ranks, self._whole, f"{arrays} to rank {root}", self._calls.key)
         found: list[np.ndarray[Any, Any]] = []
         transfers: list[Transfer] = []
-        for number, (name, array) in enumerate(wanted, ranks.take_tags(len(wanted))):
-            owner = self.part.owners[name]
-            owner = root if owner == ALL else owner
+        for (name, array, owner), number in zip(wanted, count(ranks.take_tags(len(wanted)))):
             if ranks.rank not in (owner, root):
                 continue
-            found.append(values[name] if ranks.rank == owner else np.empty(array.shape, array.dtype))
+            found.append(next(values) if ranks.rank == owner else np.empty(array.shape, array.dtype))
             if owner != root:
                 sends, other, kept = ranks.rank == owner, owner + root - ranks.rank, found[-1]
                 tag = ranks.tag(number)
@@ -307,16 +305,19 @@ class RankExecutable(Executable):
             ranks.transport.exchange(transfers, ranks.timeout_s)
         return tuple(found) if ranks.rank == root else None
 
-    def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[tuple[str, Array]], dict[str, np.ndarray[Any, Any]]]:
-        """Return the arrays of a `gather` by name, and the values of those that this rank gives."""
+    def _to_exchange(
+        self, names: Sequence[str], root: int
+    ) -> tuple[list[tuple[str, Array, int]], Iterator[np.ndarray[Any, Any]]]:
+        """Return the arrays of a `gather`, each with its name and the rank that gives it, and copies of what this rank gives."""
         if self._closed:
             self._refuse_closed("gather")
         if (number := as_int(root)) is None or not 0 <= number < self.ranks.size:
             raise DeclarationError(f"gather: root is the number of a rank, from 0 to {self.ranks.size - 1} (got {root!r})")
-        wanted = [self._to_gather(name) for name in names]
-        owners = ((name, self.part.owners[name]) for name, _ in wanted)
-        mine = (name for name, owner in owners if self.ranks.rank == (root if owner == ALL else owner))
-        return wanted, {name: super(RankExecutable, self).read(name) for name in mine}
+        wanted = []
+        for name, array in map(self._to_gather, names):
+            owner = self.part.owners[name]
+            wanted.append((name, array, root if owner == ALL else owner))
+        return wanted, iter([super(RankExecutable, self).read(name) for name, _, owner in wanted if owner == self.ranks.rank])
 
     def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
         """Return the name of an array of the whole graph and the declared array."""

@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import re
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -45,6 +47,8 @@ _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 _transports: dict[str | int, Transport] = {}
 """Transports of this process, by name or by the id of a store, which its transport keeps alive. Each is created once, because
 MPI can be initialised only once and the keys of a store can be used only once."""
+_opening: Final[defaultdict[str | int, threading.Lock]] = defaultdict(threading.Lock)
+"""Held while a transport is created, by the same keys."""
 
 
 class _NamesRank(logging.Filter):
@@ -85,7 +89,7 @@ class Ranks:
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
-        self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
+        self._world = transport.new_world()
         self.nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
@@ -250,11 +254,12 @@ def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
-    """Return the transport for a key, created on first use."""
-    if key not in _transports:
-        _transports[key] = make()
-        _log.addFilter(_NAMES_RANK)
-    return _transports[key]
+    """Return the transport for a key, created on first use, by one thread."""
+    with _opening[key]:
+        if key not in _transports:
+            _transports[key] = make()
+            _log.addFilter(_NAMES_RANK)
+        return _transports[key]
 
 
 def _number(text: str | None) -> int | None:

@@ -83,6 +83,12 @@ class Transport(ABC):
         self._answered = -math.inf
         self._process = os.getpid()
 
+    def new_world(self) -> int:
+        """Return the number of a new world, below `WORLDS`."""
+        with self._lock:
+            self.worlds += 1
+            return (self.worlds - 1) % WORLDS
+
     @property
     def forked(self) -> bool:
         """Whether this process is a fork of the rank: it has neither the rank's connections nor its threads, and says nothing."""

@@ -168,3 +168,15 @@ def test_names_made_of_long_names_fit() -> None:
         wanted = [one.copy() for one in wanted]
     for got, one in zip((x0, x1, kept), (*wanted, before)):
         np.testing.assert_array_equal(got, one)
+
+
+def test_array_that_is_gathered_twice_is_copied_twice() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        with handing().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0", "y1", "x0", "y1")
+
+    found = on_ranks(2, run)[0]
+    assert [array[0] for array in found] == [2, 7, 2, 7]
+    found[0][:] = found[1][:] = 0
+    assert [array[0] for array in found] == [0, 0, 2, 7]

@@ -126,6 +126,24 @@ def test_exchange_sends_bytes_of_every_length_and_none(monkeypatch: pytest.Monke
     assert not [key for key in shared.values if "message" in key]
 
 
+def test_store_is_joined_once_by_threads_that_begin_together() -> None:
+    class Slow(Shared):
+        def check(self, keys: Sequence[str]) -> bool:
+            time.sleep(0.02)
+            return super().check(keys)
+
+    store, ready = Slow(), threading.Barrier(3)
+
+    def join(_: int) -> hg.Ranks:
+        ready.wait(5)
+        return hg.ranks(rank=0, size=1, store=store, timeout_s=5)
+
+    with ThreadPoolExecutor(3) as pool:
+        transports = {ranks.transport for ranks in pool.map(join, range(3))}
+    assert len(transports) == 1
+    transports.pop().close()
+
+
 def test_rank_that_is_interrupted_while_it_waits_tells_the_others() -> None:
     """They would take what it sends next for what they wait for."""
 
