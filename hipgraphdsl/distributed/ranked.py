@@ -81,7 +81,6 @@ class RankExecutable(Executable):
         """
         first_tag = ranks.take_tags(0)
         part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
-        ranks.take_tags(len(part.messages) + 1)  # the first tag is unique to this Executable, even without messages
         device, graph = part.layout.first_local, f"graph {whole.name!r}"
 
         def build() -> RankExecutable:
@@ -103,6 +102,7 @@ class RankExecutable(Executable):
                 made.close()
             rank, why = next(iter(refusals.items()))
             raise refused or RankError(f"rank {rank} says that it cannot compile its part of {whole.name!r}: {why}", rank=rank)
+        ranks.take_tags(len(part.messages) + 1)  # the first tag is unique to this Executable, even without messages
         made.ranks, made._first_tag = ranks, first_tag
         direct = [message for message in part.messages if link is not None and message.on_devices]
         mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
@@ -522,8 +522,16 @@ def _part(
     def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
         return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)
 
-    sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
-    return partition(sharing, ranks.rank, made, through_host=not reaches), link
+    def take() -> Part:
+        sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
+        return partition(sharing, ranks.rank, made, through_host=not reaches)
+
+    part, refused = _attempt(take)
+    if refused is not None:  # the others may have their parts, and wait for this rank's
+        ranks.refusals(refused, f"{action} of {whole.name!r}")
+        raise refused
+    assert part is not None
+    return part, link
 
 
 def _require_captures(link: Nccl | None, why_not: str) -> None:

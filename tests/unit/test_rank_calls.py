@@ -11,6 +11,7 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
+from hipgraphdsl.distributed import ranked
 
 N = 8
 
@@ -180,3 +181,25 @@ def test_array_that_is_gathered_twice_is_copied_twice() -> None:
     assert [array[0] for array in found] == [2, 7, 2, 7]
     found[0][:] = found[1][:] = 0
     assert [array[0] for array in found] == [0, 0, 2, 7]
+
+
+@pytest.mark.parametrize("call", ["compile", "update"])
+@pytest.mark.parametrize("refusing", [(1,), (0, 1)])
+def test_part_that_one_rank_cannot_make_is_told(call: str, refusing: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = vars(ranked)["partition"]
+
+    def failing(sharing: Any, rank: int, *args: Any, **options: Any) -> Any:
+        if sharing.workflow.name == "fails" and rank in refusing:
+            raise hg.DeclarationError("it cannot be made")
+        return partition(sharing, rank, *args, **options)
+
+    monkeypatch.setattr(ranked, "partition", failing)
+
+    def made(ranks: hg.Ranks, both: Any) -> None:
+        g = handing("fails")
+        g.compile("cpu", ranks=ranks) if call == "compile" else both[0].update(g)
+
+    first, second = refused(made, made)
+    assert str(second) == "it cannot be made"
+    whose = "rank 1 says that it cannot compile its part" if call == "compile" else "on rank 1, so no rank takes it"
+    assert str(first) == str(second) if 0 in refusing else whose in str(first)
