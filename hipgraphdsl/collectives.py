@@ -20,6 +20,7 @@ from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
 from .nodes.fields import Choice, Flag, Integer, Views
+from .nodes.values import fitting
 from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow
 
@@ -234,6 +235,9 @@ class _Recipe:
         self._prefix = prefix
         self._node = node
 
+    def _named(self, name: str) -> str:
+        return fitting(f"{self._prefix}{name}")
+
     def add(self, targets: Sequence[ArrayView], sources: Sequence[ArrayView]) -> None:
         """Add all nodes."""
         does, root = self._node.does, self._node.root
@@ -274,8 +278,8 @@ class _Recipe:
     def _gather(self, label: str, near: ArrayView, sources: Sequence[ArrayView]) -> AllocNode:
         """Copy the sources to the rows of a new array on the device of `near`."""
         shape = (len(sources), sources[0].size)
-        array = AllocArray(f"{self._prefix}parts_{label}", shape, sources[0].dtype, device=near.root.device)
-        held = AllocNode(name=f"{self._prefix}alloc_{label}", array=array)
+        array = AllocArray(self._named(f"parts_{label}"), shape, sources[0].dtype, device=near.root.device)
+        held = AllocNode(name=self._named(f"alloc_{label}"), array=array)
         self._draft.add(held)
         for s, source in enumerate(sources):
             self._copy(f"copy_{s}_{label}", array[s], source)
@@ -287,11 +291,11 @@ class _Recipe:
         kernel = _kernel(dtype_name(target.dtype), self._node.op)
         args = (writes(target), reads(parts), count, parts.shape[0])
         grid = -(-count // _BLOCK)
-        self._draft.add(KernelNode(name=f"{self._prefix}fold_{label}", kernel=kernel, grid=grid, block=_BLOCK, args=args))
-        self._draft.add(FreeNode(name=f"{self._prefix}free_{label}", array=parts))
+        self._draft.add(KernelNode(name=self._named(f"fold_{label}"), kernel=kernel, grid=grid, block=_BLOCK, args=args))
+        self._draft.add(FreeNode(name=self._named(f"free_{label}"), array=parts))
 
     def _copy(self, label: str, dst: ArrayView, src: ArrayView) -> None:
-        self._draft.add(MemcpyNode(name=f"{self._prefix}{label}", dst=dst, src=src))
+        self._draft.add(MemcpyNode(name=self._named(label), dst=dst, src=src))
 
 
 def _share(view: ArrayView, number: int, count: int) -> ArrayView:

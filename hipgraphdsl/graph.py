@@ -237,8 +237,8 @@ class Graph(Declaring):
         """
         from .checks import require_sound
 
-        build, rank, heard = _builder(ranks, capture_collectives, device, lanes)
-        with heard(f"compile of {self.name!r}"):
+        build, rank, heard = _builder(self.name, ranks, capture_collectives, device, lanes)
+        with heard:
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)
@@ -478,15 +478,18 @@ def _lanes(
 
 
 def _builder(
-    ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes
-) -> tuple[Callable[..., Executable], int, Callable[[str], AbstractContextManager[Any]]]:
+    name: str, ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes
+) -> tuple[Callable[..., Executable], int, AbstractContextManager[Any]]:
     """Return the function that builds the Executable, this rank's number, and a context that tells other ranks of errors."""
     if ranks is None and not capture_collectives:
         from .executable import Executable
 
-        return Executable.build, 0, nullcontext
+        return Executable.build, 0, nullcontext()
     from .distributed.ranked import RankExecutable
-    from .distributed.world import require_ranks, told_before_agreeing
+    from .distributed.world import require_options, require_ranks, told_before_agreeing
 
-    found = require_ranks(ranks, device, lanes)
-    return partial(RankExecutable.compile, found, bool(capture_collectives)), found.rank, partial(told_before_agreeing, found)
+    found, what = require_ranks(ranks), f"compile of {name!r}"
+    with told_before_agreeing(found, what):
+        require_options(device, lanes)
+    build = partial(RankExecutable.compile, found, bool(capture_collectives))
+    return build, found.rank, told_before_agreeing(found, what)

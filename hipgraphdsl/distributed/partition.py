@@ -19,7 +19,7 @@ from typing import Any
 from ..arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
 from ..collectives import CollectiveNode
 from ..nodes import CapturedNode, EagerNode, MemcpyNode
-from ..nodes.values import unused
+from ..nodes.values import fitting, unused
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .sharing import ALL, DATA, Layout, Message, Sharing
 from .spread import bindings, word_name
@@ -41,7 +41,7 @@ class Part:
         """Return the name of ``child/x`` in this part: ``child: x`` if the child is inlined."""
         found, *rest = name.split("/")
         for part in rest:
-            found += f": {part}" if found in self.inlined else f"/{part}"
+            found = fitting(f"{found}: {part}") if found in self.inlined else f"{found}/{part}"
         return found
 
 
@@ -215,7 +215,7 @@ class _Builder:
         return self._ends.get(source, ())
 
     def _name(self, wanted: str) -> str:
-        name = unused(wanted, self._names, self._workflow.index)
+        name = unused(fitting(wanted), self._names, self._workflow.index)
         self._names.add(name)
         return name
 
@@ -287,7 +287,7 @@ class _Builder:
 
     def _packed(self, view: ArrayView, name: str, on_host: bool) -> ArrayView:
         """Return a new contiguous array to send from or receive into."""
-        named = unused(f"{name} (packed)", self._arrays)
+        named = unused(fitting(f"{name} (packed)"), self._arrays)
         if on_host or view.root.on_host:
             array: Array = HostArray(named, view.shape, view.dtype)
         else:

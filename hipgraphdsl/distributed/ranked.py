@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..workflow import AnyNode, Level, Workflow
 from .crossings import Exchange, OnStream, connect
 from .partition import Part, partition
 from .sharing import ALL, Between, Message, Sharing
-from .world import Ranks, agree, told_before_agreeing
+from .world import Ranks, agree, agree_on_gather, told_before_agreeing
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -58,8 +58,8 @@ class RankExecutable(Executable):
     _link: Nccl | None = None
     _captures: bool = False
     _shown = ""
-    _told = ""
-    """The link failure that `synchronize` has already raised."""
+    _told = False
+    """Whether a call has raised that ranks have come apart; then `synchronize` does not, so that own arrays can be read."""
     _calls: Calls
     """Count of its launches, for the other ranks; `_gathers` counts the calls of `gather`."""
     _gathers: Calls
@@ -81,7 +81,6 @@ class RankExecutable(Executable):
         """
         first_tag = ranks.take_tags(0)
         part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
-        ranks.take_tags(len(part.messages) + 1)  # the first tag is unique to this Executable, even without messages
         device, graph = part.layout.first_local, f"graph {whole.name!r}"
 
         def build() -> RankExecutable:
@@ -103,6 +102,7 @@ class RankExecutable(Executable):
                 made.close()
             rank, why = next(iter(refusals.items()))
             raise refused or RankError(f"rank {rank} says that it cannot compile its part of {whole.name!r}: {why}", rank=rank)
+        ranks.take_tags(len(part.messages) + 1)  # the first tag is unique to this Executable, even without messages
         made.ranks, made._first_tag = ranks, first_tag
         direct = [message for message in part.messages if link is not None and message.on_devices]
         mine = [message for message in direct if message.together or ranks.rank in (message.source, message.target)]
@@ -139,8 +139,7 @@ class RankExecutable(Executable):
             If another rank is late, has failed or has died; names the rank and the node. No further message can be sent then.
         """
         link = self._link
-        if link is not None:
-            link.raise_broken()
+        self._raise_broken()
         with self._told_where_refused(self._calls):
             if self._closed:
                 self._refuse_closed("launch")
@@ -158,7 +157,7 @@ class RankExecutable(Executable):
                 link.end(handle)
         if link is None:
             return
-        link.raise_broken()
+        self._raise_broken()
         if stream is None and not self._own.hosts.names():  # a host node's failure must be reported before the next launch
             self._go_by_compiled_code(link, handle)
 
@@ -193,10 +192,14 @@ class RankExecutable(Executable):
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         self._together(super().synchronize, timeout_s)
-        link = self._link
-        if link is not None and link.broken != self._told:  # raise once: the rank's own device memory stays readable
-            self._told = link.broken
-            link.raise_broken()
+        if not self._told:
+            self._raise_broken()
+
+    def _raise_broken(self) -> None:
+        """Raise the error that broke the link, if any."""
+        if self._link is not None and self._link.broken:
+            self._told = True
+            self._link.raise_broken()
 
     def _together(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Make a call; if it fails, report that to the other ranks, which would otherwise wait for this one."""
@@ -209,12 +212,13 @@ class RankExecutable(Executable):
             goes_on = isinstance(error, (DeclarationError, WaitTimeout)) and not isinstance(error, CallbackError)
             if goes_on or self._closed or self._forked:  # refused before anything ran, or the wait timed out
                 raise
-            if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
-                self._link.raise_broken()
+            if isinstance(error, HipGraphError):
+                self._raise_broken()
             self._leave_others(error)
             raise
 
     def _leave_others(self, error: BaseException) -> None:
+        self._told = True
         if not isinstance(error, RankError):
             self.ranks.transport.fail(f"{type(error).__name__}: {error}")
 
@@ -255,6 +259,8 @@ class RankExecutable(Executable):
     def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values on the rank that has it; a no-op on the other ranks."""
         found = self._name(name, "write")
+        if self._closed:
+            self._refuse_closed("write")
         if self.part.owners.get(found, ALL) in (ALL, self.ranks.rank):
             super().write(found, values)
 
@@ -279,33 +285,39 @@ class RankExecutable(Executable):
         RankError
             If another rank does not make the call in time.
         """
-        with self._told_where_refused(self._gathers):
-            transfers, found = self._to_exchange(names, root)
-        self._gathers.made += 1
-        self.ranks.transport.exchange(transfers, self.ranks.timeout_s)
-        return tuple(found) if self.ranks.rank == root else None
-
-    def _to_exchange(self, names: Sequence[str], root: int) -> tuple[list[Transfer], list[np.ndarray[Any, Any]]]:
-        """Return this rank's messages of a `gather`, and the arrays that it reads or receives into."""
         ranks = self.ranks
-        if self._closed:
-            self._refuse_closed("gather")
-        if (number := as_int(root)) is None or not 0 <= number < ranks.size:
-            raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
+        with self._told_where_refused(self._gathers):
+            wanted, values = self._to_exchange(names, root)
+        self._gathers.made += 1
+        arrays = ", ".join(repr(name) for name, *_ in wanted) or "nothing"
+        agree_on_gather(ranks, self._whole, f"{arrays} to rank {root}", self._calls.key)
         found: list[np.ndarray[Any, Any]] = []
         transfers: list[Transfer] = []
-        wanted = [self._to_gather(name) for name in names]  # raises on all ranks alike, before anything is sent
-        for number, (name, array) in enumerate(wanted, ranks.take_tags(len(names))):
-            owner = self.part.owners[name]
-            owner = root if owner == ALL else owner
+        for (name, array, owner), number in zip(wanted, count(ranks.take_tags(len(wanted)))):
             if ranks.rank not in (owner, root):
                 continue
-            found.append(super().read(name) if ranks.rank == owner else np.empty(array.shape, array.dtype))
+            found.append(next(values) if ranks.rank == owner else np.empty(array.shape, array.dtype))
             if owner != root:
-                sends, other, values = ranks.rank == owner, owner + root - ranks.rank, found[-1]
+                sends, other, kept = ranks.rank == owner, owner + root - ranks.rank, found[-1]
                 tag = ranks.tag(number)
-                transfers.append(Transfer(f"gather {name}", other, sends, tag, values.ctypes.data, values.nbytes, values))
-        return transfers, found
+                transfers.append(Transfer(f"gather {name}", other, sends, tag, kept.ctypes.data, kept.nbytes, kept))
+        if transfers:
+            ranks.transport.exchange(transfers, ranks.timeout_s)
+        return tuple(found) if ranks.rank == root else None
+
+    def _to_exchange(
+        self, names: Sequence[str], root: int
+    ) -> tuple[list[tuple[str, Array, int]], Iterator[np.ndarray[Any, Any]]]:
+        """Return the arrays of a `gather`, each with its name and the rank that gives it, and copies of what this rank gives."""
+        if self._closed:
+            self._refuse_closed("gather")
+        if (number := as_int(root)) is None or not 0 <= number < self.ranks.size:
+            raise DeclarationError(f"gather: root is the number of a rank, from 0 to {self.ranks.size - 1} (got {root!r})")
+        wanted = []
+        for name, array in map(self._to_gather, names):
+            owner = self.part.owners[name]
+            wanted.append((name, array, root if owner == ALL else owner))
+        return wanted, iter([super(RankExecutable, self).read(name) for name, _, owner in wanted if owner == self.ranks.rank])
 
     def _to_gather(self, wanted: str | Array) -> tuple[str, Array]:
         """Return the name of an array of the whole graph and the declared array."""
@@ -336,8 +348,8 @@ class RankExecutable(Executable):
         owner = self.part.owners.get(found, ALL)
         if owner not in (ALL, self.ranks.rank):
             raise DeclarationError(
-                f"{action}: array {found!r} belongs to rank {owner}, and this is rank {self.ranks.rank}; {action} it there, or"
-                f" let every rank call gather({found!r})",
+                f"{action}: array {found!r} belongs to rank {owner}, and this is rank {self.ranks.rank}; call {action} there,"
+                f" or let every rank call gather({found!r})",
                 array=found,
             )
         return found
@@ -386,6 +398,8 @@ class RankExecutable(Executable):
 
     def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
         """Return a node's name in this part, and the node itself if other ranks run it; refuse nodes that cannot change."""
+        if self._closed:
+            self._refuse_closed(action)
         given = node if isinstance(node, str) else str(getattr(node, "name", node))
         name = self.part.inside(given)
         if name in self.part.inlined and "/" not in name:  # nodes in conditional bodies get an error of their own
@@ -492,7 +506,13 @@ def _part(
     action: str, whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
 ) -> tuple[Part, Nccl | None]:
     """Return this rank's part of the graph that all ranks declare, and the link between devices, or None."""
-    options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
+    options = {
+        "backend": backend,
+        "runtime": runtime.name,
+        "devices_per_rank": ranks.counts,
+        "nccl": ranks.nccl,
+        "capture_collectives": captures,
+    }
     agree(ranks, whole, options, action)
     link, why_not = ranks.link(runtime)
     if captures and ranks.size > 1:
@@ -502,8 +522,16 @@ def _part(
     def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
         return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)
 
-    sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
-    return partition(sharing, ranks.rank, made, through_host=not reaches), link
+    def take() -> Part:
+        sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
+        return partition(sharing, ranks.rank, made, through_host=not reaches)
+
+    part, refused = _attempt(take)
+    if refused is not None:  # the others may have their parts, and wait for this rank's
+        ranks.refusals(refused, f"{action} of {whole.name!r}")
+        raise refused
+    assert part is not None
+    return part, link
 
 
 def _require_captures(link: Nccl | None, why_not: str) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from ..arrays import Array, ArrayView, ExternalArray, HostArray, as_int
+from ..arrays import Array, ArrayView, ExternalArray, HostArray, Parameter, as_int
 from ..collectives import CollectiveNode, dtype_name, replaced
 from ..draft import Draft
 from ..errors import DeclarationError, node_error
@@ -304,17 +304,20 @@ class Sharing:
         if array.rank == "all":
             return ALL
         if array.rank >= self.layout.size:
-            there = f"{self.layout.size} rank{'s' * (self.layout.size != 1)}"
-            raise DeclarationError(f"array {array.name!r} belongs to rank {array.rank}, and there are {there}", array=array.name)
+            there = f"there are {self.layout.size} ranks" if self.layout.size > 1 else "there is one rank"
+            raise DeclarationError(f"array {array.name!r} belongs to rank {array.rank}, and {there}", array=array.name)
         return array.rank
 
     def _share(self, first: int) -> None:
         workflow, order = self.workflow, self.workflow.order
         reached = [0] * len(workflow.nodes)  # number of messages on the longest path that ends with each node
         count = first
+        defaults = self._defaults()
         for i in order:
             node, sources = workflow.nodes[i], workflow.predecessors[i]
             mine = self.ranks[i] = self._ranks_of(node, i)
+            if defaults:
+                self._require_own_defaults(node, mine, defaults)
             stage = max((reached[source] for source in sources), default=0)
             made: list[Message] = []
             waits: dict[tuple[int, int], str] = {}
@@ -343,6 +346,28 @@ class Sharing:
             reached[i] = stage
             if made:
                 self.messages[i] = made
+
+    def _defaults(self) -> dict[Parameter, str]:
+        """Return the parameters that stand by default for an array of a single rank, each with the array's name."""
+        found: dict[Parameter, str] = {}
+        for parameter in self.workflow.parameters.values() if not self.prefix and self.layout.size > 1 else ():
+            name = parameter.default.name if isinstance(parameter.default, Array) else parameter.default
+            if parameter.shape and isinstance(name, str) and self.owners.get(name, ALL) != ALL:
+                found[parameter] = name
+        return found
+
+    def _require_own_defaults(self, node: AnyNode, ranks: Ranks, defaults: Mapping[Parameter, str]) -> None:
+        """Raise if a node's parameter stands by default for an array of another rank."""
+        for parameter in node.parameters:
+            name = defaults.get(parameter)
+            if name is not None and ranks != self.owners[name]:
+                whose = "each rank" if ranks == ALL else f"rank {ranks}"
+                raise node_error(
+                    node.name,
+                    f"it belongs to {whose}, and its parameter {parameter.name!r} stands for array {name!r} of rank"
+                    f" {self.owners[name]} by default; leave the default out, and let launches give memory of the node's rank",
+                    array=parameter.name,
+                )
 
     def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
         """Assign the nodes in the bodies of a conditional node of all ranks; return the number of the next message."""

@@ -16,13 +16,13 @@ from ..arrays import Array, ArrayView, DeviceArray, HostArray
 from ..draft import Draft
 from ..errors import node_error
 from ..nodes import MemcpyNode
-from ..nodes.values import unused
+from ..nodes.values import fitting, unused
 from ..workflow import ConditionalNode, Level, Workflow
 
 
 def word_name(node: str, rank: int) -> str:
     """Return the name of the array that holds a rank's copy of a condition."""
-    return f"{node} (condition of rank {rank})"
+    return fitting(f"{node} (condition of rank {rank})")
 
 
 def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
@@ -41,7 +41,9 @@ def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) ->
                 f" {list(array.shape)} stands for {value.name!r} of shape {list(value.shape)}; bind an array of the same shape",
                 array=value.root.name,
             )
-    own_arrays = {name: replace(array, name=f"{key}: {name}") for name, array in inner.arrays.items() if name not in level.bind}
+    own_arrays = {
+        name: replace(array, name=fitting(f"{key}: {name}")) for name, array in inner.arrays.items() if name not in level.bind
+    }
     own_parameters = {
         name: replace(value, name=f"{key}/{name}") for name, value in inner.parameters.items() if name not in level.bind
     }
@@ -50,7 +52,7 @@ def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) ->
     draft.parameters.update((parameter.name, parameter) for parameter in own_parameters.values())
     arrays, parameters = {**level.bind, **own_arrays}, {**level.bind, **own_parameters}
     for node in inner.nodes:
-        made = node.translated(arrays, parameters).changed(name=f"{key}: {node.name}", after=())
+        made = node.translated(arrays, parameters).changed(name=fitting(f"{key}: {node.name}"), after=())
         draft.nodes.append(made)
     draft.predecessors += inner.predecessors
     draft.reasons += reasons
@@ -95,7 +97,8 @@ def _add_array(array: Array, node: str, draft: Draft) -> Array:
 def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[MemcpyNode]:
     """Return the nodes that copy a condition to the words of other ranks."""
     return [
-        MemcpyNode(name=f"{name} (condition to rank {rank})", dst=word.as_view(), src=condition) for rank, word in words.items()
+        MemcpyNode(name=fitting(f"{name} (condition to rank {rank})"), dst=word.as_view(), src=condition)
+        for rank, word in words.items()
     ]
 
 
@@ -106,7 +109,7 @@ def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bi
     label = unused(node.name, taken)  # a conditional node of the same name in the body would give its words the same names
     inside = {rank: replace(word, name=word_name(label, rank)) for rank, word in words.items()}
     bind.update((inside[rank].name, word.as_view()) for rank, word in words.items())
-    name = f"{label} (condition)"
+    name = fitting(f"{label} (condition)")
     kind: Any = HostArray if node.condition.root.on_host else DeviceArray
     condition = kind(name, (1,), node.condition.dtype, device=node.condition.root.device)
     bind[name] = node.condition

@@ -7,13 +7,16 @@ import json
 import logging
 import os
 import re
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
 from ..arrays import as_int
-from ..errors import DeclarationError, HipGraphError, RankError, RuntimeUnavailable
+from ..errors import DeclarationError, RankError, RuntimeUnavailable
 from ..runtimes.base import Runtime
 from ..transports import WORLDS, SingleTransport, Transport
 from ..transports.mpi import MpiTransport
@@ -26,17 +29,26 @@ _log = logging.getLogger("hipgraphdsl")
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """Environment variables in which MPI launchers give the number of processes."""
+_SLURM: Final = "SLURM_STEP_NUM_TASKS"
+"""The same for srun, where `SLURM_PROCID` is there too."""
 _DIGEST: Final = 16  # bytes
 _REFUSED: Final = bytes(_DIGEST)
 """Sent in place of a digest by a rank that refuses the graph."""
 _REASON: Final = 1000  # bytes of a rank's refusal reason that the ranks exchange
 _LABEL: Final = 200  # most characters of a differing entry in an error message
 
+_MODULE: Final = "module "
+"""How the label of a module begins."""
+
+_LONGEST_S: Final = 1e9  # 30 years: all that threads, MPI and torch's store can wait
+
 _TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _transports: dict[str | int, Transport] = {}
 """Transports of this process, by name or by the id of a store, which its transport keeps alive. Each is created once, because
 MPI can be initialised only once and the keys of a store can be used only once."""
+_opening: Final[defaultdict[str | int, threading.Lock]] = defaultdict(threading.Lock)
+"""Held while a transport is created, by the same keys."""
 
 
 class _NamesRank(logging.Filter):
@@ -66,6 +78,8 @@ class Ranks:
         Number of devices of each process.
     timeout_s : float
         How long a rank waits for another before it gives up.
+    nccl : bool or None
+        As given to `ranks`.
     transport : Transport
     """
 
@@ -75,8 +89,8 @@ class Ranks:
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
-        self._world, transport.worlds = transport.worlds % WORLDS, transport.worlds + 1
-        self._nccl = nccl
+        self._world = transport.new_world()
+        self.nccl = nccl
         self._links: dict[str, tuple[Nccl | None, str]] = {}
 
     def layout(self, runtime: Runtime) -> Layout:
@@ -94,12 +108,12 @@ class Ranks:
             If ``nccl=True`` demands the link and not every rank has it.
         RankError
         """
-        if self.size == 1 or self._nccl is False:
+        if self.size == 1 or self.nccl is False:
             return None, "hg.ranks(nccl=False) leaves it out" if self.size > 1 else "there is one rank"
         if runtime.name not in self._links:
             self._links[runtime.name] = self._make_link(runtime)
         found = self._links[runtime.name]
-        if found[0] is None and self._nccl:
+        if found[0] is None and self.nccl:
             raise RuntimeUnavailable(f"hg.ranks(nccl=True): {found[1]}", runtime="nccl", missing="library")
         return found
 
@@ -145,14 +159,18 @@ class Ranks:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
 
 
-def require_ranks(ranks: Any, device: int, lanes: Any) -> Ranks:
-    """Return `ranks`; refuse other types, and options of `Graph.compile` that make no sense for one rank of several."""
+def require_ranks(ranks: Any) -> Ranks:
+    """Return `ranks`; refuse other types."""
     if not isinstance(ranks, Ranks):
         raise DeclarationError(f"compile: ranks is what hipgraphdsl.ranks() returns (got {ranks!r})")
+    return ranks
+
+
+def require_options(device: int, lanes: Any) -> None:
+    """Refuse options of `Graph.compile` that make no sense for one rank of several."""
     if device or (isinstance(lanes, str) and lanes == "measure"):
         said = f"device={device!r}, because a rank's devices follow from its number" if device else "lanes='measure'"
         raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
-    return ranks
 
 
 def ranks(
@@ -193,8 +211,8 @@ def ranks(
     DeclarationError
         If arguments are invalid or do not fit together.
     """
-    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
-        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
+    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool) or not 0 < timeout_s <= _LONGEST_S:
+        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 and up to {_LONGEST_S:g} (got {timeout_s!r})")
     if nccl is not None and not isinstance(nccl, bool):
         raise DeclarationError(f"ranks: nccl is True, False or None (got {nccl!r})")
     if any(given is not None for given in (rank, size, store)):
@@ -217,21 +235,31 @@ def ranks(
 
 def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
     """Return the name of the transport that this program's environment calls for, and its factory."""
-    by_mpi = max((_number(os.environ.get(name)) or 0 for name in _SIZES), default=0)
+    sizes = {name: _number(os.environ.get(name)) or 0 for name in _SIZES}
     if "SLURM_PROCID" in os.environ:
-        by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
+        sizes[_SLURM] = _number(os.environ.get(_SLURM)) or 0
+    variable, by_mpi = max(sizes.items(), key=lambda entry: entry[1])
     by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
-    if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
+    absent = [name for name in _TORCHRUN if name not in os.environ]
+    if by_torch > 1 and by_torch != by_mpi and not absent:  # srun may start torchrun
         return "torch", lambda: StoreTransport(*torch_store(timeout_s), timeout_s)
-    return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
+    if by_mpi > 1:
+        return "mpi", lambda: MpiTransport(timeout_s, f"{variable}={by_mpi}")
+    if by_torch > 1 and len(absent) < len(_TORCHRUN):
+        raise DeclarationError(
+            f"ranks: the environment has WORLD_SIZE={by_torch}, as torchrun sets it, and not {' and '.join(absent)}; set"
+            f" {' and '.join(absent)} too, call hg.ranks(rank=, size=, store=), or unset WORLD_SIZE for one rank alone"
+        )
+    return "none", SingleTransport
 
 
 def _opened(key: str | int, make: Callable[[], Transport]) -> Transport:
-    """Return the transport for a key, created on first use."""
-    if key not in _transports:
-        _transports[key] = make()
-        _log.addFilter(_NAMES_RANK)
-    return _transports[key]
+    """Return the transport for a key, created on first use, by one thread."""
+    with _opening[key]:
+        if key not in _transports:
+            _transports[key] = make()
+            _log.addFilter(_NAMES_RANK)
+        return _transports[key]
 
 
 def _number(text: str | None) -> int | None:
@@ -256,7 +284,7 @@ def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
     """Report an error raised in the block to the other ranks, which wait for this one in `agree`."""
     try:
         yield
-    except HipGraphError as error:
+    except Exception as error:
         if ranks.size > 1 and not ranks.transport.broken:
             with suppress(RankError):
                 ranks.all_gather(_REFUSED, what)
@@ -265,7 +293,7 @@ def told_before_agreeing(ranks: Ranks, what: str) -> Iterator[None]:
 
 
 def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: str) -> None:
-    """Compare a workflow and its options with those of all ranks; if they differ, raise on every rank and name the first entry.
+    """Compare a call, its workflow and options with those of all ranks; if they differ, raise on every rank and name the first.
 
     Values of arrays are not compared: the values of a host array are those on the rank that has it.
 
@@ -276,34 +304,63 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any], action: 
     RankError
         If another rank does not make the call in time, or has raised before it.
     """
-    if ranks.size == 1:
-        return
-    what = f"{action} of {workflow.name!r}"
-    told = set(ranks.all_gather(digest(workflow, options), what))
+    if ranks.size > 1:
+        _compare(ranks, workflow.name, action, digest(workflow, options, action), partial(_entries, workflow, options))
+
+
+def agree_on_gather(ranks: Ranks, workflow: Workflow, wanted: str, key: str) -> None:
+    """Compare what is gathered from the Executable of key `key` with what all ranks gather; see `agree`."""
+    entry = f"{wanted} of graph {workflow.name!r}"
+    if ranks.size > 1:
+        _compare(ranks, workflow.name, "gather", _digest(f"gather {entry} {key}"), lambda: iter([(entry, None, key)]))
+
+
+def _compare(ranks: Ranks, name: str, action: str, mine: bytes, entries: Callable[[], Iterator[_Entry]]) -> None:
+    """Compare a digest with those of all ranks; if they differ, raise with the first entry that does."""
+    what = f"{action} of {name!r}"
+    told = set(ranks.all_gather(mine, what))
     if _REFUSED in told:
         rank, why = next(iter(ranks.refusals(None, what).items()))
         raise RankError(f"rank {rank} has refused {what}: {why}", rank=rank)
     if len(told) == 1:
         return
-    mine = json.dumps([(label, node, _digest(text).hex()) for label, node, text in _entries(workflow, options)]).encode()
-    most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(mine).to_bytes(8, "little"), what))
-    lists = [json.loads(given) for given in ranks.all_gather(mine.ljust(most), what)]
-    nothing = ["nothing more", None, ""]
-    there = next(found for found in zip_longest(*lists, fillvalue=nothing) if any(entry != found[0] for entry in found))
+    listed = [(action, None, ""), *entries()]
+    said = json.dumps([(label, node, _digest(text).hex()) for label, node, text in listed]).encode()
+    most = max(int.from_bytes(size, "little") for size in ranks.all_gather(len(said).to_bytes(8, "little"), what))
+    lists = [json.loads(given) for given in ranks.all_gather(said.ljust(most), what)]
+    there = _first_difference(lists)
     other = next(rank for rank, entry in enumerate(there) if entry != there[0])
     of_first, of_other = there[0][0][:_LABEL], there[other][0][:_LABEL]
-    said = f"{of_first} of rank 0 is not that of rank {other}"
-    if of_first != of_other:
-        said = f"rank 0 has {of_first} where rank {other} has {of_other}"
+    if there[0] == lists[0][0]:
+        raise DeclarationError(
+            f"the ranks make different calls: rank 0 calls {of_first} where rank {other} calls {of_other}; make the same calls in"
+            " the same order on each"
+        )
+    difference = f"rank 0 has {of_first} where rank {other} has {of_other}"
+    if action == "gather":
+        difference += ", of another Executable" if of_first == of_other else ""
+        raise DeclarationError(f"the ranks gather different arrays: {difference}; give the same names and root on each")
+    if of_first == of_other:
+        difference = f"{of_first} of rank 0 is not that of rank {other}"
     raise DeclarationError(
-        f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
+        f"graph {name!r} is not the same on all ranks: {difference}; declare the same graph on each, whatever its rank",
         node=there[ranks.rank][1],
     )
 
 
-def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
+def _first_difference(lists: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """Return the first entries of all ranks that differ; a module, which may be named after its source, only if no node does."""
+    for modules in (False, True):
+        kept = ([entry for entry in entries if entry[0].startswith(_MODULE) == modules] for entries in lists)
+        for found in zip_longest(*kept, fillvalue=["nothing more", None, ""]):
+            if any(entry != found[0] for entry in found):
+                return found
+    raise AssertionError("digests differ, so entries do")
+
+
+def digest(workflow: Workflow, options: Mapping[str, Any], action: str = "compile") -> bytes:
     """Return a digest of everything that must be the same on all ranks."""
-    return _digest(_text([_said(options), workflow.document(strict=False, values=False)]))
+    return _digest(_text([action, _said(options), workflow.document(strict=False, values=False)]))
 
 
 def _digest(text: str) -> bytes:
@@ -323,10 +380,12 @@ def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]
     yield from ((f"option {name}={value}", None, value) for name, value in _said(options).items())
     document = workflow.document(strict=False, values=False)
     modules, children = document.pop("modules", {}), document.pop("workflows", {})
-    yield from ((f"module {name!r}", None, _text(data)) for name, data in modules.items())
     for name, child in children.items():
         yield from _inside(child, f"child graph {name!r}", f" in child graph {name!r}")
     yield from _inside(document, f"graph {workflow.name!r}")
+    yield from (
+        (f"module {name!r}", None, _text(data)) for name, data in modules.items()
+    )  # last: most have names of their source
 
 
 def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:

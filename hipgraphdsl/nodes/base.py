@@ -18,14 +18,13 @@ from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
-from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
+from .values import DEFINITIONS, MAX_NAME, Data, Fault, Members, Names, Unstorable, record, ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
 
-_MAX_NAME = 200
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, Kernel})
 """Types of values that hold no array and no parameter."""
 _building = threading.Lock()
@@ -479,13 +478,13 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
 
 def check_name(name: Any, what: str) -> str:
     """Return `name` if it is a valid name, which files and drawings can show; raise DeclarationError otherwise."""
-    if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
+    if type(name) is str and name.isidentifier() and len(name) <= MAX_NAME:
         return name
     if not isinstance(name, str):
         raise DeclarationError(f"the name of {a_or_an(what)} is a string (got {name!r})")
-    if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
+    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
         raise DeclarationError(
-            f"{name[:60]!r} cannot name {a_or_an(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which"
+            f"{name[:60]!r} cannot name {a_or_an(what)}: a name has 1 to {MAX_NAME} printable characters, no '[', no '/' (which"
             " stands between a child and its nodes), no space around it"
         )
     return name

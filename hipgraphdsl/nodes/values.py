@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import math
 import re
 from collections.abc import Callable, Container, Mapping, MutableMapping
@@ -25,6 +26,9 @@ MAX_VALUES = 4096
 
 MAX_DIGITS = 40
 """Maximum number of digits of an int in a file."""
+
+MAX_NAME = 200
+"""Maximum number of characters of the name of a node, an array or a graph."""
 
 _MAX_ITEM = 2**20  # bytes of an element
 
@@ -83,6 +87,13 @@ def unique(name: str, taken: Container[str]) -> str:
         n += 1
         found = f"{name[:180].rstrip()}_{n}"
     return found
+
+
+def fitting(name: str) -> str:
+    """Return a name made of others; if it is too long for a name, a digest replaces its end, so that it stays unique."""
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[:180].rstrip()}... {hashlib.blake2b(name.encode(), digest_size=5).hexdigest()}"
 
 
 def unused(name: str, *taken: Container[str]) -> str:

@@ -30,20 +30,28 @@ class Calls:
     launcher: Any  # counts the launches that compiled code has made; None if there is none
     made: int = 0  # launches made by Python
     closed: bool = False  # whether the Executable no longer waits for other ranks
-    _refused: dict[int, str] = field(default_factory=dict)
+    _refused: list[tuple[int, int, str]] = field(default_factory=list)
+    """The refused launches: number of the first, how many follow each other for one reason, and the reason."""
 
     @property
     def count(self) -> int:
         """Number of launches requested so far, made or refused, without one that is still being checked."""
-        return self.made + len(self._refused) + (0 if self.launcher is None else self.launcher.launches)
+        refused = sum(count for _, count, _ in self._refused)
+        return self.made + refused + (0 if self.launcher is None else self.launcher.launches)
 
     def refuse(self, why: str) -> None:
         """Record that the current launch is refused."""
-        self._refused[self.count] = why
+        first, count, reason = self._refused[-1] if self._refused else (0, 0, "")
+        if reason == why and first + count == self.count:
+            self._refused[-1] = first, count + 1, why
+        else:
+            self._refused.append((self.count, 1, why))
 
-    def has_made(self, number: int) -> bool:
-        """Return whether a launch has been made, by its number from 0."""
-        return number < self.count and number not in self._refused
+    def has_made(self, first: int, count: int) -> bool:
+        """Return whether any of `count` launches has been made; `first` is the number of the first, from 0."""
+        end = min(first + count, self.count)
+        refused = sum(max(min(end, mine + n) - max(first, mine), 0) for mine, n, _ in self._refused)
+        return end - first > refused
 
     def told(self) -> dict[str, Any]:
         """Return the counts and refusals to report to the other ranks."""
@@ -117,9 +125,9 @@ class Absences:
             for key, calls in self._own.items():
                 if calls.closed:
                     continue
-                theirs = said["calls"].get(key, {"refused": {}, "count": 0})
-                for number, why in theirs["refused"].items():
-                    if calls.has_made(int(number)):
+                theirs = said["calls"].get(key, {"refused": [], "count": 0})
+                for first, count, why in theirs["refused"]:
+                    if calls.has_made(first, count):
                         return f"rank {rank} has refused {calls.what}: {why}", rank
                 if said["ended"] and rank in calls.partners and calls.count > theirs["count"]:
                     return f"rank {rank} has come to the end of its program, without {calls.what}", rank

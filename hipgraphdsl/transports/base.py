@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import struct
 import sys
 import threading
@@ -80,6 +81,18 @@ class Transport(ABC):
         self.absences = Absences()
         """Calls that some ranks make and others do not, and which ranks wait for which."""
         self._answered = -math.inf
+        self._process = os.getpid()
+
+    def new_world(self) -> int:
+        """Return the number of a new world, below `WORLDS`."""
+        with self._lock:
+            self.worlds += 1
+            return (self.worlds - 1) % WORLDS
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the rank: it has neither the rank's connections nor its threads, and says nothing."""
+        return os.getpid() != self._process
 
     @property
     def broken(self) -> str:
@@ -104,7 +117,13 @@ class Transport(ABC):
             raise RankError(self._why, rank=self._culprit)
 
     def _require_whole(self, what: str) -> None:
-        """Raise if the transport is broken, or if another rank has failed or died."""
+        """Raise if the transport is broken, if another rank has failed or died, or in a fork of this one."""
+        if self.forked:
+            raise RankError(
+                f"{what}: process {os.getpid()} is a fork of rank {self.rank}, process {self._process}, and cannot act for it;"
+                " start workers by multiprocessing's 'spawn' method",
+                rank=self.rank,
+            )
         if self._why:
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
         self.listen(f", and is needed for {what}")
@@ -173,6 +192,11 @@ class Transport(ABC):
                         ended.add(rank)
                 time.sleep(pause_s)
                 pause_s = min(most_s, 1.5 * pause_s)
+        except RankError:
+            raise
+        except BaseException as error:  # Ctrl-C, say: the others would take this rank's next message for this one
+            self.fail(f"{type(error).__name__}: {error}")
+            raise
         finally:
             self.absences.wait_for({})
 
@@ -182,6 +206,8 @@ class Transport(ABC):
 
     def fail(self, why: str, rank: int | None = ITSELF) -> None:
         """Report to all others, as far as possible, that this rank fails, why, and which rank is at fault (None if unknown)."""
+        if self.forked:
+            return
         with self._lock:
             if not self._why:
                 self._why, self._culprit = why, self.rank if rank == ITSELF else rank
@@ -192,10 +218,13 @@ class Transport(ABC):
 
     def refuse(self, calls: Calls, why: str) -> None:
         """Report that this rank has refused a launch and continues: an error for ranks that have made the same launch."""
+        if self.forked:
+            return
         with self._lock:
             calls.refuse(why)
             if not self._why:
                 self._tell_absences(self.absences.told())
+                self._hear_absences()  # the others may refuse it too, and their reports must not pile up
 
     def blame(self, late: Mapping[int, str], timeout_s: float) -> tuple[int | None, str]:
         """Return the rank that keeps this one waiting, None if every rank waits for another, and the text of the error about it.

@@ -41,22 +41,31 @@ class _Pending(NamedTuple):
 
 
 class MpiTransport(Transport):
-    """MPI of this process.
+    """MPI of this process; `started` is how many processes the launcher says that it has started: ``"PMI_SIZE=4"``.
 
     Raises
     ------
     RuntimeUnavailable
-        If mpi4py or the MPI library is absent.
+        If mpi4py or the MPI library is absent, or if the launcher belongs to another MPI.
     RankError
         If the ranks do not meet in time.
     """
 
     name = "mpi"
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, started: str) -> None:
         super().__init__()
         self._mpi = _library(timeout_s)
         world = self._mpi.COMM_WORLD
+        if world.size == 1:
+            library = self._mpi.Get_library_version().strip("\0\n").splitlines()[0].strip()
+            raise RuntimeUnavailable(
+                f"the launcher has started several processes ({started}), and mpi4py's MPI ({library}) knows only this one: the"
+                " launcher belongs to another MPI; start the program with mpi4py's, install mpi4py for the launcher's, or unset"
+                f" {started.partition('=')[0]} for one rank alone",
+                runtime="mpi",
+                missing="library",
+            )
         world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py raises exceptions for them
         self.rank, self.size = world.rank, world.size
         self._kept: list[tuple[list[Any], Any]] = []
@@ -177,7 +186,7 @@ class MpiTransport(Transport):
     def close(self) -> None:
         atexit.unregister(self.close)
         mpi = self._mpi
-        if mpi.Is_finalized():
+        if self.forked or mpi.Is_finalized():
             return
         self._come_to_end()
         if self._noted is not None:

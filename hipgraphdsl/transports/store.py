@@ -59,8 +59,31 @@ class StoreTransport(Transport):
         self._heard = b""
         """Last value read of key ``absent``, which each new report of a rank changes."""
         self._ended = threading.Event()
+        self._require_store()
         self._meet(timeout_s)
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
+
+    def _require_store(self) -> None:
+        """Raise if the store does not do what its methods are for, or if this rank has used it before."""
+        key, value = f"here/{self.rank}", b"\0rank %d" % self.rank
+        if self._ask("check", [key]):
+            raise DeclarationError(
+                f"ranks: rank {self.rank} has used this store before, in an earlier run or another process; give each run a store"
+                f" of its own, and each process a rank of its own (got {self._store!r})"
+            )
+        self._ask("set", key, value)
+        there, got = self._ask("check", [key]), self._ask("get", key)
+        if not there or not isinstance(got, (bytes, bytearray, memoryview)) or bytes(got) != value:
+            raise DeclarationError(
+                f"ranks: after store.set(key, {value!r}), check([key]) is true and get(key) gives these bytes (got"
+                f" {there!r} and {got!r} from {self._store!r})"
+            )
+        self._ask("delete_key", key)
+        if self._ask("check", [key]):
+            raise DeclarationError(
+                f"ranks: after store.delete_key(key), check([key]) is false (got {self._store!r}, which keeps it)"
+            )
+        self._ask("set", key, value)
 
     def all_gather(self, data: bytes, what: str, timeout_s: float, world: int = 0) -> list[bytes]:
         with self._meetings[world]:
@@ -97,7 +120,10 @@ class StoreTransport(Transport):
                     self._ask("set", key, ctypes.string_at(transfer.address + at, nbytes) if nbytes else b"")
                     continue
                 self._until({key: transfer.rank}, "does not send", names, timeout_s)
-                ctypes.memmove(transfer.address + at, bytes(self._ask("get", key)), nbytes)
+                value = bytes(self._ask("get", key))
+                if len(value) != nbytes:
+                    self._raise(f"the store gives {len(value)} bytes of {transfer.name!r}, of which {nbytes} were sent", None)
+                ctypes.memmove(transfer.address + at, value, nbytes)
                 self._ask("delete_key", key)
             counter[message] += 1
 
@@ -164,7 +190,7 @@ class StoreTransport(Transport):
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        if self._ended.is_set():
+        if self.forked or self._ended.is_set():
             return
         self._come_to_end()
         self._ended.set()

@@ -63,6 +63,16 @@ def test_rank_that_never_comes_is_not_waited_for() -> None:
     assert "other ranks have not called hg.ranks(), after 1 s: MPI_Init waits for them" in printed, printed
 
 
+def test_launcher_of_another_mpi_is_refused() -> None:
+    """Else every process would take itself for one rank alone."""
+    pytest.importorskip("mpi4py")
+    program = "import hipgraphdsl as hg\ntry: hg.ranks()\nexcept hg.RuntimeUnavailable as error: print(error)"
+    env = {**os.environ, "PYTHONPATH": str(TESTS.parent), "MV2_COMM_WORLD_SIZE": "4"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, text=True, capture_output=True, timeout=60, check=False)
+    assert "has started several processes (MV2_COMM_WORLD_SIZE=4), and mpi4py's MPI (" in done.stdout, done
+    assert "belongs to another MPI" in done.stdout
+
+
 def test_rank_that_ends_its_program_early_is_named() -> None:
     printed = mpiexec(2, PROGRAMS / "ends.py")
     assert "1: eager node 'bring': RankError: rank 1 has come to the end of its program, and does not send 'bring'" in printed

@@ -257,6 +257,34 @@ def early(ranks: hg.Ranks, runtime: Any) -> None:
                 print(f"told: {error.rank} {error}", flush=True)
 
 
+def fails(ranks: hg.Ranks, runtime: Any) -> None:
+    """A function of rank 1 fails; then each rank reads what it has, at once."""
+
+    def failing(stream: Any, h: Any) -> None:
+        raise RuntimeError("it fails")
+
+    g = ring(ranks.size)
+    h = g.host_array("h", shape=64, dtype="int32", rank=1)
+    g.eager(failing, (h,), name="failing")
+    g.memcpy(g.device_array("y", shape=64, dtype="int32", device=0), h, name="behind")
+    with g.compile(runtime, ranks=ranks) as exe:
+        link, _ = ranks.link(exe.runtime)
+        assert link is not None
+        try:
+            exe.run()
+        except (hg.RankError, RuntimeError) as error:
+            print(f"told: {error}", flush=True)
+        while not link.broken:  # another thread looks at it
+            time.sleep(0.01)
+        assert exe.read(f"x{ranks.rank}").shape == (64,)
+        try:
+            exe.run()
+        except hg.RankError:
+            print("and again", flush=True)
+        assert exe.read(f"x{ranks.rank}").shape == (64,)
+    print("own arrays are read", flush=True)
+
+
 def threads(ranks: hg.Ranks, runtime: Any) -> None:
     """Two threads may not launch at once what shares a communicator; one after the other they may."""
     with ring(ranks.size).compile(runtime, ranks=ranks) as first, ring(ranks.size).compile(runtime, ranks=ranks) as second:
@@ -331,7 +359,8 @@ def refused(ranks: hg.Ranks, runtime: Any) -> None:
 def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> None:
     """Be one rank."""
     calls: dict[str, Callable[[hg.Ranks, Any], None]] = {
-        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, loops, stay, late, early, threads, short, refused)
+        f.__name__: f
+        for f in (collectives, rings, mixed, uneven, folds, loops, stay, late, early, fails, threads, short, refused)
     }
     options: dict[str, Any] = {
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),

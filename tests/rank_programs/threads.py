@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,7 @@ for refused in (40, 1):
             executables[0].launch(nothing=1)
     executables[0].run()
     time.sleep(0.2)
-print(f"rank {ranks[0].rank}: {len(ranks[0].transport._kept)} reports are kept", flush=True)
+transport: Any = ranks[0].transport
+print(f"rank {transport.rank}: {len(transport._kept)} reports are kept", flush=True)
 for executable in executables:
     executable.close()

@@ -145,6 +145,12 @@ def test_launch_that_one_rank_refuses_is_an_error_of_the_others(printed: Printed
     assert why in found[1], found
 
 
+def test_arrays_of_each_rank_are_read_after_the_failure_of_a_function(printed: Printed, tmp_path: Path) -> None:
+    for said in (found := printed("fails", 2, tmp_path)):
+        assert "it fails" in said, found
+        assert said.endswith("and again\nown arrays are read\n"), found
+
+
 def test_threads_launch_one_after_the_other(job: Callable[[int], Job]) -> None:
     assert job(2).all_said("threads are kept apart"), job(2).ranks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,54 @@ def test_exchange_sends_bytes_of_every_length_and_none(monkeypatch: pytest.Monke
     for rank in range(2):
         assert found[rank] == [bytes([8 - rank]) * nbytes for nbytes in (0, 1, 999, 1000, 2500, 2500)]
     assert not [key for key in shared.values if "message" in key]
+
+
+def test_store_is_joined_once_by_threads_that_begin_together() -> None:
+    class Slow(Shared):
+        def check(self, keys: Sequence[str]) -> bool:
+            time.sleep(0.02)
+            return super().check(keys)
+
+    store, ready = Slow(), threading.Barrier(3)
+
+    def join(_: int) -> hg.Ranks:
+        ready.wait(5)
+        return hg.ranks(rank=0, size=1, store=store, timeout_s=5)
+
+    with ThreadPoolExecutor(3) as pool:
+        transports = {ranks.transport for ranks in pool.map(join, range(3))}
+    assert len(transports) == 1
+    transports.pop().close()
+
+
+def test_rank_that_is_interrupted_while_it_waits_tells_the_others() -> None:
+    """They would take what it sends next for what they wait for."""
+
+    class Interrupting(Shared):
+        waits: str | None = None
+
+        def check(self, keys: Sequence[str]) -> bool:
+            if threading.current_thread().name == self.waits:
+                self.waits = None
+                raise KeyboardInterrupt
+            return super().check(keys)
+
+    store = Interrupting()
+
+    def do(transport: StoreTransport) -> None:
+        transport.all_gather(b"", "ready", 5)
+        if transport.rank:
+            with pytest.raises(hg.RankError, match="rank 0 has stopped: KeyboardInterrupt: "):
+                transport.all_gather(b"", "more", 5)
+            return
+        threading.Timer(0.3, setattr, (store, "waits", threading.current_thread().name)).start()
+        memory = np.zeros(4, np.uint8)
+        with pytest.raises(KeyboardInterrupt):
+            transport.exchange([Transfer("hand", 1, False, 0, memory.ctypes.data, 4)], 5)
+        with pytest.raises(hg.RankError, match="the ranks have come apart: KeyboardInterrupt"):
+            transport.all_gather(b"", "more", 5)
+
+    together(2, do, store)
 
 
 def test_sender_does_not_fill_the_store() -> None:
@@ -272,6 +322,52 @@ def test_arguments_of_ranks_are_checked() -> None:
         hg.ranks(rank=0, size=1, store={})
 
 
+@pytest.mark.parametrize(
+    ("method", "gives", "said"),
+    [
+        ("get", "text", r"get\(key\) gives these bytes \(got True and 'text' from"),
+        ("get", None, r"get\(key\) gives these bytes \(got True and None from"),
+        ("get", b"garbage", r"get\(key\) gives these bytes \(got True and b'garbage' from"),
+        ("get", 7, r"get\(key\) gives these bytes \(got True and 7 from"),
+        ("check", False, r"check\(\[key\]\) is true and .* \(got False and"),
+        ("delete_key", False, r"after store\.delete_key\(key\), check\(\[key\]\) is false"),
+    ],
+)
+def test_store_that_does_not_keep_what_it_is_given_is_refused(method: str, gives: Any, said: str) -> None:
+    store = Shared()
+    setattr(store, method, lambda *_: gives)
+    with pytest.raises(hg.DeclarationError, match=said):
+        StoreTransport(store, 0, 1, 5)
+
+
+def test_store_of_an_earlier_run_is_refused() -> None:
+    store = Shared()
+    together(2, lambda transport: None, store)
+    for rank in range(2):
+        with pytest.raises(hg.DeclarationError, match=f"rank {rank} has used this store before, in an earlier run or another"):
+            StoreTransport(store, rank, 2, 5)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_message_of_another_length_writes_nothing(change: int) -> None:
+    """Fewer bytes would be followed by those of other memory."""
+
+    class Damaged(Shared):
+        def get(self, key: str) -> bytes:
+            value = super().get(key)
+            return (value + b"x")[: len(value) + change] if "message" in key else value
+
+    def do(transport: StoreTransport) -> None:
+        values = np.ones(4, np.uint8) * transport.rank
+        transfer = Transfer("hand", 1 - transport.rank, transport.rank == 0, 0, values.ctypes.data, 4)
+        expected = pytest.raises(hg.RankError, match=rf"the store gives {4 + change} bytes of 'hand', of which 4 were sent")
+        with expected if transport.rank else nullcontext():
+            transport.exchange([transfer], 5)
+        assert values.tolist() == [transport.rank] * 4
+
+    together(2, do, Damaged())
+
+
 def test_store_is_joined_once() -> None:
     store = Shared()
     first, second = hg.ranks(rank=0, size=1, store=store), hg.ranks(rank=0, size=1, store=store)
@@ -310,6 +406,16 @@ def test_process_that_is_killed_is_named_by_the_others(forks: Forks, tmp_path: P
         assert "rank 1 has died" in ended[rank], ended
 
 
+def test_fork_of_a_rank_says_nothing_to_the_others(forks: Forks, tmp_path: Path) -> None:
+    forks.start(tmp_path, "by_store", [("fork", tmp_path, rank, 2) for rank in range(2)])
+    ended = forks.printed()
+    assert all("goes on" in printed and "told" not in printed for printed in ended), ended
+    assert re.search(
+        r"fork: RankError: gather of 'ring': process \d+ is a fork of rank 1, process \d+, and cannot act for", ended[1]
+    )
+    assert ended[1].count("fork: ") == 3, ended
+
+
 def test_torchrun_without_torch_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
     environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -319,6 +425,20 @@ def test_torchrun_without_torch_says_what_is_missing(tmp_path: Path) -> None:
         env={**os.environ, **environment, "PYTHONPATH": path}, text=True, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert "RuntimeUnavailable: this program was started as several ranks with torchrun's environment" in done.stderr
+
+
+@pytest.mark.parametrize("absent", [("MASTER_PORT",), ("RANK",), ("MASTER_ADDR", "MASTER_PORT")])
+def test_part_of_the_environment_of_torchrun_is_refused(absent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every process would take itself for one rank alone."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        if name in absent:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(hg.DeclarationError, match=f"has WORLD_SIZE=2, as torchrun sets it, and not {' and '.join(absent)}; set"):
+        hg.ranks()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert hg.ranks().size == 1
 
 
 def test_torchrun_is_met_by_the_store_of_torch(tmp_path: Path) -> None:

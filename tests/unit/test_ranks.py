@@ -685,6 +685,8 @@ def test_devices_and_ranks_that_are_not_there() -> None:
         parts_of(ring(3), 1, 1)
     g = hg.Graph("far")
     g.host_array("h", shape=N, dtype="int32", rank=5)
+    with pytest.raises(hg.DeclarationError, match="array 'h' belongs to rank 5, and there is one rank"):
+        parts_of(g, 1)
     with pytest.raises(hg.DeclarationError, match="array 'h' belongs to rank 5, and there are 2 ranks"):
         parts_of(g, 1, 1)
     for wrong in (-1, "each", 1.5, True, None):
@@ -693,8 +695,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
     for count in (0, "2", [1, 1], 1.5):
         with pytest.raises(hg.DeclarationError, match="devices_per_rank"):
             hg.ranks(devices_per_rank=count)  # type: ignore[arg-type]
-    with pytest.raises(hg.DeclarationError, match="timeout_s"):
-        hg.ranks(timeout_s=0)
+    for seconds in (0, -1.0, float("nan"), float("inf"), 1e300, 10**400, True, "5", None):
+        with pytest.raises(hg.DeclarationError, match=r"timeout_s is a number of seconds above 0 and up to 1e\+09 \(got "):
+            hg.ranks(timeout_s=seconds)  # type: ignore[arg-type]
     for options in ({"device": 1}, {"lanes": "measure"}):
         with pytest.raises(hg.DeclarationError, match="ranks= does not go with"):
             ring(1).compile("cpu", ranks=hg.ranks(), **options)
@@ -773,8 +776,10 @@ def test_data_of_other_ranks() -> None:
             exe.write("x1", np.full(N, 5, np.int32))
             exe.write("x0", np.full(N, 7, np.int32))
             if ranks.rank == 1:
-                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; read it there"):
+                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; call read there"):
                     exe.read("x0")
+                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; call array there"):
+                    exe.array("x0")
                 assert exe.read("x1").tolist() == [5] * N
             for name in ("y", "x0/y"):
                 with pytest.raises(hg.DeclarationError, match=f"no array '{name}'; its arrays are 'x0', 'x1', 'out'"):
@@ -786,6 +791,19 @@ def test_data_of_other_ranks() -> None:
     nothing, (x1, x0) = on_ranks(2, run)
     assert nothing is None
     assert (x1[0], x0[0]) == (5, 7)
+
+
+@pytest.mark.parametrize("rank", [1, "all"])
+def test_array_of_another_rank_is_no_default_of_a_parameter(rank: Any) -> None:
+    g, x = pair()
+    p = g.param("p", "int32", x[0], shape=N)
+    g.memcpy(g.host_array("h", shape=N, dtype="int32", rank=rank), p, name="bring")
+    whose = "each rank" if rank == "all" else "rank 1"
+    said = f"node 'bring': it belongs to {whose}, and its parameter 'p' stands for array 'x0' of rank 0 by default; leave the"
+    with pytest.raises(hg.DeclarationError, match=said):
+        parts_of(g, 1, 1)
+    if rank == "all":
+        assert names(parts_of(g, 2)[0]) == ["bring"]
 
 
 @pytest.mark.parametrize("default", [True, False])
@@ -1151,6 +1169,12 @@ def test_calls_after_close_leave_the_ranks_together() -> None:
         for call in (exe.launch, exe.run, exe.synchronize, exe.profile, partial(exe.gather, "x0", "x1")):
             with pytest.raises(hg.HipGraphError, match="is closed"):
                 call()
+        for rank in range(2):  # also where another rank has the node and the array
+            node = f"add_0_{rank}"
+            changes = (partial(exe.set, node, grid=1), partial(exe.enable, node), partial(exe.write, f"x{rank}", 0))
+            for call in (*changes, partial(exe.disable, node)):
+                with pytest.raises(hg.HipGraphError, match="is closed"):
+                    call()
         with ring().compile("cpu", ranks=ranks) as exe:
             exe.run()
             return exe.gather("x0")
