@@ -457,6 +457,8 @@ class Nccl:
                         in_flight = False
                         continue
                 if not in_flight and not self._busy and made == seen:
+                    if self._transport.broken:  # perhaps the work has ended because this rank has failed
+                        self._transport.listen()
                     self._transport.absences.wait_for({})
                     self._work.clear()
                     if not self._busy and self._made() == seen and not self._closed:
