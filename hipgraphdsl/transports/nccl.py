@@ -41,7 +41,7 @@ _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_
 _STATUS: Final = 256  # bytes of the status that each rank sends of its library
 _LOOK_S: Final = 0.02
 _NAMED_S: Final = 1.0
-"""How long after the library's error ranks may report who has died: the network notices it before its process is seen to end."""
+"""How long after the library's error ranks may report who has died, and after such a report a call may still fail by itself."""
 _BYTE: Final = 0  # ncclInt8
 _TYPES: Final = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
@@ -201,6 +201,8 @@ class Nccl:
         self._connected: set[Any] = set()
         self._closers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
+        self._calling = threading.Lock()
+        """Held while Python connects or issues a group: the library's abort frees what a call still uses that fails meanwhile."""
         self._work = threading.Event()
         """Set while there is work to watch."""
         self._busy: list[tuple[int, str]] = []
@@ -237,7 +239,12 @@ class Nccl:
         unique = _Id.from_buffer_copy(told[0])
         init, rank, size = self._library.ncclCommInitRank, self._transport.rank, self._transport.size
         init.argtypes = (_P, _I, _Id, _I)
-        self._aside(lambda: init(ctypes.byref(self._handle), size, unique, rank), "ncclCommInitRank", "the start of NCCL")
+
+        def begin() -> int:
+            with self._calling:
+                return int(init(ctypes.byref(self._handle), size, unique, rank))
+
+        self._aside(begin, "ncclCommInitRank", "the start of NCCL")
 
     # -- calls
 
@@ -322,13 +329,17 @@ class Nccl:
             raise
 
     def _group(self, calls: Sequence[Prepared], stream: int) -> int:
-        self._start()
-        for function, args in calls:
-            code = function(*args, stream)
-            if code:
-                self._finish()
-                self._require(code, function.__name__)
-        self._require(self._finish(), "ncclGroupEnd")
+        code, api = 0, "ncclGroupEnd"
+        with self._calling:
+            self.raise_broken()
+            self._start()
+            for function, args in calls:
+                code = function(*args, stream)
+                if code:
+                    api = function.__name__
+                    break
+            ended = self._finish()
+        self._require(code or ended, api)
         return 0
 
     # -- launches
@@ -497,8 +508,11 @@ class Nccl:
             self._seize()
         self._transport.fail(self.broken, error.rank)
         if self._handle.value:
+            ended = self._calling.acquire(timeout=_NAMED_S)  # a call that does not end, because a rank is late, is aborted
             with self._runtime.using_device(self._device):
                 self._library.ncclCommAbort(self._handle)
+            if ended:
+                self._calling.release()
 
     # -- the end
 

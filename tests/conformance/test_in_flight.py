@@ -91,6 +91,8 @@ def test_launch_waits_for_an_earlier_one_whose_stream_is_busy(runtime: Any, back
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
 @pytest.mark.parametrize("runtime", HERE)
 def test_waiting_leaves_a_capture_of_launches_alone(runtime: Any, backend: Any) -> None:
+    if runtime == "nvidia" and backend != "streams":
+        pytest.skip("CUDA captures no launch of a graph")
     opened = hg.open_runtime(runtime)
     g = hg.Graph("adds")
     x = g.device_array("x", shape=N, dtype="i4")

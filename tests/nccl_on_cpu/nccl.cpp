@@ -9,7 +9,8 @@
 //
 // NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told;
 // NCCL_ON_CPU_FAILS is the rank whose 50th piece of work ends in an asynchronous error; NCCL_ON_CPU_REFUSES is the rank whose 50th group
-// is refused; NCCL_ON_CPU_DIES is the rank that dies when it connects, 0.1 s after the others' calls have failed for that.
+// is refused; NCCL_ON_CPU_DIES is the rank that dies when it connects. The others' calls fail 0.1 s before, or, on ranks behind it, 0.3 s
+// later; there an abort of such a call ends the process, because it would free what the call still uses.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -56,7 +57,7 @@ struct Comm {
   int ranks, rank;
   Shared* shared;
   std::atomic<int> running{0}, error{SUCCESS}, works{0}, groups{0};
-  std::atomic<bool> aborted{false}, destroyed{false};
+  std::atomic<bool> aborted{false}, destroyed{false}, failing{false};
   std::string said;
   std::vector<uint32_t> connected;  // for each rank a bit per direction and per collective
   Slot& slot(int from, int to) { return shared->slots[from * ranks + to]; }
@@ -334,6 +335,9 @@ int connect(Comm& comm, const std::vector<Call>& calls) {
     if (comm.aborted) return INTERNAL_ERROR;
     if (const int gone = comm.shared->gone) {
       comm.said = "connection to rank " + std::to_string(gone - 1) + " is closed";
+      comm.failing = true;
+      if (comm.rank >= gone) usleep(400000);
+      comm.failing = false;
       return SYSTEM_ERROR;
     }
     comm.slot(r, comm.rank).asked = 0;
@@ -438,6 +442,10 @@ API int ncclCommGetAsyncError(Comm* comm, int* error) {
 }
 
 API int ncclCommAbort(Comm* comm) {
+  if (comm->failing) {
+    fprintf(stderr, "nccl_on_cpu: abort of a communicator while a call of it fails\n");
+    _exit(70);
+  }
   comm->aborted = true;
   note("abort", comm->rank);
   return SUCCESS;
