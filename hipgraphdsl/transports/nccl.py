@@ -41,7 +41,7 @@ _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_
 _STATUS: Final = 256  # bytes of the status that each rank sends of its library
 _LOOK_S: Final = 0.02
 _NAMED_S: Final = 1.0
-"""How long after the library's error ranks may report who has died, and after such a report a call may still fail by itself."""
+"""How long after the library's error ranks may report who has died, and after such a report a group may still fail by itself."""
 _BYTE: Final = 0  # ncclInt8
 _TYPES: Final = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
@@ -202,7 +202,7 @@ class Nccl:
         self._closers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._calling = threading.Lock()
-        """Held while Python connects or issues a group: the library's abort frees what a call still uses that fails meanwhile."""
+        """Held while Python issues a group: the library's abort frees what a group still uses that fails at the same time."""
         self._work = threading.Event()
         """Set while there is work to watch."""
         self._busy: list[tuple[int, str]] = []
@@ -239,12 +239,9 @@ class Nccl:
         unique = _Id.from_buffer_copy(told[0])
         init, rank, size = self._library.ncclCommInitRank, self._transport.rank, self._transport.size
         init.argtypes = (_P, _I, _Id, _I)
-
-        def begin() -> int:
-            with self._calling:
-                return int(init(ctypes.byref(self._handle), size, unique, rank))
-
-        self._aside(begin, "ncclCommInitRank", "the start of NCCL")
+        handle = ctypes.c_void_p()
+        self._aside(lambda: init(ctypes.byref(handle), size, unique, rank), "ncclCommInitRank", "the start of NCCL")
+        self._handle = handle  # only now: when the call fails, it leaves the address of memory that it has freed
 
     # -- calls
 
@@ -508,7 +505,7 @@ class Nccl:
             self._seize()
         self._transport.fail(self.broken, error.rank)
         if self._handle.value:
-            ended = self._calling.acquire(timeout=_NAMED_S)  # a call that does not end, because a rank is late, is aborted
+            ended = self._calling.acquire(timeout=_NAMED_S)  # a group that does not end, because a rank is late, is aborted
             with self._runtime.using_device(self._device):
                 self._library.ncclCommAbort(self._handle)
             if ended:

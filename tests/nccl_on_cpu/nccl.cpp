@@ -9,8 +9,9 @@
 //
 // NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told;
 // NCCL_ON_CPU_FAILS is the rank whose 50th piece of work ends in an asynchronous error; NCCL_ON_CPU_REFUSES is the rank whose 50th group
-// is refused; NCCL_ON_CPU_DIES is the rank that dies when it connects. The others' calls fail 0.1 s before, or, on ranks behind it, 0.3 s
-// later; there an abort of such a call ends the process, because it would free what the call still uses.
+// is refused; NCCL_ON_CPU_DIES is the rank that dies when it connects, NCCL_ON_CPU_ABSENT the one that dies in ncclCommInitRank. The
+// others' calls fail 0.1 s before, or, on ranks behind it, 0.3 s later when they connect. As in NCCL an abort meanwhile would free what
+// the call still uses, and an abort after a failed ncclCommInitRank what that has freed: here both end the process.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -309,18 +310,22 @@ Launch launch_host_func() {
   return reinterpret_cast<Launch>(found);
 }
 
+// Ends the process if a variable names its rank.
+void die_if(const char* variable, Comm& comm) {
+  const char* const rank = getenv(variable);
+  if (!rank || atoi(rank) != comm.rank) return;
+  comm.shared->gone = comm.rank + 1;
+  usleep(100000);
+  _exit(9);
+}
+
 // Connects for what a group needs the first time. Returns the code.
 int connect(Comm& comm, const std::vector<Call>& calls) {
   std::vector<uint32_t> wanted(comm.ranks);
   for (const Call& call : calls)
     for (int r = 0; r < comm.ranks; ++r)
       if (r != comm.rank && (call.kind > RECV || r == call.other)) wanted[r] |= (1u << call.kind) & ~comm.connected[r];
-  const char* const dies = getenv("NCCL_ON_CPU_DIES");
-  if (dies && atoi(dies) == comm.rank) {
-    comm.shared->gone = comm.rank + 1;
-    usleep(100000);
-    _exit(9);
-  }
+  die_if("NCCL_ON_CPU_DIES", comm);
   auto wait = [&](std::atomic<uint64_t>& word, bool set) {
     for (;; usleep(50)) {
       const uint64_t found = word.load();
@@ -429,9 +434,14 @@ API int ncclCommInitRank(Comm** made, int ranks, ncclUniqueId id, int rank) {
   comm->ranks = ranks, comm->rank = rank, comm->shared = static_cast<Shared*>(memory);
   comm->connected.resize(ranks);
   *made = comm;
+  die_if("NCCL_ON_CPU_ABSENT", *comm);
   comm->shared->joined.fetch_add(1);
-  while (comm->shared->joined < ranks) usleep(200);
+  while (comm->shared->joined < ranks && !comm->shared->gone) usleep(200);
   if (rank == 0) shm_unlink(id.internal);
+  if (comm->shared->joined < ranks) {
+    comm->failing = true;
+    return SYSTEM_ERROR;
+  }
   note("init", rank);
   return SUCCESS;
 }
@@ -443,7 +453,7 @@ API int ncclCommGetAsyncError(Comm* comm, int* error) {
 
 API int ncclCommAbort(Comm* comm) {
   if (comm->failing) {
-    fprintf(stderr, "nccl_on_cpu: abort of a communicator while a call of it fails\n");
+    fprintf(stderr, "nccl_on_cpu: abort of a communicator while a call of it fails, or after ncclCommInitRank has\n");
     _exit(70);
   }
   comm->aborted = true;

@@ -115,8 +115,11 @@ def test_rank_that_is_killed_is_named_by_the_others(printed: Printed, captured: 
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
-def test_rank_whose_death_fails_a_call_before_it_is_seen_is_named(printed: Printed, captured: str, tmp_path: Path) -> None:
-    found = printed("stay", 3, tmp_path, CAPTURED=captured, NCCL_ON_CPU_DIES="1")
+@pytest.mark.parametrize("where", ["DIES", "ABSENT"])
+def test_rank_whose_death_fails_a_call_before_it_is_seen_is_named(
+    printed: Printed, where: str, captured: str, tmp_path: Path
+) -> None:
+    found = printed("stay", 3, tmp_path, CAPTURED=captured, **{f"NCCL_ON_CPU_{where}": "1"})
     for rank in (0, 2):
         assert "told: 1 " in found[rank], found
         assert "rank 1 has died" in found[rank], found
