@@ -383,9 +383,7 @@ def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[_Entry]
     for name, child in children.items():
         yield from _inside(child, f"child graph {name!r}", f" in child graph {name!r}")
     yield from _inside(document, f"graph {workflow.name!r}")
-    yield from (
-        (f"module {name!r}", None, _text(data)) for name, data in modules.items()
-    )  # last: most have names of their source
+    yield from ((f"module {name!r}", None, _text(data)) for name, data in modules.items())
 
 
 def _inside(document: dict[str, Any], whole: str, where: str = "") -> Iterator[_Entry]:
