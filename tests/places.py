@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.base import Runtime
 
 COMPUTING = ("cpu", "amd", "nvidia")
 
@@ -21,6 +22,14 @@ def _opens(name: str) -> bool:
 
 
 HERE = tuple(filter(_opens, COMPUTING))
+
+
+def runtime_or_skip(name: str) -> Runtime:
+    """Return a runtime, or skip where it does not open."""
+    try:
+        return hg.open_runtime(name)
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime {name!r} lacks its {error.missing}: {error}")
 
 
 def other_library(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import HERE
+from places import HERE, runtime_or_skip
 
 import hipgraphdsl as hg
 
@@ -69,10 +69,7 @@ def test_example_finds_its_own_numbers_right(
 def test_example_finds_its_own_numbers_right_on_a_gpu(
     name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        hg.open_runtime(runtime)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {runtime!r} lacks its {error.missing}: {error}")
+    runtime_or_skip(runtime)
     monkeypatch.chdir(tmp_path)
     if name == "04_wave2d":
         pytest.importorskip("matplotlib", reason="example 04 draws with matplotlib: the extra 'viz' is not installed")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case, Op, Values
-from places import COMPUTING, HERE
+from places import COMPUTING, HERE, runtime_or_skip
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.operations import (
@@ -78,10 +78,7 @@ class Recorder(RecorderRuntime):
 @pytest.mark.parametrize("name", COMPUTING)
 def test_the_tables_are_run_on_every_runtime_that_opens(name: str) -> None:
     """Says once, by a skip, which runtime is left out and why."""
-    try:
-        assert open_runtime(name).name == name
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {name!r} lacks its {error.missing}: {error}")
+    assert runtime_or_skip(name).name == name
     assert name in HERE
 
 

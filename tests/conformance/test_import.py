@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case
+from places import runtime_or_skip
 from raw_runtime import Raw, raw
 
 import hipgraphdsl as hg
@@ -34,10 +35,7 @@ extern "C" __global__ void axpy(float* y, const float* x, float a, int n) {
 
 @pytest.fixture(params=["cpu", "amd", "nvidia"])
 def device(request: pytest.FixtureRequest) -> Runtime:
-    try:
-        return open_runtime(request.param)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    return runtime_or_skip(request.param)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
@@ -17,10 +17,7 @@ BACKENDS = ("explicit", "capture", "streams", "serial")
 
 @pytest.fixture(params=["cpu", "amd", "nvidia"])
 def device(request: pytest.FixtureRequest) -> Runtime:
-    try:
-        return open_runtime(request.param)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    return runtime_or_skip(request.param)
 
 
 @pytest.mark.parametrize("reader", BACKENDS)

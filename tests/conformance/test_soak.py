@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 
 LAUNCHES = 100_000
@@ -26,10 +26,7 @@ extern "C" __global__ void add(int* y, int a) { if (threadIdx.x < 4) y[threadIdx
 
 @pytest.fixture(params=["cpu", "amd", "nvidia"])
 def device(request: pytest.FixtureRequest) -> Runtime:
-    try:
-        return open_runtime(request.param)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    return runtime_or_skip(request.param)
 
 
 def resident_bytes() -> int:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
 from benchmarks import devices as bench_devices
@@ -52,10 +53,7 @@ RAMP = np.arange(N, dtype="float32")
 
 @pytest.fixture(scope="module", params=["cpu", "nvidia", "amd"])
 def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
-    try:
-        found = open_runtime(request.param)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    found = runtime_or_skip(request.param)
     before = found.get_device_count()
     if isinstance(found, CpuRuntime):
         found.set_device_count(max(4, before))

@@ -11,10 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.callbacks import memory_view
-from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
 
@@ -55,10 +55,7 @@ class Tensor:
 
 @pytest.fixture(params=["cpu", "nvidia", "amd"])
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    try:
-        return open_runtime(request.param)
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    return runtime_or_skip(request.param)
 
 
 @pytest.fixture

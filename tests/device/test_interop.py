@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import other_library
+from places import other_library, runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 
 pytestmark = pytest.mark.gpu
@@ -29,10 +28,7 @@ BACKENDS = ("explicit", "capture", "streams", "serial")
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    try:
-        return open_runtime("nvidia")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'nvidia' lacks its {error.missing}: {error}")
+    return runtime_or_skip("nvidia")
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import ConditionalMode, NodeType
 
@@ -28,10 +28,7 @@ extern "C" __global__ void cluster_size(unsigned int* size) {
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    try:
-        return open_runtime("nvidia")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'nvidia' lacks its {error.missing}: {error}")
+    return runtime_or_skip("nvidia")
 
 
 def counting(times: int) -> hg.Graph:

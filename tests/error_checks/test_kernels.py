@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
 
@@ -258,10 +259,7 @@ def test_source_that_does_not_compile_says_where() -> None:
     broken = hg.Module('extern "C" __global__ void f(float* x) {\n  x[0] = undeclared_name;\n}\n', name="broken")
     g = hg.Graph("g")
     g.kernel(broken["f"], 1, 1, (g.device_array("x", shape=4, dtype="float32"),))
-    try:
-        runtime = hg.open_runtime("cpu")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    runtime = runtime_or_skip("cpu")
     with pytest.raises(hg.DeclarationError) as caught:
         g.compile(runtime=runtime)
     assert "undeclared_name" in str(caught.value)
@@ -290,10 +288,7 @@ def test_a_struct_of_another_size_than_it_is_compiled_with_is_refused(fields: li
     g = hg.Graph("g")
     x = g.device_array("x", shape=4, dtype="float32")
     g.kernel(hg.Module(source, structs={"Q": dtype}, name="layouts")["k"], 1, 1, (x, np.zeros((), dtype)[()]))
-    try:
-        runtime = hg.open_runtime("cpu")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    runtime = runtime_or_skip("cpu")
     with pytest.raises(hg.DeclarationError, match=rf"'k' .* 'layouts': parameter 'Q q' has 24 bytes .* {dtype.itemsize} by"):
         g.compile(runtime=runtime)
 

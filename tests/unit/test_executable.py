@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 from specimens import batched
 
 import hipgraphdsl as hg
@@ -44,10 +45,7 @@ extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
 
 @pytest.fixture(scope="module")
 def cpu() -> CpuRuntime:
-    try:
-        runtime = hg.open_runtime("cpu")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'cpu' lacks its {error.missing}: {error}")
+    runtime = runtime_or_skip("cpu")
     assert isinstance(runtime, CpuRuntime)
     return runtime
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import runtime_or_skip
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes import native
@@ -55,10 +56,7 @@ def faults() -> Faults:
 @pytest.fixture
 def runtime(faults: Faults) -> Runtime:
     """A CPU runtime whose calls fail where `faults` says."""
-    try:
-        opened = hg.open_runtime("cpu")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'cpu' lacks its {error.missing}: {error}")
+    opened = runtime_or_skip("cpu")
     set_ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     launch, real = opened.launch_addresses()
     call = set_(real)
