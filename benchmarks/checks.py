@@ -29,11 +29,11 @@ from hipgraphdsl.hazards import HazardTracker
 from hipgraphdsl.kernels import Module, Symbol
 from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from hipgraphdsl.order import reduced
+from hipgraphdsl.parts.verify import verify
+from hipgraphdsl.parts.verify.laboratory import Laboratory
+from hipgraphdsl.parts.verify.orders import topological_order
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.verify import verify
-from hipgraphdsl.verify.laboratory import Laboratory
-from hipgraphdsl.verify.orders import topological_order
 from hipgraphdsl.workflow import AnyNode, Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]

@@ -19,9 +19,9 @@ from hipgraphdsl.bench.measure import finish, machine
 from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.verify import verify
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.verify import verify
 
 __all__ = ["add_arguments", "main", "run"]
 

@@ -18,9 +18,9 @@ import hipgraphdsl as hg
 from benchmarks.ranks import example
 from hipgraphdsl.bench.arguments import positive
 from hipgraphdsl.checks import require_sound
-from hipgraphdsl.distributed.partition import partition
-from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
-from hipgraphdsl.distributed.world import digest
+from hipgraphdsl.parts.ranks.partition import partition
+from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
+from hipgraphdsl.parts.ranks.world import digest
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.target import Target
 

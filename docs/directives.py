@@ -43,7 +43,8 @@ from hipgraphdsl.cli import load_graph
 from hipgraphdsl.cli.entry import parser as command_parser
 from hipgraphdsl.drawing.dot import dot_text, svg_text
 from hipgraphdsl.drawing.picture import draw
-from hipgraphdsl.export import FORMATS, formats, render, timelines
+from hipgraphdsl.export import FORMATS, formats, render
+from hipgraphdsl.parts.timeline import files as timelines
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

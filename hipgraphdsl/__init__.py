@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
@@ -13,6 +12,7 @@ from .errors import (
     DeclarationError,
     HipError,
     HipGraphError,
+    PartMissing,
     RankError,
     RuntimeUnavailable,
     UpdateError,
@@ -41,33 +41,35 @@ from .nodes import (
     wait_value,
     write_value,
 )
+from .parts import module_of
 from .target import Target
-from .verify import verify
 from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from .checks import Diagnostic, Report
-    from .distributed.links import Link
-    from .distributed.ranked import RankExecutable
-    from .distributed.world import Ranks, ranks
     from .executable import Executable
     from .graph_pool import GraphMemory
+    from .parts.ranks.links import Link
+    from .parts.ranks.ranked import RankExecutable
+    from .parts.ranks.world import Ranks, ranks
+    from .parts.timeline.timeline import Timeline
+    from .parts.verify import verify
     from .plan.steps import Plan, Step
     from .runtimes import graph_memory, open_runtime
-    from .timeline.timeline import Timeline
     from .update import explain_update
 
 _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     "Executable": "executable",
     "GraphMemory": "graph_pool",
-    "Link": "distributed.links",
+    "Link": "parts.ranks.links",
     **dict.fromkeys(("Plan", "Step"), "plan.steps"),
-    "RankExecutable": "distributed.ranked",
+    "RankExecutable": "parts.ranks.ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
-    "Timeline": "timeline.timeline",
+    "Timeline": "parts.timeline.timeline",
     "explain_update": "update",
-    **dict.fromkeys(("Ranks", "ranks"), "distributed.world"),
+    **dict.fromkeys(("Ranks", "ranks"), "parts.ranks.world"),
+    "verify": "parts.verify",
 }
 """Names that a program which only declares does not need, each with its module, which is imported at first access."""
 
@@ -108,6 +110,7 @@ __all__ = [
     "Module",
     "Node",
     "Parameter",
+    "PartMissing",
     "Plan",
     "RankError",
     "RankExecutable",
@@ -143,7 +146,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept any name as an att
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        value = globals()[name] = getattr(module_of(_LATER[name]), name)
         return value
 
 

@@ -6,6 +6,7 @@
     |-- DeclarationError (also a ValueError)   invalid arguments of one call, which has no effect
     |-- CheckError                             `check` found errors in the graph; carries the Report
     |-- RuntimeUnavailable                     no binding, no library or no device; says what to install
+    |-- PartMissing (also an ImportError)      a part of the package that a call needs is not there; carries its name
     |-- HipError                               a HIP call failed; carries API name, code and node
     |-- UpdateError                            an Executable cannot take a change; carries node and field
     |-- CallbackError                          the function of a host or captured node raised; also an instance of what it raised
@@ -37,6 +38,7 @@ __all__ = [
     "DeclarationError",
     "HipError",
     "HipGraphError",
+    "PartMissing",
     "RankError",
     "RuntimeUnavailable",
     "UpdateError",
@@ -163,6 +165,24 @@ class RuntimeUnavailable(HipGraphError):
 def lacks(runtime: str, missing: Missing, why: str) -> RuntimeUnavailable:
     """Return the error that a runtime of this name cannot be opened, with the reason."""
     return RuntimeUnavailable(f"runtime {runtime!r} {why}", runtime=runtime, missing=missing)
+
+
+class PartMissing(HipGraphError, ImportError):
+    """A part of the package that a call needs is not there.
+
+    Attributes
+    ----------
+    part : str
+        Name of the part, which is also that of its folder in ``hipgraphdsl/parts``.
+    """
+
+    def __init__(self, part: str, does: str) -> None:
+        what = f" ({does})" if does else ""
+        super().__init__(
+            f"this needs the part {part!r} of hipgraphdsl{what}, which is not there:"
+            f" hipgraphdsl/parts/{part}; install hipgraphdsl whole"
+        )
+        self.part = part
 
 
 class HipError(HipGraphError):

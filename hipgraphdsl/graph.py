@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from .declaring import Declaring, caller
 from .draft import Draft
 from .errors import DeclarationError, HipGraphError
 from .nodes import Node
+from .parts import load
 from .progress import progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
@@ -23,15 +23,12 @@ from .workflow import Workflow
 if TYPE_CHECKING:
     import networkx as nx
 
+    from . import Link, Ranks, Timeline
     from .checks import Report
-    from .distributed.links import Link
-    from .distributed.world import Ranks
     from .executable import Executable
-    from .importing import Arrays
     from .plan.planning import Batch, Lanes
     from .plan.steps import Plan
     from .runtimes.base import Runtime
-    from .timeline.timeline import Timeline
 
 _DRAWN_NODES = 80  # a notebook shows larger graphs as a table
 
@@ -289,23 +286,10 @@ class Graph(Declaring):
         Timeline
             `Timeline.ranks` says how each rank spends the launch, `Timeline.links` has the messages between each two.
         """
-        from .distributed.links import Link
-        from .distributed.sharing import Between, Sharing, as_layout
-        from .timeline.simulation import simulate
-        from .transports.nccl import does
-
-        workflow = self.workflow()
-        aim = None if target is None else target_of(target)
-        if link is not None and not isinstance(link, Link):
-            raise DeclarationError(f"simulate: link is a hipgraphdsl.Link(latency_us=..., gb_s=...) (got {link!r})")
-        if ranks is None:
-            if link is not None:
-                raise DeclarationError("simulate: link= joins ranks; say how many there are: ranks=...")
-            return simulate(workflow, durations, engines, target=aim, batch=batch, conditions=conditions)
-        layout = as_layout(ranks)
-        between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # when `compile` uses NCCL or RCCL
-        shared = Sharing(workflow, layout, between)
-        return simulate(workflow, durations, engines, sharing=shared, link=link, target=aim, batch=batch, conditions=conditions)
+        timeline: Timeline = load("timeline").simulated(
+            self.workflow(), durations, engines, target=target, batch=batch, ranks=ranks, link=link, conditions=conditions
+        )
+        return timeline
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the workflow to a file atomically; the extension selects the format.
@@ -378,13 +362,15 @@ class Graph(Declaring):
         infer : bool
             Whether edges are also inferred from what nodes read and write.
         """
-        from .export import graphml
-
-        return Graph.from_workflow(graphml.from_networkx(dag, name=name, infer=infer))
+        return Graph.from_workflow(load("formats").from_networkx(dag, name=name, infer=infer))
 
     @staticmethod
     def from_capture(
-        fn: Callable[..., Any], runtime: RuntimeName | Runtime = "auto", *, name: str = "captured", arrays: Arrays = None
+        fn: Callable[..., Any],
+        runtime: RuntimeName | Runtime = "auto",
+        *,
+        name: str = "captured",
+        arrays: Executable | Mapping[str, Any] | None = None,
     ) -> Graph:
         """Capture the work that ``fn(stream)`` enqueues, and read it back as models.
 
@@ -400,13 +386,15 @@ class Graph(Declaring):
         HipError
             If a call that `fn` makes cannot be captured, or `fn` leaves a forked stream unjoined.
         """
-        from .importing import import_capture
-
-        return Graph.from_workflow(import_capture(fn, runtime, name, arrays, caller()))
+        return Graph.from_workflow(load("imports").import_capture(fn, runtime, name, arrays, caller()))
 
     @staticmethod
     def from_handle(
-        handle: Any, runtime: RuntimeName | Runtime = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: Any,
+        runtime: RuntimeName | Runtime = "auto",
+        *,
+        name: str = "imported",
+        arrays: Executable | Mapping[str, Any] | None = None,
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; node names are derived from its nodes and reproducible.
 
@@ -435,9 +423,7 @@ class Graph(Declaring):
         HipError
             If the runtime does not return a node's parameters.
         """
-        from .importing import import_handle
-
-        return Graph.from_workflow(import_handle(handle, runtime, name, arrays, caller()))
+        return Graph.from_workflow(load("imports").import_handle(handle, runtime, name, arrays, caller()))
 
     def __str__(self) -> str:
         from .export import text
@@ -485,11 +471,7 @@ def _builder(
         from .executable import Executable
 
         return Executable.build, 0, nullcontext()
-    from .distributed.ranked import RankExecutable
-    from .distributed.world import require_options, require_ranks, told_before_agreeing
-
-    found, what = require_ranks(ranks), f"compile of {name!r}"
-    with told_before_agreeing(found, what):
-        require_options(device, lanes)
-    build = partial(RankExecutable.compile, found, bool(capture_collectives))
-    return build, found.rank, told_before_agreeing(found, what)
+    built: tuple[Callable[..., Executable], int, AbstractContextManager[Any]] = load("ranks").builder(
+        name, ranks, capture_collectives, device, lanes
+    )
+    return built

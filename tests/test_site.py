@@ -20,7 +20,8 @@ import pytest
 
 import hipgraphdsl
 from hipgraphdsl.checks import CATALOGUE
-from hipgraphdsl.export import formats, timelines
+from hipgraphdsl.export import formats
+from hipgraphdsl.parts.timeline import files as timelines
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import hipgraphdsl as hg
-from hipgraphdsl.transports import Transfer, Transport
+from hipgraphdsl.parts.ranks.transports import Transfer, Transport
 
 
 class Meeting:

@@ -223,3 +223,14 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     if math.prod(result) > 2**62:
         raise DeclarationError(f"an array of shape {result} has more elements than an address space")
     return result
+
+
+def as_time(value: Any, where: str, node: str = "") -> float:
+    """Return a duration as a float; raise a DeclarationError unless it is a finite number from 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, (bool, np.bool_, str, bytes)) or not 0 <= number < math.inf:
+        raise DeclarationError(f"{where} is a time, a finite number from 0 (got {value!r})", node=node)
+    return number

@@ -7,7 +7,6 @@ from functools import partial
 
 from ..errors import HipError
 from ..plan.steps import Step
-from .batches import entry_of
 from .capturing import captured
 from .explicit import UNJOINED, add_node
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
@@ -28,7 +27,8 @@ class CaptureProgram(GraphProgram):
             if step.index not in self.disabled:
                 prepare(step, self.scope_of(step))
             if step.batch >= 0:
-                entry_of(self.plan, step.batch, self.scope.shared, self.place_of(step))
+                # A capture forbids to compile and load.
+                self.plan.batches[step.batch].prepare(self.plan.batches, self.scope.shared, self.place_of(step))
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError, UpdateError, node_error
-from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Switching, Symbol, waiting_source, waits
+from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore
-from ..plan.batches import Batched
+from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, CodeObject, LaunchCall
@@ -45,6 +45,24 @@ class Calls(Protocol):
         """Return the names of host nodes by the argument of the C function."""
 
 
+class Generated(Hashable, Protocol):
+    """A kernel that the package generates from the user's kernels, with a table of as many launches as its entry point holds."""
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The user's kernels."""
+
+    @property
+    def module(self) -> Module:
+        """Their module."""
+
+    def name(self, count: int, /) -> str:
+        """Return the name of the entry point for a number of launches."""
+
+    def source(self, counts: Iterable[int], /) -> str:
+        """Return the source of the module with these entry points."""
+
+
 class SharedHandles:
     """Handles that a workflow and all of its children share; released together when the Executable is closed.
 
@@ -74,8 +92,10 @@ class SharedHandles:
         self._handles: list[tuple[int, int]] = []
         """Device and handle of each loaded module."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
-        self._entries: dict[tuple[Batching | Switching, int, int], int] = {}
-        """Entry points of batches by batching, capacity and device; 0 where the compiler refused one."""
+        self._entries: dict[tuple[Generated, int, int], int] = {}
+        """Entry points that the package generates by how, capacity and device; 0 where the compiler refused one."""
+        self._early = find("merge") if runtime.target.programmatic_launch else None
+        """The part that lets kernels wait for their predecessors."""
         self.waiting: set[int] = set()
         """Functions of kernels that begin by waiting for their predecessors, where the platform has programmatic edges."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
@@ -105,7 +125,7 @@ class SharedHandles:
             if first and module.image is not None:
                 self._modules |= {(module, device): (handle, {}) for device, handle in self._load(module.image)}
             elif first or more:
-                source = waiting_source(module) if self.runtime.target.programmatic_launch else module.source
+                source = module.source if self._early is None else self._early.waiting_source(module)
                 code = self._compile(module, source, more, symbols if first else (), ", ".join(more))
                 for device, handle in self._load(code.image):
                     found = (handle, code.lowered)
@@ -142,21 +162,20 @@ class SharedHandles:
         handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
         self._require_layouts(kernel, function)
-        if self.runtime.target.programmatic_launch and waits(kernel):
+        if self._early is not None and self._early.waits(kernel):
             self.waiting.add(function)
         found = (function, ArgumentPacker(signature))
         if kernel.signature is not None:  # without one, dtypes of arguments may differ between nodes
             self._functions[kernel, device] = found
         return found
 
-    def entry(self, batch: Batched, batches: Sequence[Batched], device: int) -> int:
-        """Return the entry point of a batch, compiled on first use together with those of other capacities.
+    def entry(self, how: Generated, capacity: int, capacities: Sequence[int], device: int) -> int:
+        """Return the entry point of a generated kernel for a capacity, compiled on first use together with other `capacities`.
 
         Return 0 if the compiler refuses the generated source, which extends the user's; each launch then stays a separate node.
         """
-        how = batch.batching
-        if (how, batch.capacity, device) not in self._entries:
-            names = {size: how.name(size) for size in sorted({b.capacity for b in batches if b.batching == how})}
+        if (how, capacity, device) not in self._entries:
+            names = {size: how.name(size) for size in capacities}
             kernels = ", ".join(kernel.name for kernel in how.kernels)
             try:
                 code = self._compile(how.module, how.source(names), list(names.values()), (), f"batches of {kernels}")
@@ -171,7 +190,7 @@ class SharedHandles:
                     for size, name in names.items():
                         found = self.runtime.module_get_function(handle, code.lowered.get(name, name))
                         self._entries[how, size, place] = found
-        return self._entries[how, batch.capacity, device]
+        return self._entries[how, capacity, device]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Raise if a struct's dtype differs in size from the compiled kernel's parameter, if the platform reports its size."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cached_property, partialmethod
 from typing import Any
 
-from ..runtimes.base import Runtime
-from ..runtimes.compiled_calls import CompiledCalls
+from ..runtimes.base import Replay, Runtime
 from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
 
 
@@ -51,6 +50,6 @@ class LaunchCalls:
                 what(*given)
 
     @cached_property
-    def compiled(self) -> CompiledCalls | None:
+    def compiled(self) -> Replay | None:
         """The compiled replay of all calls, or None if unavailable; no call may be added after the first access."""
         return self._runtime.launch_calls(self._calls, self._failures)

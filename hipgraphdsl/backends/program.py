@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
+from ..plan.merged import MergedLaunch
 from ..plan.steps import Plan, Step
-from .batches import Batch, batch_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
@@ -162,7 +162,7 @@ class GraphProgram(Program):
         """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
         """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch share one."""
-        self.batches: dict[int, Batch] = {}
+        self.batches: dict[int, MergedLaunch] = {}
         """The batch of each step that is in one."""
         self.programmatic: frozenset[int] = frozenset()
         """Steps to which programmatic edges lead."""
@@ -182,11 +182,13 @@ class GraphProgram(Program):
     def fill(self) -> None:
         """Create and fill `graph`; a no-op for a program whose steps are added to a graph that another one owns."""
 
-    def batch(self, run: range, device: int) -> Batch | None:
+    def batch(self, run: range, device: int) -> MergedLaunch | None:
         """Resolve the steps `run` and return their batch; None if each must be a separate node."""
         steps = self.plan.steps
         operations = [Nothing() if i in self.disabled else self.resolve(steps[i]) for i in run]
-        made = batch_of(self.plan, run, operations, self.scope.shared, device)
+        batches = self.plan.batches
+        planned = batches[steps[run.start].batch]
+        made = planned.resolve(batches, [steps[i] for i in run], operations, self.scope.shared, device)
         if made is not None:
             self.batches |= dict.fromkeys(run, made)
             self.operations += operations

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..graph import Graph
-from ..kernels import Batching, batching
+from ..parts import load
 from ..progress import no_progress, progress_bar
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
@@ -62,8 +62,7 @@ def _copies(count: int) -> Graph:
 
 def _entry_us(runtime: Runtime) -> float:
     """Return the microseconds of compiling a batch entry point that is in no cache."""
-    how = batching(KERNELS["empty"])
-    assert isinstance(how, Batching)
+    how = load("merge").entry_of(KERNELS["empty"])
     source = f"{how.source([_BATCHED])}// {time.time_ns()}\n"
     started = time.perf_counter()
     runtime.rtc_compile(source, [how.name(_BATCHED)])

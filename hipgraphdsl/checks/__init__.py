@@ -8,11 +8,11 @@ HG7xx performance advice, HG8xx known defects of platforms.
 from __future__ import annotations
 
 from ..errors import CheckError
+from ..parts import find
 from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
-from .bounds import Launches, check_bounds
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices
 from .lifetimes import check_copies, check_data, check_lifetimes
@@ -43,7 +43,8 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
 
     `device` is the device of nodes and arrays that name none.
     """
-    launches = Launches()
+    bounds = find("bounds")
+    check_bounds = None if bounds is None else bounds.checker()
     several = len(devices_of(workflow, device)) > 1
     scopes = scopes_of(workflow)
     for scope in scopes:
@@ -51,7 +52,8 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_use(scope)
         check_copies(scope)
         check_limits(scope, target)
-        check_bounds(scope, launches)
+        if check_bounds is not None:
+            check_bounds(scope)
         check_capture(scope, target)
         if several:
             check_devices(scope, device)

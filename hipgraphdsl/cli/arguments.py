@@ -16,7 +16,7 @@ from .status import Misuse
 from .workflows import WORKFLOW_HELP
 
 if TYPE_CHECKING:
-    from ..distributed.sharing import Layout
+    from ..parts.ranks.sharing import Layout
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -88,7 +88,7 @@ def layout(options: argparse.Namespace) -> Layout | None:
         if options.devices_per_rank != 1:
             raise Misuse("--devices-per-rank needs --ranks: give --ranks N")
         return None
-    from ..distributed.sharing import MOST_RANKS, as_layout
+    from ..parts.ranks.sharing import MOST_RANKS, as_layout
 
     if not 1 <= options.ranks <= MOST_RANKS or options.devices_per_rank < 1:
         raise Misuse(

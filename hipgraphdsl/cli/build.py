@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     if output.resolve() == source.resolve():
         raise Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
     require_place(str(output))
-    from ..runtimes.cpu.program import build_program
+    from ..parts.cpu.program import build_program
 
     build_program(source, output, options.cxx_option)
     say_written(str(output))

@@ -15,7 +15,7 @@ from .tables import plain_console, print_part, table
 from .workflows import load_graph
 
 if TYPE_CHECKING:
-    from ..distributed.sharing import Layout
+    from ..parts.ranks.sharing import Layout
 
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
 EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 --devices-per-rank 4", "wave.py --format sarif")
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_ranks(workflow: Workflow, shared: Layout) -> None:
     """Print the devices, nodes and memory of each rank, and the messages of one launch."""
-    from ..distributed.sharing import ALL, Sharing, crossing
+    from ..parts.ranks.sharing import ALL, Sharing, crossing
 
     sharing = Sharing(workflow, shared)
     crosses = crossing(sharing.all_messages)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the difference."""
-    from ..export.diff import compare
+    from ..parts.formats.diff import compare
 
     found = compare(load_graph(options.old), load_graph(options.new))
     if options.json:

@@ -27,7 +27,7 @@ from .tables import columns, plain_console, print_part, table
 
 if TYPE_CHECKING:
     from ..executable import Executable
-    from ..timeline.timeline import Timeline
+    from ..parts.timeline.timeline import Timeline
 
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
@@ -141,7 +141,7 @@ def _launched(
     start = time.perf_counter()
     shared = None
     if options.ranks:
-        from ..distributed.world import ranks
+        from ..parts.ranks.world import ranks
 
         shared = ranks()
     with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:
@@ -239,7 +239,7 @@ def _number(value: Any) -> str:
 
 def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespace) -> int:
     """Print the calls that compiling and launching make, recorded by a runtime without a device."""
-    from ..runtimes.recorder import RecorderRuntime
+    from ..parts.recorder.recorder import RecorderRuntime
 
     target = {"amd": "amd:gfx942", "nvidia": "nvidia:sm_90", "cpu": "cpu", "auto": "amd:gfx942"}[options.runtime]
     runtime = RecorderRuntime(options.device, target=target)

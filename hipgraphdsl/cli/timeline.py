@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
-from ..export import timelines
+from ..parts.timeline import files as timelines
 from .arguments import (
     add_batch,
     add_device,
@@ -29,7 +29,7 @@ from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
 
 if TYPE_CHECKING:
-    from ..distributed.links import Link
+    from ..parts.ranks.links import Link
 
 DESCRIPTION = (
     "Show when each node runs: measured in one launch, or predicted with --duration. Measuring compiles and runs native code."
@@ -127,6 +127,6 @@ def _link(given: dict[str, float]) -> Link | None:
         return None
     if given.keys() != {"latency_us", "gb_s"}:
         raise Misuse(f"--link has a latency_us and a gb_s: --link latency_us=5 --link gb_s=25 (got {', '.join(given)})")
-    from ..distributed.links import Link
+    from ..parts.ranks.links import Link
 
     return Link(**given)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..bench.arguments import count_from, from_zero, positive
-from ..verify import verify
+from ..parts.verify import verify
 from .arguments import add_device, add_param, add_runtime, add_workflow
 from .status import FAULTY, GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph

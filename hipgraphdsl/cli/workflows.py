@@ -90,10 +90,10 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
         if suffix == ".json":
             return Graph.from_json(text, arrays, callbacks)
         if suffix == ".graphml":
-            from ..export import graphml
+            from ..parts.formats import graphml
 
             return Graph.from_workflow(graphml.loads(text, arrays, callbacks))
-        from ..export import yaml
+        from ..parts.formats import yaml
 
         return Graph.from_workflow(yaml.loads(text, arrays, callbacks))
 

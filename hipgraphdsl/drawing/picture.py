@@ -10,26 +10,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from ..arrays.coercion import as_time
 from ..checks import Diagnostic, Report, check_workflow
-from ..distributed.sharing import ALL, Between, Layout, Ranks, Sharing, as_layout
 from ..errors import DeclarationError
 from ..export.fold import Repeat, find_repeats, signature
 from ..order import longest_path, reduced
+from ..parts import load
 from ..placement import device_of
 from ..plan.planning import make_plan
 from ..plan.steps import Plan
 from ..printed import human_count
 from ..runtimes import target_of
 from ..target import Target
-from ..timeline.assumptions import as_time
-from ..timeline.timeline import Span, Timeline
 from ..workflow import AnyNode, ConditionalNode, Workflow
 from .style import shortened
 
+if TYPE_CHECKING:
+    from .. import Timeline
+
 Edges = Literal["needed", "all", "labels"]
-Critical = bool | Timeline | Mapping[str, float]
+Critical: TypeAlias = "bool | Timeline | Mapping[str, float]"
 
 _UNNAMED = -1  # represents the device that a graph is compiled for
 _FOLD_FROM = 30  # minimum number of nodes of a level to be folded
@@ -188,7 +190,7 @@ class Shown(NamedTuple):
     """What a drawing shows of a workflow besides its nodes and edges."""
 
     workflow: Workflow
-    sharing: Sharing | None  # the work of each rank, if ranks are framed
+    sharing: Any  # a `Sharing`: the work of each rank, if ranks are framed
     plan: Plan | None  # the plan whose lanes are shown
     path: list[str]  # names on the critical path, first to last
     faults: list[Diagnostic]
@@ -205,7 +207,7 @@ def shown(
     if ranks is not None:
         if lanes is not False:
             raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
-        sharing = Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
+        sharing = load("ranks").shared_for_drawing(workflow, ranks)
         workflow = sharing.workflow
     if target is not None:
         Target.named(target)  # refuse an unknown target even if no lanes are drawn
@@ -218,12 +220,12 @@ def size_of(workflow: Workflow) -> str:
     return f"{human_count(len(workflow.nodes), 'node')}, {human_count(sum(map(len, workflow.predecessors)), 'edge')}"
 
 
-def ranks_and_messages(sharing: Sharing) -> str:
+def ranks_and_messages(sharing: Any) -> str:
     """Return the text of a subtitle about ranks."""
     return f", {human_count(sharing.layout.size, 'rank')}, {human_count(len(sharing.all_messages), 'message')}"
 
 
-def rank_label(layout: Layout, rank: int) -> str:
+def rank_label(layout: Any, rank: int) -> str:
     """Return the label of a rank's frame."""
     return f"rank {rank} · device{'s' * (layout.counts[rank] > 1)} {layout.shown(rank)}"
 
@@ -255,8 +257,9 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     """Return the names on the longest path, first to last: by durations of names, directions or kinds, else 1 per node."""
     if critical is False:
         return []
-    if isinstance(critical, Timeline):
-        return _through(workflow, critical.critical_path)
+    spans = getattr(critical, "critical_path", None)  # of a Timeline
+    if spans is not None:
+        return _through(workflow, spans)
     if critical is not True and not isinstance(critical, Mapping):
         raise DeclarationError(
             f"critical is True, False, a Timeline, or durations by the names or kinds of nodes (got {critical!r})"
@@ -270,7 +273,7 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]
 
 
-def _through(workflow: Workflow, spans: Sequence[Span]) -> list[str]:
+def _through(workflow: Workflow, spans: Sequence[Any]) -> list[str]:
     """Return the nodes on a path of spans: all nodes of a chain; of a batch, the node that the next one on the path waits for."""
     names: list[str] = []
     for span in reversed(spans):
@@ -338,7 +341,7 @@ class _Artist:
         # Nodes that enclose a node of the path are on the path too.
         self.on_path = {part for name in path for part in _and_around(name)}
         self.planned = Planned(plan)
-        self.ranks: Sequence[Ranks] = () if sharing is None else sharing.ranks
+        self.ranks: Sequence[int | tuple[int, int]] = () if sharing is None else sharing.ranks
         self.faults: dict[str, list[Diagnostic]] = {}
         for fault in faults:
             for name in fault.nodes:
@@ -421,7 +424,7 @@ class _Artist:
         lane = self.planned.lane_of.get(full[0])
         if lane is not None and (not cluster or prefix in self.planned.labels):
             cluster += f"lane{lane}"
-        if self.ranks and not prefix and isinstance(rank := self.ranks[members[0]], int) and rank != ALL:
+        if self.ranks and not prefix and isinstance(rank := self.ranks[members[0]], int) and rank >= 0:
             cluster = f"rank{rank}"
         if full[0] in self.planned.segment_of:
             cluster = self._segment(self.planned.segment_of[full[0]], cluster)

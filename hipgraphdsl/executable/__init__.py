@@ -7,7 +7,6 @@ owns all resources and applies a state to the program. docs/architecture.md desc
 
 from .executable import Executable
 from .instance import UPDATES_BEFORE_AFRESH
-from .known import Known
 from .stats import Stats
 
-__all__ = ["UPDATES_BEFORE_AFRESH", "Executable", "Known", "Stats"]
+__all__ = ["UPDATES_BEFORE_AFRESH", "Executable", "Stats"]

@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -22,25 +23,27 @@ from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
+from ..parts import find, load
 from ..plan.planning import require_batch
 from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..timeline.timeline import Timeline
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow
+from .call_path import CallPath
 from .changing import Users, changing, using
-from .compiled import LongWay
+from .devices import Home
+from .elapsed import elapsed_us
 from .in_flight import stream_handle
 from .instance import Instance
-from .known import Known
-from .profiling import elapsed_us, profile
 from .state import Change, Planned, plan_for
 from .stats import Stats
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .. import Timeline
 
 _log = logging.getLogger("hipgraphdsl")
 _CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting close()
@@ -63,6 +66,13 @@ def _after_fork() -> None:
         else:  # the owner is a thread that does not exist in this process
             executable._lock, executable._outermost = threading.RLock(), threading.Lock()
         executable._users = Users()
+
+
+def _call_path(executable: weakref.ref[Executable], graph: str, home: Home) -> CallPath:
+    """Return the call path of an Executable; the part `fast` has one by compiled code."""
+    fast = find("fast")
+    path: CallPath = CallPath() if fast is None else fast.CompiledPath(home, fast.LongWay(executable, graph))
+    return path
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -94,7 +104,9 @@ class Executable:
         self._lock = threading.RLock()
         self._outermost = threading.Lock()
         """Held by the outermost of the nested calls that hold `_lock`."""
-        self._own = Instance(workflow, runtime, made, guard, LongWay(self, workflow.name), sanitize=sanitize)
+        self._own = Instance(
+            workflow, runtime, made, guard, partial(_call_path, weakref.ref(self), workflow.name), sanitize=sanitize
+        )
 
     @classmethod
     def build(
@@ -350,12 +362,9 @@ class Executable:
         return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
 
     @using("known")
-    def known(self) -> Known:
+    def known(self) -> Any:
         """Return the names of this Executable's addresses and handles; `Graph.from_handle` uses them."""
-        own = self._own
-        found = Known(functions=own.shared.kernels(), events=own.shared.events(), calls=own.hosts.names())
-        found.note_memory(own.memory.arrays, own.scope, self)
-        return found
+        return load("imports").known_of(self, self._own)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -480,6 +489,7 @@ class Executable:
         and each span has its node's name; the events add some time. Nodes that share a launch have one span, with their names as
         `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
+        timeline = load("timeline")
         self._give(params)
         self.synchronize()
         state = self._own.state.on_streams(self.runtime.target)
@@ -487,7 +497,10 @@ class Executable:
         hosts.keep()
         try:
             self._own.in_flight.launched(self.stream)  # Ctrl-C may come before `_finish` has noted it
-            return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
+            found: Timeline = timeline.profile(
+                state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish
+            )
+            return found
         finally:
             hosts.undo()  # restore the graph's own host calls, made for its own memory
 

@@ -11,14 +11,14 @@ from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
 from ..runtimes.data import ERROR_INVALID_HANDLE, CaptureStatus
 from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
-from .compiled import CompiledPath
+from .call_path import CallPath
 from .devices import Home
 
 
 class InFlight:
     """The Executable's own stream, and every stream with launches in flight."""
 
-    def __init__(self, name: str, home: Home, compiled: CompiledPath) -> None:
+    def __init__(self, name: str, home: Home, compiled: CallPath) -> None:
         self.stream = 0
         """The Executable's own stream; 0 before `open`."""
         self._name = name

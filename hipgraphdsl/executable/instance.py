@@ -23,8 +23,8 @@ from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
+from .call_path import CallPath
 from .changes import Changes
-from .compiled import CompiledPath, LongWay
 from .devices import Home, grant_access
 from .in_flight import InFlight
 from .locking import lock
@@ -52,14 +52,21 @@ class Instance:
     """
 
     def __init__(
-        self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int, long_way: LongWay, *, sanitize: bool = False
+        self,
+        workflow: Workflow,
+        runtime: Runtime,
+        made: Planned,
+        guard: int,
+        call_path: Callable[[Home], CallPath],
+        *,
+        sanitize: bool = False,
     ) -> None:
         plan, backend, options = made
         self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
         self.memory = Memory(workflow, self.home, guard, self.stats)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
-        self.compiled = CompiledPath(self.home, long_way)
+        self.compiled = call_path(self.home)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.scope = Scope(self.shared)

@@ -24,15 +24,15 @@ __all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "
 
 FORMATS: dict[str, Format] = {
     ".json": Format("export.json", "render", "the workflow itself, versioned; loads again"),
-    ".yaml": Format("export.yaml", "render", "the same document as YAML; loads again"),
-    ".graphml": Format("export.graphml", "render", "GraphML for graph tools; loads again"),
-    ".hip": Format("hip_program.program", "render", "a HIP C++ program that builds and launches the graph"),
-    ".py": Format("export.python", "render", "a Python program that declares the workflow"),
+    ".yaml": Format("parts.formats.yaml", "render", "the same document as YAML; loads again"),
+    ".graphml": Format("parts.formats.graphml", "render", "GraphML for graph tools; loads again"),
+    ".hip": Format("parts.program.program", "render", "a HIP C++ program that builds and launches the graph"),
+    ".py": Format("parts.formats.python", "render", "a Python program that declares the workflow"),
     ".dot": Format("drawing.dot", "render", "Graphviz"),
     ".mmd": Format("drawing.mermaid", "render", "Mermaid"),
     ".svg": Format("drawing.dot", "svg", "a drawing"),
     ".png": Format("drawing.dot", "png", "a drawing"),
-    ".html": Format("drawing.html", "render", "one page to look around in"),
+    ".html": Format("parts.pages.html", "render", "one page to look around in"),
 }
 """Extension -> the module and function that render it."""
 

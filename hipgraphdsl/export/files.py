@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays.coercion import as_int
 from ..errors import DeclarationError, listed
+from ..parts import module_of
 
 
 class Format(NamedTuple):
@@ -28,7 +29,7 @@ class Format(NamedTuple):
 
     def opened(self) -> Any:
         """Import and return the module."""
-        return importlib.import_module(f"{__package__.partition('.')[0]}.{self.module}")
+        return module_of(self.module)
 
 
 def made(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from ..kernels import Chaining
 from .steps import Plan
 
 
@@ -32,7 +31,7 @@ def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:
 
 def kind_of(plan: Plan, step: int) -> Literal["batch", "chain"]:
     """Return whether the launch that runs a step runs its members in parallel (batch) or one after another (chain)."""
-    return "chain" if isinstance(plan.batches[plan.steps[step].batch].batching, Chaining) else "batch"
+    return plan.batches[plan.steps[step].batch].kind
 
 
 def titled(kind: str, names: Sequence[str]) -> str:

@@ -13,22 +13,20 @@ from typing import Any, Literal, NamedTuple
 from ..arrays import as_int, int_from, require_flags
 from ..deciding import host_decides, one_by_one
 from ..errors import DeclarationError
-from ..kernels import Kernel, Module
 from ..nodes import EagerNode, EmptyNode, KernelNode
-from ..order import between, follower_counts, positions
+from ..order import follower_counts, positions
+from ..parts import find, load
 from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 from .any_order import in_any_order
-from .batches import Batched, Batcher, Grouping
-from .chains import with_chains
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
-from .programmatic import with_programmatic_edges
+from .merged import Grouping, Merged
 from .segments import segments
 from .steps import Plan, Step
-from .suited import FAN_OUT, suited
+from .suited import suited
 from .temporaries import Packing, pack_temporaries
 
 Lanes = int | None | Literal["auto", "measure"]
@@ -90,8 +88,15 @@ def make_plan(
     automatic = lanes is None or isinstance(lanes, str)
     plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
-        plan = with_chains(plan, target, automatic=batch == "auto")
-    return with_programmatic_edges(plan) if programmatic and target.programmatic_launch else plan
+        merge = _merging(batch)
+        plan = plan if merge is None else merge.with_chains(plan, target, automatic=batch == "auto")
+    merge = find("merge") if programmatic and target.programmatic_launch else None
+    return plan if merge is None else merge.with_programmatic_edges(plan)
+
+
+def _merging(batch: Batch) -> Any:
+    """Return the part that merges launches; None if it is not there and `batch` leaves it to the plan."""
+    return load("merge") if batch is True else find("merge")
 
 
 def require_batch(batch: Any) -> None:
@@ -152,7 +157,7 @@ class _Planner:
         notes += _edge_notes(found, cover, len(behind), self.target, before if self.automatic else 0)
         cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *sources) for i, sources in behind.items()})
         steps = _steps(found, order, position, cover)
-        batches: tuple[Batched, ...] = ()
+        batches: tuple[Merged, ...] = ()
         if grouping is not None:
             batches = grouping.batches
             steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
@@ -227,8 +232,9 @@ class _Planner:
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
         cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
-        if self.batch:
-            cover, grouping = self._in_batches(found, cover, limit, notes)
+        merge = _merging(self.batch) if self.batch else None
+        if merge is not None:
+            cover, grouping = merge.in_batches(found, cover, limit, self.batch == "auto", self.target, self.device, notes)
         lanes = len(cover.devices)
         if grouping is None and self.automatic and limit is not None and gathers(lanes, limit, order, deps):
             cover = covered(order, deps, self.bound, found.placed, self.device)
@@ -249,43 +255,6 @@ class _Planner:
             inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, False, self.children)
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
-
-    def _in_batches(self, found: _Nodes, declared: Cover, limit: int | None, notes: list[str]) -> tuple[Cover, Grouping | None]:
-        """Return a cover with each batch in one lane, and the grouping; None if nothing is batched or lanes must be gathered."""
-        automatic, target = self.batch == "auto", self.target
-        batcher = Batcher(found.nodes, found.order, declared, found.places, target, automatic)
-        among = batcher.candidates()
-        if automatic and not target.costs.batched_us:
-            if among:
-                notes.append(f"Nothing is batched: that is not known to save time on {target.name} (batch=True does it).")
-            return declared, None
-        while True:
-            if not among:
-                return declared, None
-            grouping = batcher.grouped(among)
-            outer = between(declared.reduced, grouping.group_of, len(grouping.batch_of))
-            count = len(outer)
-            one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
-            devices = None if found.placed is None else [found.placed[one_of[group]] for group in range(count)]
-            cover = covered(range(count), outer, None, devices, self.device)
-            before = len(declared.devices) if limit is None else min(limit, len(declared.devices))
-            losing = batcher.unpaid(grouping, before - len(cover.devices)) if automatic else {}
-            left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
-            notes += [_not_batched(what, why) for what, why in left.items()]
-            if not losing:
-                break
-            among = [what for what in among if what not in left]
-        if not grouping.batches:
-            return declared, None
-        if limit is not None and gathers(len(cover.devices), limit, range(count), outer):
-            return declared, None
-        if "fan_out_4" in target.quirks and _fan_out(outer) > FAN_OUT:
-            notes.append(
-                f"Nothing is batched: {target.name} loses edges beyond {FAN_OUT} followers, and a launch would have more."
-            )
-            return declared, None
-        lane_of = [cover.lane_of[group] for group in grouping.group_of]
-        return Cover(declared.reduced, lane_of, {}, cover.devices, declared.depths), grouping
 
 
 def _without(entries: Sequence[FlatNode], leaves_out: Callable[[int, tuple[int, ...]], bool]) -> list[FlatNode]:
@@ -322,16 +291,6 @@ def _edge_notes(found: _Nodes, cover: Cover, ordered: int, target: Target, befor
             + (_expected(target, before, lanes) if before else ".")
         )
     return notes
-
-
-def _not_batched(what: Kernel | Module, why: str) -> str:
-    said = f"of kernel {what.name!r}" if isinstance(what, Kernel) else f"of different kernels of module {what.name!r}"
-    return f"Launches {said} are not batched: {why}."
-
-
-def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
-    """Return the maximum number of direct followers of a node, counting a virtual root before all nodes without predecessors."""
-    return max(sum(not sources for sources in deps), *follower_counts(deps).values(), 0)
 
 
 def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: Cover) -> list[Step]:

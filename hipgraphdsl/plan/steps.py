@@ -15,8 +15,8 @@ from ..nodes import EagerNode, EmptyNode
 from ..order import between, levels, successors
 from ..printed import counted
 from ..workflow import AnyNode, ChildGraphNode, Workflow
-from .batches import Batched
 from .lanes import covered
+from .merged import Merged
 from .segments import segments
 from .temporaries import Packing
 
@@ -132,7 +132,7 @@ class Plan:
         All devices that it uses, in ascending order.
     lane_devices : tuple of int
         For each lane the device of its steps.
-    batches : tuple of Batched
+    batches : tuple of Merged
         Batches and chains: launches that backends which build graphs merge into one.
     programmatic : tuple of int
         Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
@@ -146,7 +146,7 @@ class Plan:
     device: int = 0
     devices: tuple[int, ...] = (0,)
     lane_devices: tuple[int, ...] = ()
-    batches: tuple[Batched, ...] = ()
+    batches: tuple[Merged, ...] = ()
     programmatic: tuple[int, ...] = ()
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:

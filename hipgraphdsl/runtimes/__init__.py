@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 import time
@@ -10,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
+from ..parts import module_of
 from ..target import Target, calibrated
 
 if TYPE_CHECKING:
     from ..graph_pool import GraphMemory
     from .base import Runtime
 
-# Name of the runtime and of its module -> the module's class, which is constructed with a device number.
+# Name of the runtime -> its module, and the module's class, which is constructed with a device number.
 RUNTIMES = {
-    "amd": "AmdRuntime",
-    "nvidia": "NvidiaRuntime",
-    "cpu": "CpuRuntime",
-    "recorder": "RecorderRuntime",
+    "amd": ("runtimes.amd", "AmdRuntime"),
+    "nvidia": ("runtimes.nvidia", "NvidiaRuntime"),
+    "cpu": ("parts.cpu", "CpuRuntime"),
+    "recorder": ("parts.recorder", "RecorderRuntime"),
 }
 RuntimeName = Literal["auto", "amd", "nvidia", "cpu", "recorder"]
 """The names that type checkers accept; at run time any str is looked up."""
@@ -130,8 +130,8 @@ def _open(name: str, device: int) -> Runtime:
     if key not in _opened:
         with _lock:
             if key not in _opened:
-                module = importlib.import_module(f"{__name__}.{name}")
-                runtime = cast("Runtime", getattr(module, RUNTIMES[name])(device))
+                place, kind = RUNTIMES[name]
+                runtime = cast("Runtime", getattr(module_of(place), kind)(device))
                 runtime.target = calibrated(runtime.target)
                 _opened[key] = (os.getpid(), runtime)
     return _opened[key][1]

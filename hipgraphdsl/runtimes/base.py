@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NoReturn, Protocol
 
 from ..errors import HipError
 from ..target import Target
-from .compiled_calls import CompiledCalls
 from .data import (
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
@@ -51,6 +50,19 @@ class KernelAdder(Protocol):
     """Error code of the platform's call for the step that was left, 0 if no call was made."""
 
     def __call__(self, first: int, /) -> int: ...
+
+
+class Replay(Protocol):
+    """Makes a list of calls by compiled code."""
+
+    @property
+    def entry(self) -> tuple[int, int] | None:
+        """What `Launcher.bind` takes in place of hipGraphLaunch and a graph; None if host functions are among the calls."""
+
+    def __call__(self, stream: int, /) -> None: ...
+
+    def failed(self, code: int, /) -> None:
+        """Raise the error for a code that running the entry returned."""
 
 
 class Runtime(Protocol):
@@ -433,7 +445,7 @@ class Runtime(Protocol):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Replay | None:
         """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them.
 
         Parameters

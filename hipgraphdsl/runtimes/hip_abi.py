@@ -16,11 +16,12 @@ import threading
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final, NoReturn, cast
 
 from ..errors import HipError
-from .base import KernelAdder, not_supported
-from .compiled_calls import CompiledCalls
+from ..parts import find, load
+from .base import KernelAdder, Replay, not_supported
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     LAUNCH_ATTRIBUTES,
@@ -70,7 +71,6 @@ from .hip_calls import (
     pack_mem_ops,
     tells,
 )
-from .native import native
 
 _ERROR_NO_DEVICE: Final = 100
 _ERROR_PEER_ACCESS_ALREADY_ENABLED: Final = 704
@@ -141,6 +141,13 @@ def _tells_semaphores(api: str) -> Callable[..., tuple[tuple[int, int], ...]]:
     return method
 
 
+def native() -> ModuleType | None:
+    """Return the extension module of the part `fast`, or None if it cannot be built or loaded, or is disabled."""
+    fast = find("fast")
+    module: ModuleType | None = None if fast is None else fast.native()
+    return module
+
+
 class HipAbiRuntime(HipCore):
     """The protocol over a shared library with HIP's C ABI.
 
@@ -164,7 +171,7 @@ class HipAbiRuntime(HipCore):
         module = native()
         return None if module is None else module.Launcher(slow)
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Replay | None:
         module = native()
         for what in {call.what for call in calls if isinstance(call.what, str)}:
             # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
@@ -173,7 +180,10 @@ class HipAbiRuntime(HipCore):
         if module is None:
             return None
         known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
-        return CompiledCalls(module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code))
+        made: Replay = load("fast").CompiledCalls(
+            module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code)
+        )
+        return made
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()

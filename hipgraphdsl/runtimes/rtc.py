@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..cache import cache_folder, write_whole
+from ..compiler import reads_files
 from ..errors import HipError
-from .cpu.compiler import reads_files
 from .data import CodeObject
 
 _log = logging.getLogger("hipgraphdsl")

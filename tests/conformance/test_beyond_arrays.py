@@ -15,9 +15,9 @@ from specimens import compile_whole
 import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.executable import Executable
+from hipgraphdsl.parts.verify import Finding, VerifyReport, verify
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.verify import Finding, VerifyReport, verify
 
 SOURCE = r"""
 struct Point { float x, y, z; };

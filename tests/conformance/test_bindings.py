@@ -13,9 +13,9 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
+from hipgraphdsl.parts.verify import verify
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.verify import verify
 
 
 @pytest.fixture(scope="module", params=HERE)

@@ -16,8 +16,8 @@ from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
 from hipgraphdsl.collectives import Does, Fold
-from hipgraphdsl.distributed.partition import partition
-from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
+from hipgraphdsl.parts.ranks.partition import partition
+from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.runtimes.base import Runtime
 
 DOES: tuple[Does, ...] = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")

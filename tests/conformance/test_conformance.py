@@ -34,10 +34,10 @@ from hipgraphdsl.backends.operations import (
 from hipgraphdsl.backends.program import GraphProgram, Program
 from hipgraphdsl.backends.segmented import SegmentedProgram
 from hipgraphdsl.executable.state import Planned, plan_for
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import NodeType
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
 def _shape(build: Callable[[hg.Graph], Case], g: hg.Graph, runtime: Any) -> Case:

@@ -11,8 +11,8 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import CaptureMode
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 MODULE = hg.Module(
     r"""

@@ -18,11 +18,11 @@ from property.programs import blocks, declared
 from property.strategies import earlier, sampled_from
 
 import hipgraphdsl as hg
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.segments import segments
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.target import Target
 
 N = 64

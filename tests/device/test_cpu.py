@@ -21,12 +21,12 @@ from typing import TypeAlias
 
 import pytest
 
+from hipgraphdsl import compiler as compiler_module
 from hipgraphdsl.cache import wanted_folder
+from hipgraphdsl.compiler import Compiler, build, find_compiler
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
+from hipgraphdsl.parts.cpu import CpuRuntime
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.cpu import CpuRuntime
-from hipgraphdsl.runtimes.cpu import compiler as compiler_module
-from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
 from hipgraphdsl.runtimes.data import (
     CaptureMode,
     CaptureStatus,
@@ -2054,10 +2054,7 @@ def test_an_option_that_stops_the_compiler_from_writing_is_named(rt: CpuRuntime,
 def test_two_processes_may_build_one_library_at_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
     monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
-    text = (
-        "from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler\n"
-        f"print(build(find_compiler(), {SMALL!r}, ('-DANSWER=4',)))"
-    )
+    text = f"from hipgraphdsl.compiler import build, find_compiler\nprint(build(find_compiler(), {SMALL!r}, ('-DANSWER=4',)))"
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(run_python(text).stdout.strip())) for _ in range(2)]
     for thread in threads:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from device.test_cpu_kernels import compiler, f32, f64, i32, i64, library, u32, u64  # noqa: F401
 
-from hipgraphdsl.runtimes.cpu.compiler import Compiler
+from hipgraphdsl.compiler import Compiler
 
 Array = np.ndarray[Any, Any]
 u8, u16, f16 = np.uint8, np.uint16, np.float16

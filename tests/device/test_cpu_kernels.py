@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from hipgraphdsl.compiler import ABI_VERSION, Compiler, find_compiler, forget_compiler
 from hipgraphdsl.errors import DeclarationError, RuntimeUnavailable
-from hipgraphdsl.runtimes.cpu import runtime_library
-from hipgraphdsl.runtimes.cpu.compiler import ABI_VERSION, Compiler, find_compiler, forget_compiler
-from hipgraphdsl.runtimes.cpu.rtc import IMAGE_PREFIX, compile_kernels
+from hipgraphdsl.parts.cpu import runtime_library
+from hipgraphdsl.parts.cpu.rtc import IMAGE_PREFIX, compile_kernels
 
 # -- loading a library -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from device.test_cpu_kernels import compiler, i32, library, u32  # noqa: F401
 
-from hipgraphdsl.runtimes.cpu.compiler import Compiler
+from hipgraphdsl.compiler import Compiler
 
 NUMBERS = r"""
 #include <hip/hip_runtime.h>

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from device.test_cpu_kernels import Library, compiler, i32, library, u32  # noqa: F401
 
+from hipgraphdsl.compiler import Compiler
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.runtimes.cpu.compiler import Compiler
-from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
+from hipgraphdsl.parts.cpu.rtc import compile_kernels
 
 SUBTLE = r"""
 #include <hip/hip_runtime.h>

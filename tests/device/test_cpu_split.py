@@ -12,9 +12,9 @@ import pytest
 from device.test_cpu_kernels import Library, compiler_of, i32
 
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.runtimes.cpu import rtc
-from hipgraphdsl.runtimes.cpu.split import split as original
-from hipgraphdsl.runtimes.cpu.warps import Flat
+from hipgraphdsl.parts.cpu import rtc
+from hipgraphdsl.parts.cpu.split import split as original
+from hipgraphdsl.parts.cpu.warps import Flat
 
 MODES: tuple[Literal["fast", "base"], ...] = ("fast", "base")
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from device.test_cpu_kernels import compiler, i32, library  # noqa: F401
 
+from hipgraphdsl.compiler import Compiler
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.runtimes.cpu.compiler import Compiler
-from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
+from hipgraphdsl.parts.cpu.rtc import compile_kernels
 
 WARPS = r"""
 #include <hip/hip_runtime.h>

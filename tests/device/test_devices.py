@@ -20,12 +20,12 @@ from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
 from hipgraphdsl.defects import with_quirks
+from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.fast import native
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
-from hipgraphdsl.runtimes.native import native
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.target import Target
 
 Backend = Literal["explicit", "capture", "streams", "serial"]

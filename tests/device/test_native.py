@@ -15,10 +15,10 @@ import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
+from hipgraphdsl.parts.fast import native
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType
-from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
 @pytest.fixture

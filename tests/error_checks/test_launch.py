@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 
 SOURCE = 'extern "C" __global__ void f(float* x, float a, int n) { x[threadIdx.x] = a * n; }'
 

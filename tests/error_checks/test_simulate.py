@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.timeline import tasks
+from hipgraphdsl.parts.timeline import tasks
 
 
 def body(name: str = "body") -> hg.Graph:

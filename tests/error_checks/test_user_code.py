@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
 @pytest.fixture

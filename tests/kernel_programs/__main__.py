@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from hipgraphdsl.compiler import find_compiler
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 
 from .running import Way, compile_together, computed, describe, differing, make_kernels, reports, shrink
 from .tree import Kernel

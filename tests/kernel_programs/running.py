@@ -10,9 +10,9 @@ from typing import Any, Literal
 from device.test_cpu_kernels import Library
 
 import hipgraphdsl as hg
+from hipgraphdsl.compiler import Compiler, find_compiler
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.runtimes.cpu.compiler import Compiler, find_compiler
-from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
+from hipgraphdsl.parts.cpu.rtc import compile_kernels
 
 from .model import Array, InvalidKernel, arguments, run
 from .near import make_kernel

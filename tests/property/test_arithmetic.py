@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import example, given, settings
 
-from hipgraphdsl.checks.arithmetic import FAR, Base, Integer, Lanes, Pointer, cast, moved, operate
+from hipgraphdsl.parts.bounds.arithmetic import FAR, Base, Integer, Lanes, Pointer, cast, moved, operate
 from hipgraphdsl.source import CType
 
 INTEGERS = st.sampled_from([Integer(bits, unsigned) for bits in (8, 16, 32, 64) for unsigned in (False, True)])

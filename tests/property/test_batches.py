@@ -20,14 +20,16 @@ from specimens import compile_whole
 import hipgraphdsl as hg
 from benchmarks.shapes import cholesky
 from hipgraphdsl import measuring
-from hipgraphdsl.kernels import Chaining, batching, unchained
+from hipgraphdsl.parts.merge.batches import Batched
+from hipgraphdsl.parts.merge.batching import batching
+from hipgraphdsl.parts.merge.switching import Chaining, unchained
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
+from hipgraphdsl.parts.timeline.simulation import simulate
 from hipgraphdsl.plan.launches import launches, names_of
 from hipgraphdsl.plan.launches import together as launched_together
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
-from hipgraphdsl.timeline.simulation import simulate
 from hipgraphdsl.workflow import Workflow
 
 N, ARRAYS, BLOCK = 24, 12, 8
@@ -55,6 +57,11 @@ __global__ __launch_bounds__(64) void turn(T *y) {
 )
 MIX, PLACE, TURN = MODULE["mix"], MODULE["place"], MODULE["inner::turn<int, 7>"]
 Values = list[np.ndarray[Any, np.dtype[np.int32]]]
+
+
+def planned(batch: object) -> Batched:
+    assert isinstance(batch, Batched)
+    return batch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -272,7 +279,7 @@ class Schedule(NamedTuple):
         found = cls([], [])
         launch_of: dict[int, int] = {}
         for step in plan.steps:
-            how = plan.batches[step.batch].batching if step.batch >= 0 else None
+            how = planned(plan.batches[step.batch]).batching if step.batch >= 0 else None
             beside = how is not None and not isinstance(how, Chaining)
             if not beside or not step.index or plan.steps[step.index - 1].batch != step.batch:
                 found.launches.append([])
@@ -642,8 +649,8 @@ def test_entry_points_of_a_kernel_are_compiled_together() -> None:
     """However many sizes of batches there are, a kernel costs one compilation more."""
     recorder = RecorderRuntime(target="nvidia:sm_90")
     with cholesky(24).compile(runtime=recorder) as exe:
-        assert {batch.batching.kernels[0].name for batch in exe.plan.batches} == {"gemm", "trsm"}
-        assert len({batch.capacity for batch in exe.plan.batches}) > 3
+        assert {planned(batch).batching.kernels[0].name for batch in exe.plan.batches} == {"gemm", "trsm"}
+        assert len({planned(batch).capacity for batch in exe.plan.batches}) > 3
         compiled = [call for call in recorder.calls if call.api == "hiprtcCompileProgram"]
         assert len(compiled) == 3
 
@@ -864,7 +871,7 @@ def test_two_launches_are_a_batch_where_they_leave_multiprocessors_free(grid: in
 
 def test_few_blocks_may_take_all_registers() -> None:
     def entry(g: hg.Graph) -> str:
-        batching = g.plan(target="nvidia:sm_90", batch=True).batches[0].batching
+        batching = planned(g.plan(target="nvidia:sm_90", batch=True).batches[0]).batching
         return batching.source([8]).replace(" ", "")
 
     assert "__global__void__launch_bounds__(32,1)hg_batch_8_one" in entry(paired(3))

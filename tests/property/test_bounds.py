@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.checks.arithmetic import Base
-from hipgraphdsl.checks.programs import program_of
-from hipgraphdsl.checks.threads import reach_of
+from hipgraphdsl.parts.bounds.arithmetic import Base
+from hipgraphdsl.parts.bounds.programs import program_of
+from hipgraphdsl.parts.bounds.threads import reach_of
 
 MOST = 1 << 15  # accesses of a kernel that are written down
 GRID, BLOCK, N, M, HIDDEN = (2, 1, 1), (6, 2, 1), 11, 17, 7

@@ -10,7 +10,7 @@ from device.test_cpu_kernels import Library, compiler_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
+from hipgraphdsl.parts.cpu.rtc import compile_kernels
 
 TOGETHER = 12  # kernels of one source, because starting the compiler costs most
 STARTS = ("int g = blockIdx.x * blockDim.x + threadIdx.x;", "unsigned g = threadIdx.x + blockIdx.x * blockDim.x;")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl.export import graphml, python
+from hipgraphdsl.parts.formats import graphml, python
 
 MODULE = hg.Module('extern "C" __global__ void mix(int* y, const int* x, double a) { y[0] += x[0] * (int)a; }', name="names")
 WORDS = (
@@ -80,7 +80,7 @@ def test_to_json_and_from_json_give_back_every_name_and_value(g: hg.Graph) -> No
 @given(g=workflows())
 def test_yaml_gives_back_every_name_and_value(g: hg.Graph) -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     assert yaml.loads(yaml.render(g.workflow())).model_dump_json() == g.to_json()
 
@@ -88,7 +88,7 @@ def test_yaml_gives_back_every_name_and_value(g: hg.Graph) -> None:
 @pytest.mark.parametrize("text", ["\x85", "a\u2028b\n", "\u2029 ", "\r\n\x85"])
 def test_yaml_gives_back_every_line_break(text: str) -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     g = hg.Graph("g")
     g.host(called, args=({text: text},), name="call")

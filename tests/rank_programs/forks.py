@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from rank_programs.left_alone import ring
 
 TESTS = Path(__file__).parent.parent

@@ -10,9 +10,9 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.defects import with_quirks
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 RDNA = "amd:gfx1100@7.15"
 MODULE = hg.Module(

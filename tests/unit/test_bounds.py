@@ -345,7 +345,7 @@ def test_ignored_with_a_reason() -> None:
 
 
 def test_different_launches_are_looked_at_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hipgraphdsl.checks.bounds._MOST_STEPS", 200)
+    monkeypatch.setattr("hipgraphdsl.parts.bounds.bounds._MOST_STEPS", 200)
     module = hg.Module(kernel("int* x, int n", f"{INDEX} if (i < n) x[i] = 1;"))
     g = hg.Graph("demo")
     x = g.device_array("x", shape=N, dtype="int32")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.checks.programs import program_of
+from hipgraphdsl.parts.bounds.programs import program_of
 from hipgraphdsl.source import trees
 
 SOURCE = r"""

@@ -17,10 +17,10 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
+from hipgraphdsl.parts.fast import native
 from hipgraphdsl.runtimes import cuda_driver, nvidia
 from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES
-from hipgraphdsl.runtimes.native import native
 from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
 
 PRIMARY = 0x1000  # of device 0; the next device's follows

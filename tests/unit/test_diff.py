@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from specimens import SOURCE, everything, inner, pipeline, report
 
-from hipgraphdsl.export.diff import Difference, compare
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.formats.diff import Difference, compare
 
 
 def two(change: Callable[[Graph], object]) -> Difference:

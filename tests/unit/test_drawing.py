@@ -14,12 +14,12 @@ from chromium import CLICK, in_chromium, needs_chromium
 from specimens import SOURCE, chain, everything, module, pipeline
 
 from hipgraphdsl.drawing.layout import engine
-from hipgraphdsl.drawing.levels import arrange
 from hipgraphdsl.drawing.picture import draw
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.pages.levels import arrange
 from hipgraphdsl.workflow import ChildGraphNode, Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
@@ -429,7 +429,7 @@ def test_large_graphs_are_laid_out_without_graphviz(monkeypatch: pytest.MonkeyPa
     def fail(*_: Any, **__: Any) -> bytes:
         raise AssertionError("Graphviz was started")
 
-    monkeypatch.setattr("hipgraphdsl.drawing.html.lay_out", fail)
+    monkeypatch.setattr("hipgraphdsl.parts.pages.html.lay_out", fail)
     assert len(page_data(text(chain(5000).workflow(), ".html"))["nodes"]) == 5000
 
 

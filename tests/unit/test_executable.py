@@ -29,10 +29,10 @@ import hipgraphdsl as hg
 from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
-from hipgraphdsl.runtimes import native
-from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.parts import fast as native
+from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.workflow import ChildGraphNode
 
 SOURCE = r"""
@@ -1257,7 +1257,7 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], p, 1), name=f"k{i}")
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
-        compiled = exe._own.compiled
+        compiled: Any = exe._own.compiled
         offers: list[Any] = []
         original = compiled.offer
 

@@ -24,15 +24,15 @@ from specimens import module, report
 import hipgraphdsl as hg
 from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
+from hipgraphdsl.compiler import find_compiler
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
-from hipgraphdsl.hip_program import parts as hip_parts
-from hipgraphdsl.hip_program import text as hip_text
-from hipgraphdsl.hip_program.parts import INCLUDES
 from hipgraphdsl.nodes import UnboundCallback
-from hipgraphdsl.runtimes.cpu import program as cpu_program
-from hipgraphdsl.runtimes.cpu.compiler import find_compiler
-from hipgraphdsl.runtimes.cpu.program import build_program
+from hipgraphdsl.parts.cpu import program as cpu_program
+from hipgraphdsl.parts.cpu.program import build_program
+from hipgraphdsl.parts.program import parts as hip_parts
+from hipgraphdsl.parts.program import text as hip_text
+from hipgraphdsl.parts.program.parts import INCLUDES
 from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.workflow import KINDS
 

@@ -16,10 +16,11 @@ from specimens import chain, everything, inner, pipeline, report
 
 from hipgraphdsl import export
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import FORMATS, export_graph, formats, graphml, need, python, write_file
-from hipgraphdsl.export.diff import compare
+from hipgraphdsl.export import FORMATS, export_graph, formats, need, write_file
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.nodes import EmptyNode
+from hipgraphdsl.parts.formats import graphml, python
+from hipgraphdsl.parts.formats.diff import compare
 from hipgraphdsl.workflow import Workflow
 
 
@@ -222,7 +223,7 @@ def test_damaged_graphml_is_refused() -> None:
 @pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
 def test_yaml_comes_back_exactly(make: object) -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     graph = make()  # type: ignore[operator]  # the functions above
     assert text_of(yaml.loads(yaml.render(graph.workflow()))) == text_of(graph)
@@ -230,7 +231,7 @@ def test_yaml_comes_back_exactly(make: object) -> None:
 
 def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     g = Graph("no")
     for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a"):
@@ -260,7 +261,7 @@ def test_yaml_shows_kernel_source_as_text() -> None:
 )
 def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     with pytest.raises(DeclarationError) as caught:
         yaml.loads(text)
@@ -269,7 +270,7 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
 
 def test_yaml_beyond_its_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("yaml")
-    from hipgraphdsl.export import yaml
+    from hipgraphdsl.parts.formats import yaml
 
     monkeypatch.setattr(yaml, "_MAX_VALUES", 1000)
     with pytest.raises(DeclarationError, match="at most 1000 values"):

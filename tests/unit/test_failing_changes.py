@@ -11,7 +11,7 @@ import pytest
 from places import runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import native
+from hipgraphdsl.parts import fast as native
 from hipgraphdsl.runtimes.base import Runtime
 
 SOURCE = r"""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hipgraphdsl import ArrayView, DeviceArray, Graph, Module
 from hipgraphdsl.drawing.picture import draw
-from hipgraphdsl.timeline.timeline import Timeline
+from hipgraphdsl.parts.timeline.timeline import Timeline
 
 
 def nothing(*_: object) -> None:

@@ -12,7 +12,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.bench.launch import with_parameters
 from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
-from hipgraphdsl.kernels import Batching, batching
+from hipgraphdsl.parts.merge.batches import Batched
+from hipgraphdsl.parts.merge.batching import Batching, batching
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.plan.suited import FAN_OUT, with_one_root
@@ -25,6 +26,11 @@ def dag(predecessors: list[list[int]]) -> hg.Graph:
     for i, sources in enumerate(predecessors):
         g.empty(name=f"n{i}", after=[f"n{s}" for s in sources])
     return g
+
+
+def batched(batch: object) -> Batched:
+    assert isinstance(batch, Batched)
+    return batch
 
 
 def test_steps_keep_the_order_of_declaration_where_edges_allow() -> None:
@@ -264,7 +270,7 @@ def test_launches_of_different_kernels_are_one_where_they_wait_for_the_same() ->
     """No two of the components follow the same ones, but all that are one launch do."""
     plan = fields(4).plan(target="nvidia:sm_90")
     assert [step.batch for step in plan.steps] == [n for n in range(8) for _ in range(3)]
-    assert {len(batch.batching.kernels) for batch in plan.batches} == {6}
+    assert {len(batched(batch).batching.kernels) for batch in plan.batches} == {6}
     assert len(fields(4).plan(target="nvidia:sm_90", batch=False).batches) == 0
 
 
@@ -324,7 +330,7 @@ def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int)
 @pytest.mark.parametrize(("links", "size"), [(2, 32), (32, 32), (33, 64), (100, 128), (300, 320), (1000, 1024), (1363, 1364)])
 def test_tables_of_chains_are_little_larger_than_what_they_hold(links: int, size: int) -> None:
     plan = chain(links, "axpy").plan(target="nvidia:sm_90", batch=True)
-    assert [batch.capacity for batch in plan.batches] == [size]
+    assert [batched(batch).capacity for batch in plan.batches] == [size]
 
 
 def test_an_entry_point_is_compiled_without_the_bodies_of_other_kernels() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
-from hipgraphdsl.kernels import waiting_source, waits
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.parts.merge import waiting_source, waits
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 
 H200 = "nvidia:sm_90@13.0"
 SOURCE = r"""

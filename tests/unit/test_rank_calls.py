@@ -11,7 +11,7 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl.distributed import ranked
+from hipgraphdsl.parts.ranks import ranked
 
 N = 8
 

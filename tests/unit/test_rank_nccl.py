@@ -18,7 +18,7 @@ from nccl_on_cpu import library
 from rank_programs.forks import Forks
 
 import hipgraphdsl as hg
-from hipgraphdsl.transports import nccl
+from hipgraphdsl.parts.ranks.transports import nccl
 
 Printed = Callable[..., list[str]]
 

@@ -21,9 +21,9 @@ from file_store import FileStore
 from rank_programs.forks import Forks
 
 import hipgraphdsl as hg
-from hipgraphdsl.transports import Transfer, neighbours
-from hipgraphdsl.transports import store as stores
-from hipgraphdsl.transports.store import StoreTransport
+from hipgraphdsl.parts.ranks.transports import Transfer, neighbours
+from hipgraphdsl.parts.ranks.transports import store as stores
+from hipgraphdsl.parts.ranks.transports.store import StoreTransport
 
 TESTS = Path(__file__).parent.parent
 

@@ -19,11 +19,11 @@ from property.test_ranks import declared, held_steps, possible
 
 import hipgraphdsl as hg
 from hipgraphdsl import collectives, export
-from hipgraphdsl.distributed.sharing import Between, Layout, Sharing
 from hipgraphdsl.drawing.picture import draw
-from hipgraphdsl.export import timelines
-from hipgraphdsl.timeline.timeline import RankTimes, Timeline
-from hipgraphdsl.transports.nccl import does
+from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
+from hipgraphdsl.parts.ranks.transports.nccl import does
+from hipgraphdsl.parts.timeline import files as timelines
+from hipgraphdsl.parts.timeline.timeline import RankTimes, Timeline
 from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = 'extern "C" __global__ void add(float* x, float a) { x[threadIdx.x] += a; }'

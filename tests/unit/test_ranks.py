@@ -15,10 +15,10 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl.distributed import ranked
-from hipgraphdsl.distributed.partition import Part, partition
-from hipgraphdsl.distributed.sharing import Between, Layout, Sharing, crossing
-from hipgraphdsl.transports.nccl import does
+from hipgraphdsl.parts.ranks import ranked
+from hipgraphdsl.parts.ranks.partition import Part, partition
+from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing, crossing
+from hipgraphdsl.parts.ranks.transports.nccl import does
 from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = r"""

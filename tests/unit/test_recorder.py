@@ -9,8 +9,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.errors import HipError
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind, NodeType
-from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
 @pytest.fixture

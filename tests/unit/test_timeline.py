@@ -15,8 +15,8 @@ from specimens import batched, everything, inner, module, pipeline
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.timeline.simulation import simulate
-from hipgraphdsl.timeline.timeline import Span, Timeline
+from hipgraphdsl.parts.timeline.simulation import simulate
+from hipgraphdsl.parts.timeline.timeline import Span, Timeline
 
 UNIT = {"H2D": 1, "D2H": 1, "kernel": 1}
 

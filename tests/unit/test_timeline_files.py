@@ -19,10 +19,10 @@ from specimens import batched, everything, pipeline
 
 from hipgraphdsl.drawing.picture import critical_path
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import timelines
-from hipgraphdsl.export.trace import events
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.timeline.timeline import By, Span, Timeline
+from hipgraphdsl.parts.timeline import files as timelines
+from hipgraphdsl.parts.timeline.timeline import By, Span, Timeline
+from hipgraphdsl.parts.timeline.trace import events
 
 UNIT = {"H2D": 1, "D2H": 1, "kernel": 1}
 HOSTILE = ("</script><script>alert(1)", "$x_{", "<b>&amp;", "@DATA@", "日本", 'a"b\\')

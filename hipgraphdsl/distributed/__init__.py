@@ -1,1 +1,0 @@
-"""One graph over several processes: the part of each rank, and the messages between ranks."""

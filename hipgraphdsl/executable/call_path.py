@@ -1,0 +1,84 @@
+"""The way that calls of an Executable take: its Python methods, or compiled code where the part `fast` replaces some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..arrays import Parameter
+from ..backends import Program, Scope
+from ..backends.operations import Operation
+
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+class CallPath:
+    """The Python methods alone. The part `fast` overrides this to bind a compiled launcher to the program of an Executable."""
+
+    launcher: Any = None
+    """The compiled launcher, which counts its launches and updates, or None."""
+    bound: bool = False
+    """Whether the launcher can launch the current program."""
+    wanted: bool = False
+    """Whether launches give parameter values, so that compiled code should be told which it may set."""
+    held_back: bool = False
+    """Whether every launch must take the Python methods, because a transport between ranks must act before it."""
+
+    def take_over(self, other: CallPath) -> None:
+        """Take over the call path of a closed Executable; the caller must call `bind` next."""
+
+    def bind(self, program: Program | None, stream: int) -> None:
+        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
+
+    def enter(self, program: Program, stream: int) -> bool:
+        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
+        return False
+
+    def hold_back(self) -> None:
+        """Send all launches to the Python methods, without waiting for calls in progress."""
+        self.held_back = True
+
+    def let(self) -> None:
+        """Allow compiled launches again; the caller ensures that no change is in progress."""
+        self.held_back = False
+
+    def refuse(self) -> None:
+        """Disable compiled calls, without waiting for calls in progress."""
+
+    def pause(self) -> bool:
+        """Disable compiled calls and wait for those in progress; return whether one may have launched or set something."""
+        return False
+
+    @property
+    def waits_slowly(self) -> bool:
+        """Whether waits take the Python method although compiled code launches."""
+        return False
+
+    def be_calm(self, calm: bool) -> None:
+        """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
+
+    def settle(self) -> None:
+        """Wait for compiled calls in progress."""
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many launches and node updates compiled code has made since the last call of this method."""
+        return 0, 0
+
+    def take_back(self) -> dict[str, Any]:
+        """Return the parameter values that compiled code has set."""
+        return {}
+
+    def steps_of(self, name: str) -> frozenset[int]:
+        """Return the steps that compiled code sets when it gives a parameter a value."""
+        return _NONE
+
+    def resume(
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
+    ) -> None:
+        """Enable compiled calls of the bound program again; these callables tell what they may set."""
+
+    def withdraw(self) -> None:
+        """Mark what compiled code was told that it may set as outdated."""
+
+    def note_step(self, index: int, operation: Operation) -> None:
+        """Tell compiled code that a step has changed."""

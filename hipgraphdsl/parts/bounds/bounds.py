@@ -1,0 +1,159 @@
+"""Kernels that access memory beyond their arrays (HG409), as far as static analysis of their source proves it; see `threads`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ...arrays import Access, ArrayView, ExternalArray, Parameter
+from ...checks.scope import Scope
+from ...nodes import KernelNode
+from .arithmetic import Base
+from .programs import program_of
+from .threads import Witness, reach_of
+
+_MOST_STEPS = 20_000  # interpreter steps for all launches of a workflow; further launches are not analysed
+_MOST_THREADS = 1024  # per block
+
+
+Reached = tuple[tuple[Base, Witness, Witness], ...]
+"""The accesses of a launch: for each base, the access with the lowest address and the one with the highest."""
+
+_INDEX_HINT: Final = (
+    "let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads"
+)
+_NULL_HINT: Final = "give the node an array, or let the kernel test the pointer, as in if (x)"
+
+
+class Launches:
+    """A cache of the analysed launches of a workflow, for all its scopes."""
+
+    def __init__(self) -> None:
+        self.found: dict[Any, Reached] = {}
+        self.steps = 0
+
+    def reached(self, scope: Scope, node: KernelNode) -> Reached:
+        """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
+        program = program_of(node.kernel)
+        grid, block = _extents(scope, node.grid), _extents(scope, node.block)
+        if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
+            return ()
+        values: tuple[int | None, ...] = (None,) * len(node.args)
+        if program.deciding:
+            values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+        key = (program, grid, block, values)
+        found = self.found.get(key)
+        if found is None and self.steps < _MOST_STEPS:
+            reach = reach_of(program, grid, block, values)
+            self.steps += reach.steps
+            found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
+        return found or ()
+
+
+def check_bounds(scope: Scope, launches: Launches) -> None:
+    """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
+
+    A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged.
+    """
+    for node in scope.workflow.nodes:
+        if type(node) is not KernelNode:
+            continue
+        reached = launches.reached(scope, node)
+        if not reached:
+            continue
+        # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
+        several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
+        for use in (scope, *scope.others) if several else (scope,):
+            found = next(_beyond(use, node, reached if use is scope else launches.reached(use, node)), None)
+            if found is not None:
+                _report(use, node, *found)
+                break
+
+
+def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
+    """Yield accesses outside of an array: the pointer's base, the access, the array, and the pointer's byte offset in it.
+
+    With `bound` False, use the arrays that the child graph itself declares instead of those bound to it.
+    """
+    for base, first, last in reached:
+        root: Any = None
+        nbytes, offset = base.nbytes, 0
+        if base.number >= 0:
+            arg = node.args[base.number]
+            if arg is None:  # a null pointer that a thread definitely accesses
+                yield base, first, None, 0
+                break
+            placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
+            if placed is None:
+                continue
+            root, offset = placed
+            nbytes = root.nbytes
+        elif base.kind == "dynamic":
+            nbytes = node.shared_bytes or -1  # HG510 covers 0 bytes
+        if nbytes < 0:
+            continue
+        for witness in (last, first):
+            if offset + witness.stop > nbytes or offset + witness.start < 0:
+                yield base, witness, root, offset
+                break
+
+
+def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
+    x, y, z = axes
+    if type(x) is not int or type(y) is not int or type(z) is not int:
+        x, y, z = (_known(scope, axis) for axis in axes)
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _known(scope: Scope, value: Any) -> int | None:
+    """Return the value as an int if no launch can change it, else None."""
+    if type(value) is int:
+        return value
+    if isinstance(value, Parameter):
+        value = scope.resolve(value)[1]
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        return None
+
+
+def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
+    """Return the array that contains a view, and the view's byte offset; None for external memory and unbound parameters."""
+    root, offset = view.root, view.offset_bytes
+    if bound:
+        _, root, inner = scope.resolve(root)
+        offset += inner
+    if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):
+        return None
+    return root, offset
+
+
+def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int) -> None:
+    name = base.name
+    verb = "writes" if witness.writes else "reads"
+    if base.kind == "argument":
+        what = f"{name}[{witness.start // witness.size}]"
+        start, stop = offset + witness.start, offset + witness.stop
+        where = f"{name!r} is None, a null pointer"
+        if root is not None:
+            where = f"bytes {start}..{stop} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
+    elif base.kind == "dynamic":
+        what = "dynamic shared memory"
+        where = f"bytes {witness.start}..{witness.stop} of {node.shared_bytes}"
+    else:
+        what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
+        where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
+    arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
+    scope.found(
+        "HG409",
+        f"{scope.name(node)!r}: thread {_axes(witness.thread)} of block {_axes(witness.block)} {verb} {what} (kernel"
+        f" {node.kernel.name!r}, line {witness.line}): {where}",
+        node,
+        arrays=arrays,
+        hint=_NULL_HINT if base.kind == "argument" and root is None else _INDEX_HINT,
+        several=False,
+    )
+
+
+def _axes(index: tuple[int, int, int]) -> str:
+    return str(index[0]) if index[1] == index[2] == 0 else str(index)

@@ -1,0 +1,316 @@
+"""The compiled call path of one Executable: it replaces `launch`, `synchronize` and `run` where a compiled launcher is available.
+
+A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
+other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
+(`take_back`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`offer`).
+A wait runs without a Python frame if it is short and only the Executable's own stream has to be waited for (`calm`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...arrays import Parameter
+from ...backends import Program, Scope
+from ...backends.operations import Launch, Operation
+from ...backends.program import GraphProgram
+from ...errors import HipGraphError
+from ...executable.call_path import CallPath
+from ...executable.devices import Home
+from ...kernels import ArgumentPacker
+from ...nodes import KernelNode
+from ...runtimes.base import Runtime
+
+_KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
+_MOST_USES: Final = 8192  # kernel nodes whose argument memory is kept for the launcher
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+class _Arguments:
+    """The parameters of one kernel node, in memory at a fixed address that the launcher writes to."""
+
+    def __init__(self, operation: Launch, runtime: Runtime) -> None:
+        self.packer = ArgumentPacker(operation.packer.signature)
+        self._runtime = runtime
+        self._params = ctypes.create_string_buffer(self._written(operation))
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._params)
+
+    def follow(self, operation: Operation) -> bool:
+        """Copy the launch parameters of a node; False unless it is a kernel launch with arguments of the same types."""
+        if not isinstance(operation, Launch) or operation.packer.signature is not self.packer.signature or operation.cooperative:
+            return False
+        params = self._written(operation)
+        ctypes.memmove(self._params, params, len(params))
+        return True
+
+    def _written(self, operation: Launch) -> bytes:
+        table = self.packer.place(operation.packed)
+        return self._runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, table)
+
+
+class LongWay:
+    """The slow path: Python methods for calls that the compiled path does not handle; weakly references its Executable."""
+
+    def __init__(self, executable: weakref.ref[Any], graph: str) -> None:
+        self._executable = executable
+        self._graph = graph
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        executable = self._required("launch")
+        type(executable).launch(executable, *args, **kwargs)
+
+    def synchronize(self, *args: Any, **kwargs: Any) -> None:
+        """Wait."""
+        executable = self._required("synchronize")
+        type(executable).synchronize(executable, *args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Launch and wait."""
+        executable = self._required("run")
+        type(executable).run(executable, *args, **kwargs)
+
+    def failed(self, code: int) -> None:
+        """Raise the error for a return code of hipGraphLaunch."""
+        self._required("launch")._launch_failed(code)
+
+    def wait_failed(self, code: int) -> None:
+        """Raise the error for a return code of a compiled wait."""
+        executable = self._required("synchronize")
+        executable._own.in_flight.failed(code)
+        type(executable).synchronize(executable)
+
+    def _required(self, action: str) -> Any:
+        """Return the Executable; raise if it was deleted and only its method was kept."""
+        executable = self._executable()
+        if executable is None:
+            raise HipGraphError(
+                f"{action}: the Executable of graph {self._graph!r} was deleted, and what it owned has been returned; keep the"
+                f" Executable, not its method alone"
+            )
+        return executable
+
+    def stand_aside(self, launcher: Any) -> None:
+        """Replace the Executable's methods with those of a launcher; None restores them."""
+        executable = self._executable()
+        for name in ("launch", "synchronize", "run") if executable is not None else ():
+            if launcher is not None:
+                executable.__dict__[name] = getattr(launcher, name)
+            else:
+                executable.__dict__.pop(name, None)
+
+
+class CompiledPath(CallPath):
+    """A compiled launcher that is bound to a program; without a launcher every call takes the slow path."""
+
+    def __init__(self, home: Home, long_way: LongWay) -> None:
+        self._home = home
+        self._runtime = home.runtime
+        self._long_way = long_way
+        self.launcher: Any = home.runtime.launcher(long_way)
+        """The compiled launcher, which counts its launches and updates, or None."""
+        self.bound = False
+        """Whether the launcher can launch the current program."""
+        self.wanted = False
+        """Whether launches give parameter values, so that an `offer` is worth its time."""
+        self.held_back = False
+        """Whether every launch must take the slow path, because a transport between ranks must act before it."""
+        self._entered = False
+        """Whether it is bound to a program that is not a graph; the next call of a `changing` method unbinds it."""
+        self._counted = (0, 0)
+        """The launcher's counts at the last call of `counts`."""
+        self._stale = True
+        """Whether the last offer is outdated."""
+        self._kinds: dict[str, str] = {}
+        """Struct codes of the parameters that the launcher can set alone, because only kernel arguments use them."""
+        self._steps: dict[str, frozenset[int]] = {}
+        """For each offered parameter the steps whose arguments the launcher sets."""
+        self._kept: dict[int, _Arguments] = {}
+        """The launch parameters that the launcher writes to, by step."""
+
+    def take_over(self, other: CallPath) -> None:
+        assert isinstance(other, CompiledPath)
+        self._long_way, self.launcher = other._long_way, other.launcher
+        self.held_back, self._counted = other.held_back, other._counted
+
+    def bind(self, program: Program | None, stream: int) -> None:
+        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
+        if self.launcher is None:
+            return
+        self.launcher.ready = False
+        self._clear()
+        self._stale, self._entered = True, False
+        self.bound = isinstance(program, GraphProgram) and bool(program.handle)
+        if program is not None and self.bound:
+            runtime = self._runtime
+            current = runtime.current_addresses(self._home.device)
+            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current, *runtime.wait_addresses())
+        self._long_way.stand_aside(self.launcher if self.bound else None)
+
+    def enter(self, program: Program, stream: int) -> bool:
+        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
+        if self.launcher is None or self.bound:
+            return self.bound
+        entry = program.entry()
+        if entry is not None:
+            current = self._runtime.current_addresses(self._home.device)
+            self.launcher.bind(entry[0], 0, entry[1], stream, *current, *self._runtime.wait_addresses())
+            self.bound = self._entered = True
+            self._long_way.stand_aside(self.launcher)
+        return self.bound
+
+    def hold_back(self) -> None:
+        """Send all launches through the slow path, without waiting for calls in progress."""
+        self.held_back = True
+        self.refuse()
+
+    def let(self) -> None:
+        """Allow the fast path again; the caller ensures that no change is in progress."""
+        self.held_back = False
+        self.launcher.ready = self.bound
+
+    def refuse(self) -> None:
+        """Disable the fast path, without waiting for calls in progress."""
+        if self.launcher is not None:
+            self.launcher.ready = False
+
+    def pause(self) -> bool:
+        """Disable the fast path and wait for calls in progress; return whether it may have launched or set something."""
+        if not self.bound:
+            return False
+        self.launcher.ready = False
+        self.launcher.calm = False
+        self.settle()
+        if self._entered:
+            self.bound = self._entered = False
+        return True
+
+    @property
+    def waits_slowly(self) -> bool:
+        """Whether waits take the slow path although compiled code launches."""
+        return self.bound and not self.launcher.calm
+
+    def be_calm(self, calm: bool) -> None:
+        """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
+        if self.bound:
+            self.launcher.calm = calm and self._runtime.wait_addresses()[0] != 0
+
+    def settle(self) -> None:
+        """Wait for calls in progress."""
+        while self.launcher is not None and self.launcher.inside:
+            time.sleep(0)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many launches and node updates the launcher has made since the last call of this method."""
+        launcher = self.launcher
+        if launcher is None:
+            return 0, 0
+        before, self._counted = self._counted, (launcher.launches, launcher.updates)
+        return self._counted[0] - before[0], self._counted[1] - before[1]
+
+    def take_back(self) -> dict[str, Any]:
+        """Return the parameter values that the launcher has set on the fast path."""
+        if self._stale:  # a failed change has been rolled back without the launcher
+            return {}
+        return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
+
+    def steps_of(self, name: str) -> frozenset[int]:
+        """Return the steps that the launcher sets when it gives a parameter a value."""
+        return _NONE if self._stale else self._steps.get(name, _NONE)
+
+    def resume(
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
+    ) -> None:
+        """Enable the bound fast path again; if the offer is outdated and launches give values, renew it from these callables."""
+        if self._stale and self.wanted:
+            self.wanted = False
+            self.offer(program(), users())
+        elif self._stale and self._steps:  # the next launch with values offers again: more changes may come before it
+            self._clear()
+        self.launcher.ready = not self.held_back
+        if self.held_back:  # checked after enabling, too, because another thread may call `hold_back` meanwhile
+            self.launcher.ready = False
+
+    def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
+        """Tell the launcher which parameters it may set, and where in the bound program.
+
+        `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
+        on it.
+        """
+        assert isinstance(program, GraphProgram)
+        slots = []
+        self._clear()
+        for name, (scope, parameter, indices) in users.items():
+            value = scope.values.get(parameter)
+            if value is None or len(self._kept) + len(indices) > _MOST_USES:
+                continue
+            kind, uses = "", []
+            steps = set()
+            for i in indices:
+                code, addresses = self._places(program, scope, parameter, i)
+                if code and code == (kind or code):
+                    kind = code
+                    uses += addresses
+                    steps.add(i)
+            if kind:
+                whole = len(steps) == len(indices)
+                slots.append((name, kind, struct.calcsize("=" + kind), struct.pack("=" + kind, value), uses, whole))
+                self._steps[name] = frozenset(steps)
+                if whole:
+                    self._kinds[name] = kind
+        self.launcher.slots(slots, list(self._kept.values()))
+        self._stale = False
+
+    def _clear(self) -> None:
+        """Stop the launcher from setting parameters until the next offer."""
+        self.launcher.slots([], [])  # first: the launcher may set only what the tables below list
+        self._kinds, self._steps, self._kept = {}, {}, {}
+
+    def withdraw(self) -> None:
+        """Mark the offer as outdated."""
+        self._stale = True
+
+    def note_step(self, index: int, operation: Operation) -> None:
+        """Update the launcher's copy of a step's launch parameters; mark the offer as outdated if that is impossible."""
+        kept = self._kept.get(index)
+        if kept is not None and not self._stale:
+            self._stale = not kept.follow(operation)
+
+    def _places(
+        self, program: GraphProgram, scope: Scope, parameter: Parameter, index: int
+    ) -> tuple[str, list[tuple[int, int, int]]]:
+        """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
+        step, operation = program.plan.steps[index], program.operations[index]
+        node = step.node
+        if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
+            return "", []
+        if operation.cooperative or index in program.disabled:
+            return "", []
+        inner = program.scope_of(step)
+
+        def is_it(value: object) -> bool:
+            """Whether a value is the parameter, which may have another name inside a child."""
+            return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
+
+        if any(map(is_it, (*node.grid, *node.block))):
+            return "", []
+        places = [k for k, arg in enumerate(node.args) if is_it(arg)]
+        codes = {operation.packer.signature.parameters[k].format for k in places}
+        if len(codes) != 1 or not codes <= set(_KINDS):
+            return "", []
+        batch = program.batches.get(index)
+        if batch is not None:
+            at, offsets = batch.arguments_of(index), operation.packer.signature.offsets
+            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime)) for k in places]
+        kept = self._kept.get(index)
+        if kept is None:
+            kept = self._kept[index] = _Arguments(operation, self._runtime)
+        values = [ctypes.c_void_p.from_address(kept.packer.address + 8 * k).value or 0 for k in places]
+        return codes.pop(), [(value, program.nodes[index], kept.address) for value in values]

@@ -1,0 +1,1 @@
+"""Interactive pages of workflows and timelines."""

@@ -1,0 +1,188 @@
+"""Launches by each backend, compared with the serial run; a difference is traced to the first node that shows it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from ...errors import HipGraphError
+from ...executable import Executable
+from ...executable.state import Planned, plan_for
+from ...nodes import EmptyNode
+from ...printed import counted
+from ...runtimes.base import Runtime
+from ...workflow import Workflow
+from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite
+from .recorded import compare_recorded
+from .report import Kind
+
+_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "": {"lanes": None, "batch": False},
+    "batches": {"lanes": "auto", "batch": True},
+    "edges for empty nodes": {"lanes": "auto", "batch": False, "join": True},
+    "any-order launches": {"lanes": 1, "batch": False, "any_order": True},
+}
+"""Plan options by the kind of launches to test."""
+
+
+class Launches:
+    """Launches of a workflow that are compared with the serial run of its laboratory."""
+
+    def __init__(
+        self, laboratory: Laboratory, params: dict[str, Any], repeats: int, orders: int, seed: int, found: Found
+    ) -> None:
+        self.workflow, self.prover = laboratory.workflow, laboratory.runtime
+        self.cells = {name: cell for name, cell in laboratory.cells.items() if cell.visible or cell.given}
+        self.values, self.reference = laboratory.start, {name: laboratory.reference[name] for name in self.cells}
+        self.params = params
+        self.repeats, self.orders, self.seed = repeats, orders, seed  # launches, seeded schedules of each kind, the first seed
+        self.found = found
+
+    def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
+        """Launch by one backend of a runtime, repeatedly and with seeded schedules, and compare with the reference."""
+        self._try(runtime, backend, device, "")
+        if backend == "explicit":
+            self._try(runtime, backend, device, "batches")
+            if runtime.target.bypass_edges and any(isinstance(node, EmptyNode) for _, node in self.workflow.walk()):
+                self._try(runtime, backend, device, "edges for empty nodes")
+        elif backend in ("capture", "streams") and runtime.target.any_order_launch:
+            self._try(runtime, backend, device, "any-order launches")
+
+    def _try(self, runtime: Runtime, backend: str, device: int, extra: str) -> None:
+        """Try a backend with default options, or with an `extra` kind of launches if the plan has any."""
+        added = f" with {extra}" if extra else ""
+        named = f"backend {backend!r}{added}" + (f" on {runtime.name}" if runtime is not self.prover else "")
+        options: dict[str, Any] = {"join": False, **_OPTIONS[extra]}
+        made = plan_for(
+            self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
+        )
+        plan = made[0]
+        if extra and not options["join"] and not plan.batches and not any(step.any_order for step in plan.steps):
+            return
+        cells, wanted = self.cells, self.reference
+        schedules = [("", 0, 0)] * self.repeats
+        if hasattr(runtime, "set_schedule") and backend == "explicit" and not any(node.waits for _, node in self.workflow.walk()):
+            schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
+            schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
+        try:
+            executable = self._prepared(runtime, backend, device, made)
+        except HipGraphError as error:
+            self.found.left_out.append(f"{named}: {error}")
+            return
+        ran = 0
+        try:
+            if backend in ("explicit", "capture") and not extra:
+                compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
+            for how, chosen, mode in schedules:
+                ran += 1
+                kind: Kind = "schedule" if mode else "backend"
+                seed = chosen if mode else None
+                if mode:
+                    _set_schedule(runtime, chosen, mode)
+                try:
+                    ours = self._launch(executable, self.params)
+                except HipGraphError as error:
+                    self.found.add(kind if mode else "failure", f"{named} fails: {error}", backend=backend, seed=seed)
+                    break
+                names = self.found.differing(cells, ours, wanted)
+                if not names:
+                    continue
+                said = self.found.described(cells[names[0]], ours[names[0]], wanted[names[0]])
+                node = self._first_wrong_node(runtime, backend, device, (chosen, mode), options)
+                nodes = (node,) if node else ()
+                where = f"; the first node whose output differs is {node!r}" if node else ""
+                message, hint = f"{named}: {said}{where}", ""
+                if mode:
+                    message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
+                    hint = f"replay: runtime.set_schedule({seed}, {mode})"
+                elif runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
+                    hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
+                self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
+                break
+        finally:
+            _set_schedule(runtime, 0, 0)
+            executable.close()
+        plain = min(ran, self.repeats)
+        and_seeded = f" and {counted(ran - plain, 'seeded schedule')}" if ran > plain else ""
+        self.found.done.append(f"{named} {counted(plain, 'time')}{and_seeded}")
+
+    def _prepared(self, runtime: Runtime, backend: str, device: int, made: Planned) -> Executable:
+        """Return an Executable that is ready to be launched: one with parameters without a default is built by `prepared`."""
+        executable = Executable.build(self.workflow, runtime, backend, device=device, made=made)
+        try:
+            executable.prepared(**self.params)
+        except BaseException:
+            executable.close()
+            raise
+        return executable
+
+    def _first_wrong_node(
+        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]
+    ) -> str | None:
+        """Bisect over prefixes of the topological order: return the node with which results become wrong.
+
+        None if the fault does not reproduce, as may happen with timing faults.
+        """
+        order = self.workflow.order
+
+        def wrong(count: int) -> bool:
+            part = _beginning(self.workflow, order[:count])
+            used = {name: value for name, value in self.params.items() if "/" in name or name in part.parameters}
+            results = []
+            for how, where in (("serial", self.prover), (backend, runtime)):
+                _set_schedule(runtime, schedule[0], schedule[1] if how == backend else 0)
+                place = device if where is runtime else 0
+                executable = Executable.build(part, where, how, device=place, **({} if how == "serial" else options))
+                try:
+                    results.append([self._launch(executable, used) for _ in range(1 if how == "serial" else 3)])
+                finally:
+                    executable.close()
+            ((reference,), ours) = results
+            return any(self.found.differing(self.cells, state, reference) for state in ours)
+
+        try:
+            if not wrong(len(order)):
+                return None
+            first = bisect_left(range(len(order)), True, 1, key=wrong)
+        except HipGraphError:
+            return None
+        return self.workflow.nodes[order[first - 1]].name
+
+    def _launch(self, executable: Executable, params: dict[str, Any]) -> State:
+        runtime = executable.runtime
+        for name, cell in self.cells.items():
+            if cell.writeable and cell.given:
+                overwrite(runtime, cell.pointer, self.values[name], on_host=cell.on_host)
+            elif cell.writeable:
+                executable.write(name, cell.values(self.values[name]))
+        executable.launch(**params)
+        executable.synchronize(timeout_s=WAIT_S)
+        return {
+            name: copied(runtime, cell.pointer, cell.nbytes, on_host=cell.on_host)
+            if cell.given
+            else np.ascontiguousarray(executable.read(name)).reshape(-1).view(np.uint8)
+            for name, cell in self.cells.items()
+        }
+
+
+def _set_schedule(runtime: Runtime, seed: int, mode: int) -> None:
+    """Choose how a runtime schedules nodes, if it supports that."""
+    if hasattr(runtime, "set_schedule"):
+        runtime.set_schedule(seed, mode)
+
+
+def _beginning(workflow: Workflow, kept: Sequence[int]) -> Workflow:
+    """Return the workflow reduced to some of its nodes, which must include all their predecessors."""
+    chosen = sorted(kept)
+    at = {i: k for k, i in enumerate(chosen)}
+    return replace(
+        workflow,
+        nodes=tuple(workflow.nodes[i] for i in chosen),
+        predecessors=tuple(tuple(at[p] for p in workflow.predecessors[i]) for i in chosen),
+        reasons=tuple(workflow.reasons[i] for i in chosen),
+        ordered=(),
+    )

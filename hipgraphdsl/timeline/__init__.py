@@ -1,1 +1,0 @@
-"""When nodes ran, or would run."""
