@@ -281,7 +281,7 @@ class _Blocks:
         _fields_ = (("abi", ctypes.c_uint32), ("count", ctypes.c_uint32), ("kernels", ctypes.c_void_p))
 
     def __init__(self, exe: Executable, node: Any) -> None:
-        from hipgraphdsl.parts.cpu import runtime_library
+        from hipgraphdsl.parts.cpu.runtime import runtime_library
 
         runtime = open_runtime("cpu")
         code = runtime.rtc_compile(node.kernel.module.source, [node.kernel.name], name=node.kernel.module.name)

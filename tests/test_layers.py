@@ -17,6 +17,7 @@ import networkx as nx
 import pytest
 
 import hipgraphdsl
+from hipgraphdsl.parts import OWN
 
 PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 
@@ -26,7 +27,9 @@ ORDER = (
     "checks.catalogue",
     "checks.report",
     "errors",
+    "parts",
     "cache",
+    "compiler",
     "progress",
     "waiting",
     "arrays.coercion",
@@ -68,7 +71,6 @@ ORDER = (
     "collectives",
     "repeating",
     "export.files",
-    "export.timelines",
     "deciding",
     "plan",
     "plan.inlining",
@@ -76,73 +78,39 @@ ORDER = (
     "checks",
     "plan.temporaries",
     "plan.lanes",
-    "plan.mixes",
-    "plan.batches",
+    "plan.merged",
     "plan.segments",
     "plan.steps",
-    "plan.chains",
-    "plan.programmatic",
     "plan.any_order",
     "plan.suited",
     "plan.planning",
     "plan.launches",
     "plan.watch",
-    "distributed",
-    "distributed.links",
-    "distributed.spread",
-    "distributed.sharing",
-    "distributed.partition",
-    "timeline",
-    "timeline.timeline",
-    "timeline.assumptions",
-    "timeline.tasks",
-    "timeline.simulation",
     "update",
     "runtimes.data",
-    "runtimes.compiled_calls",
     "runtimes.base",
-    "runtimes.cpu.compiler",
-    "runtimes.native",
     "graph_pool",
     "backends",
     "executable.stats",
     "executable.devices",
+    "executable.call_path",
+    "executable.elapsed",
     "executable.memory",
     "executable.uses",
     "executable.state",
-    "executable.compiled",
     "executable.in_flight",
     "executable.parameters",
     "executable.locking",
     "executable.scopes",
-    "executable.known",
     "executable.changes",
-    "executable.profiling",
     "executable.instance",
     "executable",
     "measuring",
     "runtimes",
-    "transports.absences",
-    "transports.neighbours",
-    "transports.base",
-    "transports.single",
-    "transports.mpi",
-    "transports.store",
-    "transports",
-    "transports.nccl",
-    "distributed.world",
-    "distributed.crossings",
-    "distributed.ranked",
     "export.text",
     "export.fold",
-    "export.trace",
-    "hip_program",
     "drawing",
     "export",
-    "importing.raw",
-    "importing.memory",
-    "importing",
-    "verify",
     "declaring",
     "graph",
     "bench",
@@ -157,14 +125,22 @@ ORDER = (
     "cli.check",
     "cli.show",
     "cli.run",
-    "cli.timeline",
-    "cli.verify",
     "cli.bench",
-    "cli.diff",
-    "cli.build",
     "cli.schema",
     "cli",
     "__main__",
+    "parts.bounds",
+    "parts.cpu",
+    "parts.recorder",
+    "parts.fast",
+    "parts.merge",
+    "parts.imports",
+    "parts.formats",
+    "parts.program",
+    "parts.verify",
+    "parts.ranks",
+    "parts.pages",
+    "parts.timeline",
 )
 
 # Foreign packages that only some modules may import.
@@ -172,14 +148,18 @@ ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
     "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
-    "ziglang": ("runtimes.cpu",),
-    "networkx": ("draft", "workflow", "checks", "declaring", "graph", "export", "drawing"),
-    "matplotlib": ("drawing",),
+    "ziglang": ("compiler",),
+    "networkx": ("draft", "workflow", "checks", "declaring", "graph", "drawing", "parts.formats"),
+    "matplotlib": ("parts.timeline",),
     "pygraphviz": ("drawing",),
-    "mpi4py": ("transports.mpi",),
+    "mpi4py": ("parts.ranks.transports.mpi",),
 }
 
-PLATFORMS = ("amd", "nvidia", "cpu", "recorder")
+PLATFORMS = {"amd": "runtimes.amd", "nvidia": "runtimes.nvidia", "cpu": "parts.cpu", "recorder": "parts.recorder"}
+"""Each with the module that makes its calls."""
+
+DOORS = ("__init__", "runtimes.recorder")
+"""Modules of the core whose names are, for type checkers, those of parts."""
 
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -231,11 +211,16 @@ def layer(module: str) -> int:
 
 
 def own_imports(module: str) -> Iterator[tuple[str, int]]:
-    """Yield (module of the package, line)."""
+    """Yield (module of the package, line), without the public names, which annotations may use."""
     for name, line in imports(module):
         other = name.removeprefix("hipgraphdsl").removeprefix(".") or "__init__"
-        if inside(name, "hipgraphdsl") and other in MODULES:
+        if inside(name, "hipgraphdsl") and other in MODULES and other != "__init__":
             yield other, line
+
+
+def part_of(module: str) -> str | None:
+    """Return the part that a module belongs to; None for the core."""
+    return module.split(".")[1] if module.startswith("parts.") else None
 
 
 def test_modules_import_only_what_stands_above_them() -> None:
@@ -243,9 +228,32 @@ def test_modules_import_only_what_stands_above_them() -> None:
         f"{module} line {line}: {other} stands below it"
         for module in MODULES
         for other, line in own_imports(module)
-        if layer(other) > layer(module)
+        if layer(other) > layer(module) and module not in DOORS
     ]
     assert below == [], "\n".join(below)
+
+
+def test_core_imports_no_part() -> None:
+    found = [
+        f"{module} line {line}: {other}"
+        for module in MODULES
+        if part_of(module) is None and module not in DOORS
+        for other, line in own_imports(module)
+        if part_of(other) is not None
+    ]
+    assert found == []
+
+
+def test_parts_are_those_that_the_core_knows_and_use_those_that_they_name() -> None:
+    folders = {path.name for path in (PACKAGE / "parts").iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(OWN)
+    uses = {name: set[str]() for name in OWN}
+    for module in MODULES:
+        own = part_of(module)
+        for other, _ in own_imports(module) if own is not None else ():
+            if (used := part_of(other)) not in (None, own):
+                uses[own].add(used)  # type: ignore[index]
+    assert uses == {name: set(part.uses) for name, part in OWN.items()}
 
 
 def test_architecture_lists_every_module_in_this_order() -> None:
@@ -308,7 +316,7 @@ def test_backends_name_no_platform() -> None:
 
 
 # Who may ask which platform there is: targets and defects are data by platform; benchmarks measure what one platform does.
-ASKS_PLATFORM = ("runtimes", "target", "defects", "bench")
+ASKS_PLATFORM = ("runtimes", "target", "defects", "bench", "parts.cpu", "parts.recorder")
 
 
 def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -> None:
@@ -345,8 +353,8 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
 
 
 # What a program that only declares a workflow does not need.
-LATER = ("backends", "bench", "checks", "distributed", "drawing", "executable", "export", "hip_program", "importing",
-         "plan", "runtimes.base", "timeline", "transports", "verify.proof")  # fmt: skip
+LATER = ("backends", "bench", "checks", "drawing", "executable", "export", "plan", "runtimes.base",
+         *(f"parts.{name}" for name in OWN))  # fmt: skip
 
 
 def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() -> None:
@@ -354,14 +362,20 @@ def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() 
     assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
 
 
-@pytest.mark.parametrize(("command", "needed"), [("--help", {"bench", "export"}), ("check", {"bench", "checks", "export"})])
+@pytest.mark.parametrize(
+    ("command", "needed"), [("--help", {"bench", "export"}), ("check", {"bench", "checks", "export", "parts.bounds"})]
+)
 def test_command_line_loads_what_its_command_needs(command: str, needed: set[str], tmp_path: Path) -> None:
     hipgraphdsl.Graph("g").export(tmp_path / "graph.json")
     arguments = [command, str(tmp_path / "graph.json")][: 1 + (command == "check")]
     program = "from contextlib import redirect_stdout, suppress; from hipgraphdsl.cli import main\n"
     loaded = loaded_by(f"{program}with redirect_stdout(sys.stderr), suppress(SystemExit): main({arguments})")
     assert "networkx" not in loaded
-    assert [name for name in loaded for package in {*LATER} - needed if inside(name, f"hipgraphdsl.{package}")] == []
+    listed = {f"hipgraphdsl.parts.{door}" for part in OWN for door in (part, f"{part}.command")} | {
+        "hipgraphdsl.parts.timeline.files"
+    }
+    found = [name for name in loaded - listed for package in {*LATER} - needed if inside(name, f"hipgraphdsl.{package}")]
+    assert found == []
 
 
 def test_names_that_are_imported_late_are_those_that_type_checkers_see() -> None:

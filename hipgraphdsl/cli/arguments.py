@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from ..bench.arguments import as_lanes
 from ..errors import HipGraphError
+from ..parts import module_of
 from ..target import Target
 from .status import Misuse
 from .workflows import WORKFLOW_HELP
-
-if TYPE_CHECKING:
-    from ..parts.ranks.sharing import Layout
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -82,20 +80,19 @@ def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each process (default: 1)")
 
 
-def layout(options: argparse.Namespace) -> Layout | None:
+def layout(options: argparse.Namespace) -> Any:
     """Return the layout of devices over ranks; None without ``--ranks``."""
     if options.ranks is None:
         if options.devices_per_rank != 1:
             raise Misuse("--devices-per-rank needs --ranks: give --ranks N")
         return None
-    from ..parts.ranks.sharing import MOST_RANKS, as_layout
-
-    if not 1 <= options.ranks <= MOST_RANKS or options.devices_per_rank < 1:
+    sharing = module_of("parts.ranks.sharing")
+    if not 1 <= options.ranks <= sharing.MOST_RANKS or options.devices_per_rank < 1:
         raise Misuse(
-            f"--ranks is a number from 1 to {MOST_RANKS} (got {options.ranks}), and --devices-per-rank one from 1"
+            f"--ranks is a number from 1 to {sharing.MOST_RANKS} (got {options.ranks}), and --devices-per-rank one from 1"
             f" (got {options.devices_per_rank})"
         )
-    return as_layout([options.devices_per_rank] * options.ranks)
+    return sharing.as_layout([options.devices_per_rank] * options.ranks)
 
 
 def _target_name(text: str) -> str:

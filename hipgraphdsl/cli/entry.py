@@ -12,16 +12,26 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
-from ..errors import HipGraphError, RuntimeUnavailable
-from . import bench, build, check, diff, info, run, schema, show, timeline, verify
+from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
+from ..parts import module_of
 from .arguments import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
 
-COMMANDS = {
-    "info": info, "check": check, "show": show, "run": run, "timeline": timeline, "verify": verify, "bench": bench, "diff": diff,
-    "build": build, "schema": schema,
-}  # fmt: skip
+COMMANDS: Final = {
+    "info": "cli.info",
+    "check": "cli.check",
+    "show": "cli.show",
+    "run": "cli.run",
+    "timeline": "parts.timeline.command",
+    "verify": "parts.verify.command",
+    "bench": "cli.bench",
+    "diff": "parts.formats.command",
+    "build": "parts.cpu.command",
+    "schema": "cli.schema",
+}
+"""Commands, each with its module."""
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -112,7 +122,13 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
     found.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
+    for name, place in COMMANDS.items():
+        try:
+            module = module_of(place)
+        except PartMissing:
+            if command == name:
+                raise
+            continue
         text: str = module.DESCRIPTION
         sub = commands.add_parser(
             name,

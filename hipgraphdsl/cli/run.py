@@ -16,6 +16,7 @@ from ..arrays import AllocArray
 from ..bench.arguments import from_zero, positive
 from ..errors import listed
 from ..graph import Graph
+from ..parts import load, module_of
 from ..printed import counted, short
 from ..progress import progress_bar
 from ..workflow import Workflow
@@ -26,8 +27,8 @@ from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns, plain_console, print_part, table
 
 if TYPE_CHECKING:
+    from .. import Timeline
     from ..executable import Executable
-    from ..parts.timeline.timeline import Timeline
 
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
@@ -141,9 +142,7 @@ def _launched(
     start = time.perf_counter()
     shared = None
     if options.ranks:
-        from ..parts.ranks.world import ranks
-
-        shared = ranks()
+        shared = module_of("parts.ranks.world").ranks()
     with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:
         for name, values in given.items():
             exe.write(name, values)
@@ -239,10 +238,8 @@ def _number(value: Any) -> str:
 
 def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespace) -> int:
     """Print the calls that compiling and launching make, recorded by a runtime without a device."""
-    from ..parts.recorder.recorder import RecorderRuntime
-
     target = {"amd": "amd:gfx942", "nvidia": "nvidia:sm_90", "cpu": "cpu", "auto": "amd:gfx942"}[options.runtime]
-    runtime = RecorderRuntime(options.device, target=target)
+    runtime = load("recorder").RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
     with graph.compile(runtime=runtime, **_choices(options)) as exe:
         sections.append(("compile", list(runtime.calls)))

@@ -20,6 +20,7 @@ from ..document.text import MAX_BYTES
 from ..errors import DeclarationError, HipGraphError, listed
 from ..graph import Graph
 from ..nodes import UnboundCallback
+from ..parts import module_of
 from ..workflow import Workflow
 from .status import Misuse, UserCodeFailed
 
@@ -90,12 +91,8 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
         if suffix == ".json":
             return Graph.from_json(text, arrays, callbacks)
         if suffix == ".graphml":
-            from ..parts.formats import graphml
-
-            return Graph.from_workflow(graphml.loads(text, arrays, callbacks))
-        from ..parts.formats import yaml
-
-        return Graph.from_workflow(yaml.loads(text, arrays, callbacks))
+            return Graph.from_workflow(module_of("parts.formats.graphml").loads(text, arrays, callbacks))
+        return Graph.from_workflow(module_of("parts.formats.yaml").loads(text, arrays, callbacks))
 
     try:
         graph = load({})

@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ..errors import PartMissing
 
+
+class Own(NamedTuple):
+    """A part of this package."""
+
+    does: str
+    uses: tuple[str, ...] = ()
+    """The parts that it imports."""
+
+
 OWN: Final = {
-    "bounds": "accesses of kernels beyond their arrays (HG409)",
-    "cpu": "the CPU runtime, its compiler of kernels and its sanitizer",
-    "fast": "graphs built and launched by compiled code",
-    "formats": "GraphML, YAML and Python files, and the difference of two workflows",
-    "imports": "graphs that other code has built or captured",
-    "merge": "launches of several nodes as one, and launches that begin while those before them end",
-    "pages": "interactive pages",
-    "program": "HIP C++ programs",
-    "ranks": "one graph over several processes",
-    "recorder": "the runtime that records its calls",
-    "timeline": "when nodes run, predicted and measured",
-    "verify": "proof by running",
+    "bounds": Own("accesses of kernels beyond their arrays (HG409)"),
+    "cpu": Own("the CPU runtime, its compiler of kernels and its sanitizer"),
+    "fast": Own("graphs built and launched by compiled code"),
+    "formats": Own("GraphML, YAML and Python files, and the difference of two workflows"),
+    "imports": Own("graphs that other code has built or captured"),
+    "merge": Own("launches of several nodes as one, and launches that begin while those before them end"),
+    "pages": Own("interactive pages", ("ranks",)),
+    "program": Own("HIP C++ programs", ("recorder",)),
+    "ranks": Own("one graph over several processes"),
+    "recorder": Own("the runtime that records its calls"),
+    "timeline": Own("when nodes run, predicted and measured", ("pages", "ranks")),
+    "verify": Own("proof by running", ("imports",)),
 }
-"""The parts of this package, each with what it does."""
+"""The parts of this package."""
 
 
 def load(name: str) -> ModuleType:
@@ -42,12 +52,17 @@ def load(name: str) -> ModuleType:
     try:
         door = importlib.import_module(place)
     except ModuleNotFoundError as error:
-        if error.name != place:
+        missing = (error.name or "").removeprefix(f"{__name__}.").partition(".")[0]
+        if not error.name or missing not in (name, *OWN) or not error.name.startswith(f"{__name__}."):
             raise
-        raise PartMissing(name, OWN.get(name, "")) from None
+        raise _missing(missing) from None
     if door.__file__ is None:  # a folder that only compiled files are left in
-        raise PartMissing(name, OWN.get(name, ""))
+        raise _missing(name)
     return door
+
+
+def _missing(name: str) -> PartMissing:
+    return PartMissing(name, OWN[name].does if name in OWN else "")
 
 
 def module_of(place: str) -> ModuleType:
@@ -55,6 +70,17 @@ def module_of(place: str) -> ModuleType:
     if place.startswith("parts."):
         load(place.split(".")[1])
     return importlib.import_module(f"{__package__.partition('.')[0]}.{place}")
+
+
+def lazily(door: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a door, which imports the module of each of `names` when it is asked for."""
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {door!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{door}.{names[name]}"), name)
+
+    return get
 
 
 _SWITCHES: Final = {"fast": "HIPGRAPHDSL_NATIVE"}

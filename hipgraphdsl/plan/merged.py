@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..kernels import Kernel
-
-if TYPE_CHECKING:
-    from .steps import Step
 
 
 class Merged(ABC):
@@ -26,9 +23,9 @@ class Merged(ABC):
 
     @abstractmethod
     def resolve(
-        self, others: Sequence[Merged], steps: Sequence[Step], operations: Sequence[Any], shared: Any, device: int
+        self, others: Sequence[Merged], steps: Sequence[Any], operations: Sequence[Any], shared: Any, device: int
     ) -> MergedLaunch | None:
-        """Return the operation that does those of `steps`; None if they no longer fit one launch."""
+        """Return the operation that does `operations`, those of `steps`; None if they no longer fit one launch."""
 
 
 class MergedLaunch(ABC):

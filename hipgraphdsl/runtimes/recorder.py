@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..parts import load
 
 if TYPE_CHECKING:
-    from ..parts.recorder import Call, RecorderRuntime
+    from ..parts.recorder.recorder import Call, RecorderRuntime
 
 __all__ = ["Call", "RecorderRuntime"]
 

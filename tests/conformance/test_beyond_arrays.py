@@ -15,7 +15,8 @@ from specimens import compile_whole
 import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.executable import Executable
-from hipgraphdsl.parts.verify import Finding, VerifyReport, verify
+from hipgraphdsl.parts.verify import verify
+from hipgraphdsl.parts.verify.report import Finding, VerifyReport
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 

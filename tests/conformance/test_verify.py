@@ -21,10 +21,11 @@ from specimens import compile_whole
 import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
-from hipgraphdsl.parts.verify import VerifyReport, proof, verify
+from hipgraphdsl.parts.verify import proof, verify
 from hipgraphdsl.parts.verify.laboratory import Laboratory
 from hipgraphdsl.parts.verify.launches import Launches
 from hipgraphdsl.parts.verify.orders import topological_order
+from hipgraphdsl.parts.verify.report import VerifyReport
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind

@@ -25,7 +25,7 @@ from hipgraphdsl import compiler as compiler_module
 from hipgraphdsl.cache import wanted_folder
 from hipgraphdsl.compiler import Compiler, build, find_compiler
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
-from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.data import (
     CaptureMode,

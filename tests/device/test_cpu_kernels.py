@@ -16,8 +16,8 @@ import pytest
 
 from hipgraphdsl.compiler import ABI_VERSION, Compiler, find_compiler, forget_compiler
 from hipgraphdsl.errors import DeclarationError, RuntimeUnavailable
-from hipgraphdsl.parts.cpu import runtime_library
 from hipgraphdsl.parts.cpu.rtc import IMAGE_PREFIX, compile_kernels
+from hipgraphdsl.parts.cpu.runtime import runtime_library
 
 # -- loading a library -------------------------------------------------------------------------------------------------
 

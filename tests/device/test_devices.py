@@ -20,8 +20,8 @@ from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
 from hipgraphdsl.defects import with_quirks
-from hipgraphdsl.parts.cpu import CpuRuntime
-from hipgraphdsl.parts.fast import native
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
+from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

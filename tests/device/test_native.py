@@ -15,7 +15,7 @@ import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
-from hipgraphdsl.parts.fast import native
+from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType

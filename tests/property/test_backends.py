@@ -12,7 +12,7 @@ from places import HERE
 from property.programs import Block, Part, Step, Values, blocks, built, declared, initial, programs, steps
 
 import hipgraphdsl as hg
-from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 
 BACKENDS: tuple[Any, ...] = ("explicit", "capture", "streams", "serial")
 

@@ -659,7 +659,7 @@ def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.show, "load_graph", interrupt)
+    monkeypatch.setattr("hipgraphdsl.cli.show.load_graph", interrupt)
     done = run("show", "g.json")
     assert (done.status, done.err) == (130, "hipgraphdsl: interrupted\n")
 

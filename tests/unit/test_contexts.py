@@ -17,7 +17,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
-from hipgraphdsl.parts.fast import native
+from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.runtimes import cuda_driver, nvidia
 from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES

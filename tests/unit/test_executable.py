@@ -30,7 +30,7 @@ from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
 from hipgraphdsl.parts import fast as native
-from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.workflow import ChildGraphNode

@@ -11,7 +11,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
-from hipgraphdsl.parts.merge import waiting_source, waits
+from hipgraphdsl.parts.merge.waiting import waiting_source, waits
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 
 H200 = "nvidia:sm_90@13.0"

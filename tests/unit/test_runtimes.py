@@ -16,7 +16,7 @@ from struct_layouts import STRUCT_LAYOUTS
 from hipgraphdsl import runtimes
 from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
-from hipgraphdsl.parts.cpu import CpuRuntime
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.runtimes.code_object import read_code_object
 from hipgraphdsl.runtimes.data import Fill2D
 from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
@@ -71,7 +71,7 @@ def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("devices", ["0", "17", "two", "2.5", "-1"])
 def test_a_number_of_cpu_devices_that_cannot_be_is_refused(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hipgraphdsl.parts.cpu import CpuRuntime
+    from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 
     monkeypatch.setenv("HIPGRAPHDSL_CPU_DEVICES", devices)
     with pytest.raises(RuntimeUnavailable, match=f"has 1 to 16 devices, and HIPGRAPHDSL_CPU_DEVICES is '{devices}'"):

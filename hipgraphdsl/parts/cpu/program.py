@@ -11,7 +11,7 @@ from typing import Final
 
 from ...compiler import find_compiler
 from ...errors import DeclarationError
-from . import runtime_library
+from .runtime import runtime_library
 from .rtc import ADD_FOLDER, IMAGE_PREFIX, compile_kernels
 
 _KERNELS: Final = re.compile(

@@ -1,7 +1,7 @@
 """Graphs that are built and launched by compiled code: one optional extension module, built on first use (`native`)."""
 
-from .call_path import CompiledPath, LongWay
-from .compiled_calls import CompiledCalls
-from .native import native
+from .. import lazily
 
-__all__ = ["CompiledCalls", "CompiledPath", "LongWay", "native"]
+__getattr__ = lazily(
+    __name__, {"CompiledCalls": "compiled_calls", "CompiledPath": "call_path", "LongWay": "call_path", "native": "extension"}
+)

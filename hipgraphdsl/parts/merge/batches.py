@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -73,7 +74,8 @@ class Batched(Merged):
     ) -> MergedLaunch | None:
         from .operations import batch_of
 
-        return batch_of(self, others, steps, operations, shared, device)
+        entry = partial(self.prepare, others, shared, device)
+        return batch_of(self.batching, self.capacity, steps, operations, shared, device, entry)
 
 
 @dataclass(frozen=True)

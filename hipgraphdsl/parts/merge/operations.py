@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,12 @@ import numpy as np
 from ...backends.handles import SharedHandles
 from ...backends.operations import Launch, Operation
 from ...nodes import KernelNode
-from ...plan.merged import Merged, MergedLaunch
+from ...plan.merged import MergedLaunch
 from ...plan.steps import Step
 from ...runtimes.base import Runtime
 from ...runtimes.data import Dim3
-from .batches import Batched
 from .batching import BATCH_HEAD_BYTES, Batching
-from .switching import Switching
+from .switching import Chaining, Switching
 
 _MOST_BLOCKS: Final = 2**31 - 1
 _MOST_THREADS: Final = 2**32 - 1
@@ -169,26 +168,29 @@ def _fits(blocks: int, like: Launch) -> bool:
 
 
 def batch_of(
-    planned: Batched,
-    others: Sequence[Merged],
+    how: Batching | Switching,
+    size: int,
     steps: Sequence[Step],
     operations: Sequence[Operation],
     shared: SharedHandles,
     device: int,
+    entry: Callable[[], int],
 ) -> Batch | None:
-    """Return a batch of these operations for steps of one graph; None if the steps no longer fit one batch."""
-    how, size = planned.batching, planned.capacity
+    """Return a batch of these operations for steps of one graph; None if the steps no longer fit one batch.
+
+    `size` is the capacity of the table of the entry point, which `entry` compiles and returns.
+    """
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
     nodes = {node.kernel: node for node in (step.node for step in steps) if isinstance(node, KernelNode)}
     enabled = [launch for launch in launches if launch is not None]
     if not enabled or not nodes.keys() <= {*how.kernels} or not _fits(sum(math.prod(e.grid) for e in enabled), enabled[0]):
         return None
     widest = max(math.prod(launch.block) for launch in enabled)
-    function = 0 if 0 < how.threads < widest else planned.prepare(others, shared, device)
+    function = 0 if 0 < how.threads < widest else entry()
     if not function:
         return None
     kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
     if any(launch.function not in kinds for launch in enabled):
         return None
-    batch = (Chain if planned.kind == "chain" else Beside)(how, function, size, steps[0].index, launches, kinds)
+    batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, steps[0].index, launches, kinds)
     return batch if all(launch is None or batch.takes(step.index, launch) for step, launch in zip(steps, launches)) else None

@@ -1,5 +1,5 @@
 """One graph over several processes: the part of each rank, and the messages between ranks."""
 
-from .doors import builder, shared_for_drawing, shared_for_simulation
+from .. import lazily
 
-__all__ = ["builder", "shared_for_drawing", "shared_for_simulation"]
+__getattr__ = lazily(__name__, {"builder": "doors", "shared_for_drawing": "doors", "shared_for_simulation": "doors"})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count, islice
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from ...runtimes.base import Runtime
 from ...update import HasWorkflow
 from ...waiting import require_seconds
 from ...workflow import AnyNode, Level, Workflow
-from ..timeline.timeline import Timeline
 from .crossings import Exchange, OnStream, connect
 from .partition import Part, partition
 from .sharing import ALL, Between, Message, Sharing
 from .transports import Calls, Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .world import Ranks, agree, agree_on_gather, told_before_agreeing
+
+if TYPE_CHECKING:
+    from ... import Timeline
 
 _log = logging.getLogger("hipgraphdsl")
 

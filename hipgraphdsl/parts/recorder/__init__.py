@@ -1,5 +1,5 @@
 """The runtime that records its calls and runs none."""
 
-from .recorder import Call, RecorderRuntime
+from .. import lazily
 
-__all__ = ["Call", "RecorderRuntime"]
+__getattr__ = lazily(__name__, {"Call": "recorder", "RecorderRuntime": "recorder"})

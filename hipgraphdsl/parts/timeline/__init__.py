@@ -1,6 +1,5 @@
 """When nodes ran, or would run."""
 
-from .profiling import profile
-from .simulated import simulated
+from .. import lazily
 
-__all__ = ["profile", "simulated"]
+__getattr__ = lazily(__name__, {"profile": "profiling", "simulated": "simulated"})

@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .report import Finding, VerifyReport
-
 if TYPE_CHECKING:
     from ...runtimes.base import Runtime
     from ...update import HasWorkflow
     from .laboratory import Tolerance
+    from .report import VerifyReport
 
-__all__ = ["Finding", "VerifyReport", "verify"]
+__all__ = ["verify"]
 
 
 def verify(

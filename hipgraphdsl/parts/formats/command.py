@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .status import FAULTY, GOOD
-from .tables import plain_console
-from .workflows import WORKFLOW_HELP, load_graph
+from ...cli.status import FAULTY, GOOD
+from ...cli.tables import plain_console
+from ...cli.workflows import WORKFLOW_HELP, load_graph
 
 DESCRIPTION = "List what differs between two workflows, by the names of nodes and arrays."
 EXAMPLES = ("old.json new.json", "wave.py:build wave.py:build_fused --json")
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the difference."""
-    from ..parts.formats.diff import compare
+    from .diff import compare
 
     found = compare(load_graph(options.old), load_graph(options.new))
     if options.json:

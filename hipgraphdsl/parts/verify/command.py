@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..bench.arguments import count_from, from_zero, positive
-from ..parts.verify import verify
-from .arguments import add_device, add_param, add_runtime, add_workflow
-from .status import FAULTY, GOOD, Misuse
-from .supplies import add_supplies, parameter_values, supplied_graph
-from .tables import plain_console
+from ...bench.arguments import count_from, from_zero, positive
+from ...cli.arguments import add_device, add_param, add_runtime, add_workflow
+from ...cli.status import FAULTY, GOOD, Misuse
+from ...cli.supplies import add_supplies, parameter_values, supplied_graph
+from ...cli.tables import plain_console
 
 DESCRIPTION = "Run a workflow in several ways and compare the results. This compiles and runs native code."
 EXAMPLES = ("examples/04_wave2d.py", "wave.json --runtime cpu")
@@ -42,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify the workflow and print the report."""
+    from . import verify
+
     graph, given = supplied_graph(options)
     if given:
         raise Misuse("--array is for workflow files; a Python file gives its own initial values")

@@ -6,9 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from ..errors import DeclarationError
-from ..parts.timeline import files as timelines
-from .arguments import (
+from ...cli.arguments import (
     add_batch,
     add_device,
     add_lanes,
@@ -23,13 +21,15 @@ from .arguments import (
     option_value,
     pairs,
 )
-from .files import require_place, say_written, unknown_format
-from .status import GOOD, Misuse
-from .supplies import add_supplies, parameter_values, supplied_graph
-from .tables import columns
+from ...cli.files import require_place, say_written, unknown_format
+from ...cli.status import GOOD, Misuse
+from ...cli.supplies import add_supplies, parameter_values, supplied_graph
+from ...cli.tables import columns
+from ...errors import DeclarationError
+from . import files as timelines
 
 if TYPE_CHECKING:
-    from ..parts.ranks.links import Link
+    from ..ranks.links import Link
 
 DESCRIPTION = (
     "Show when each node runs: measured in one launch, or predicted with --duration. Measuring compiles and runs native code."
@@ -127,6 +127,6 @@ def _link(given: dict[str, float]) -> Link | None:
         return None
     if given.keys() != {"latency_us", "gb_s"}:
         raise Misuse(f"--link has a latency_us and a gb_s: --link latency_us=5 --link gb_s=25 (got {', '.join(given)})")
-    from ..parts.ranks.links import Link
+    from ..ranks.links import Link
 
     return Link(**given)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import add_repeated
-from .files import require_place, say_written
-from .status import GOOD, Misuse
+from ...cli.arguments import add_repeated
+from ...cli.files import require_place, say_written
+from ...cli.status import GOOD, Misuse
 
 DESCRIPTION = "Compile a .hip program that `show` has written for this machine's CPU. For GPUs, hipcc or nvcc compile it."
 EXAMPLES = ("wave.hip -o wave",)
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     if output.resolve() == source.resolve():
         raise Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
     require_place(str(output))
-    from ..parts.cpu.program import build_program
+    from .program import build_program
 
     build_program(source, output, options.cxx_option)
     say_written(str(output))
