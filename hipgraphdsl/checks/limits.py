@@ -21,7 +21,7 @@ _AXES = "xyz"
 _MAX_THREADS = 1024  # per block, on every device that HIP runs on
 _MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
 _RESIDENT_THREADS = 2048  # per multiprocessor: the maximum over all architectures (CDNA, sm_90)
-_RESIDENT_ON_CPU = 256  # kCooperativeBlocks of runtimes/cpu/action.h: an OS thread for each block
+_RESIDENT_ON_CPU = 256  # kCooperativeBlocks of parts/cpu/action.h: an OS thread for each block
 _RESIDENT_BLOCKS = 32
 
 

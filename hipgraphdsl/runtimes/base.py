@@ -435,7 +435,7 @@ class Runtime(Protocol):
 
     # -- without a HIP counterpart -----------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`Launcher` of native/launcher.h), or None if it is unavailable.
+        """Return a compiled caller of `graph_launch` (`Launcher` of parts/fast/launcher.h), or None if it is unavailable.
 
         Parameters
         ----------

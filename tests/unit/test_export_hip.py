@@ -962,7 +962,9 @@ def test_the_header_that_programs_share_compiles_without_a_warning(more: list[st
     package = Path(hg.__file__).parent
     flags = ["-std=c++17", "-O0", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
     include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
-    compiled([*find_compiler().command, *precompiled, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
+    compiled(
+        [*find_compiler().command, *precompiled, *flags, include, "-x", "c++", str(package / "parts" / "program" / "program.h")]
+    )
 
 
 def test_each_part_of_the_header_lists_what_it_declares() -> None:

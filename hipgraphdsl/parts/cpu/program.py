@@ -11,8 +11,8 @@ from typing import Final
 
 from ...compiler import find_compiler
 from ...errors import DeclarationError
-from .runtime import runtime_library
 from .rtc import ADD_FOLDER, IMAGE_PREFIX, compile_kernels
+from .runtime import runtime_library
 
 _KERNELS: Final = re.compile(
     r"^#if !defined\(HIP_CPU\)  // kernels begin[^\n]*\n(.*?)^#endif  // kernels end", re.MULTILINE | re.DOTALL

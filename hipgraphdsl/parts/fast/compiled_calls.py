@@ -1,4 +1,4 @@
-"""The calls of a launch of several graphs, made by compiled code (native/calls.h)."""
+"""The calls of a launch of several graphs, made by compiled code (`calls.h`)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ...arrays import Access, ArrayView, Parameter
 from ...checks import Report
@@ -48,6 +48,7 @@ from .levels import Placement, arrange, in_bands
 Layout = Literal["auto", "graphviz", "layered"]
 
 _GRAPHVIZ_UP_TO = 400  # nodes per level; Graphviz takes seconds for twice as many, and minutes for ten times as many
+_PAGE: Final = Path(__file__).with_name("page.html")
 _GRAPHVIZ_RUNS = 6  # maximum number of levels, from the first on, that Graphviz lays out: each costs a process
 _ALL_NODES = 20_000  # beyond this many nodes, further children stay closed
 _HEADER = 26.0  # height of a frame's title in pixels
@@ -97,11 +98,11 @@ def render(
     data["show"] = {"lanes": lanes is not False and asked.plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
     text = json.dumps(data, separators=(",", ":"), check_circular=False)
-    return filled("page.html", workflow.name, text)
+    return filled(_PAGE, workflow.name, text)
 
 
-def filled(page: str, title: str, data: str) -> str:
-    """Return a page of this package with title, shared style and script, and `data`, which is JSON."""
+def filled(page: Path, title: str, data: str) -> str:
+    """Return a page with title, shared style and script, and `data`, which is JSON."""
 
     def text_of(file: str) -> str:
         return (Path(__file__).parent / file).read_text(encoding="utf-8")
@@ -110,7 +111,7 @@ def filled(page: str, title: str, data: str) -> str:
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     parts = {"TITLE": escape(title), "STYLE": text_of("page.css"), "SCRIPT": text_of("page.js"), "DATA": data}
-    return re.sub(r"@(TITLE|STYLE|SCRIPT|DATA)@", lambda mark: parts[mark[1]], text_of(page))
+    return re.sub(r"@(TITLE|STYLE|SCRIPT|DATA)@", lambda mark: parts[mark[1]], page.read_text(encoding="utf-8"))
 
 
 @dataclass

@@ -128,7 +128,7 @@ _ADDS: Final = {
     "hipGraphAddBatchMemOpNode": "add_memory_ops",
     "hipGraphAddChildGraphNode": "add_child",
 }
-"""HIP call -> the function of hip_program/program.h that wraps it for a graph: ``add_empty(graph, name, after, ...)``."""
+"""HIP call -> the function of parts/program/program.h that wraps it for a graph: ``add_empty(graph, name, after, ...)``."""
 _ISSUES: Final = {
     "hipModuleLaunchKernel": "launch",
     "hipModuleLaunchCooperativeKernel": "launch_cooperative",

@@ -26,7 +26,7 @@ class Launches:
         self.handles = handles
         self.graphs = graphs
         self.entry = "build_graphs, launch_all"
-        """The initializers of the last members of `Program` in hip_program/program.h."""
+        """The initializers of the last members of `Program` in parts/program/program.h."""
         self._made: dict[str, str] = {}
         """Variable of an executable graph -> expression that creates it; graphs with alloc nodes precede those that use them."""
 

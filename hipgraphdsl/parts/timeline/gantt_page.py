@@ -6,6 +6,7 @@ The page, `gantt.html`, contains the trace of `trace.py` unchanged and draws it 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import get_args
 
 from ...drawing.style import engine_style
@@ -47,4 +48,6 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
         },
         separators=(",", ":"),
     )
-    return filled("gantt.html", timeline.name, f'{{"show":{show},"trace":{text(timeline, found, "engine")}}}')
+    return filled(
+        Path(__file__).with_name("gantt.html"), timeline.name, f'{{"show":{show},"trace":{text(timeline, found, "engine")}}}'
+    )
