@@ -221,14 +221,6 @@ other-device-crash: quirk=other_device_crash
     hipGraphLaunch crashes on a stream of another device than was current at hipGraphInstantiate
     such a launch goes to the executable's own stream, which waits for the other, and the other for it
     <systems>/pull/8611; observed on HIP 7.2.4 (tests/amd_on_cpu/test_standin.py)
-any-order-not-captured: until=7.15 quirk=any_order_not_captured
-    a captured launch loses hipExtAnyOrderLaunch: its packet has the barrier bit, which the same launch on a stream has not
-    any_order=True is left out with backend 'capture'
-    <systems>/pull/9421; observed on HIP 7.2.4 (tests/amd_on_cpu/test_standin.py)
-any-order-in-turn: on=gfx9 quirk=any_order_in_turn
-    the device runs the kernels of a queue one after another, with hipExtAnyOrderLaunch or without
-    any_order=True is left out
-    hip/hip_ext.h: "not supported on AMD GFX9xx boards"
 launches-overlap: quirk=launches_overlap
     launches of one executable on different streams do not wait for each other
     each launch waits for the one before by an event

@@ -179,7 +179,6 @@ class Graph(Declaring):
         sanitize: bool = False,
         batch: Batch = "auto",
         programmatic: bool = True,
-        any_order: bool = False,
         ranks: Ranks | None = None,
         capture_collectives: bool = False,
         progress: bool | None = None,
@@ -217,9 +216,6 @@ class Graph(Declaring):
         programmatic : bool
             On NVIDIA from sm_90 on: launch kernels while their predecessors are ending (programmatic dependent launch). Each is
             compiled with a wait as its first statement, so that none of its work starts early. For backends that build graphs.
-        any_order : bool
-            On AMD, with backend ``"capture"`` or ``"streams"``: let kernels that no edge orders overlap in a lane
-            (hipExtAnyOrderLaunch), and merge none (`batch`). If it has no effect it is ignored, and `explain()` says why.
         ranks : Ranks, optional
             The processes that share the graph's devices, from `hipgraphdsl.ranks`; each makes the same graph and calls. Devices
             are numbered across ranks, and copies between ranks become messages. The result is a `RankExecutable`.
@@ -243,7 +239,7 @@ class Graph(Declaring):
             chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
             return build(
                 workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,
-                sanitize=sanitize, check=check, batch=batch, programmatic=programmatic, any_order=any_order, report=advance,
+                sanitize=sanitize, check=check, batch=batch, programmatic=programmatic, report=advance,
             )  # fmt: skip
 
     def simulate(
@@ -297,8 +293,7 @@ class Graph(Declaring):
         ======================  ============================================================================================
         ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
         ``.graphml``            for graph tools; `from_networkx` loads it again
-        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`,
-                                `any_order`
+        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`
         ``.py``                 a Python program that declares the workflow; reads ``STEM.NAME.npy`` for arrays of more than 4096
                                 elements, which are written too
         ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`

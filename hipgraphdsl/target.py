@@ -152,11 +152,6 @@ class Target:
         return known and int("0" + re.sub(r"\D", "", self.architecture)) >= chip
 
     @property
-    def any_order_launch(self) -> bool:
-        """Whether a launch on a stream may start before earlier ones have ended (hipExtAnyOrderLaunch): on AMD."""
-        return self.platform == "amd"
-
-    @property
     def dlpack_device(self) -> int:
         """DLPack's number for the kind of memory that `malloc` returns: 1 host, 2 CUDA, 10 ROCm."""
         return {"amd": 10, "nvidia": 2}.get(self.platform, 1)

@@ -81,7 +81,6 @@ ORDER = (
     "plan.merged",
     "plan.segments",
     "plan.steps",
-    "plan.any_order",
     "plan.suited",
     "plan.planning",
     "plan.launches",

@@ -37,7 +37,7 @@ class Launch(NamedTuple):
     packer: ArgumentPacker
     packed: bytes
     attributes: Mapping[str, Any] = NO_ATTRIBUTES
-    """Non-default values by the names of `LAUNCH_ATTRIBUTES`; also ``any_order``, for launches on streams."""
+    """Non-default values by the names of `LAUNCH_ATTRIBUTES`."""
 
     @property
     def cooperative(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -47,7 +46,6 @@ _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
 _attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
 _NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
-_ANY_ORDER: Final = MappingProxyType({"any_order": True})
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
@@ -56,8 +54,7 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
     node = step.node
     match node:
         case KernelNode():
-            launch = _launch(node, scope, scope.place_of(step))
-            return launch._replace(attributes=_ANY_ORDER) if step.any_order and not launch.attributes else launch
+            return _launch(node, scope, scope.place_of(step))
         case MemcpyNode():
             device = scope.place_of(step)
             return _copy_by_kernel(node, scope, device) if step.by_kernel else _copy(node, scope, device)

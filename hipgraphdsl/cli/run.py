@@ -67,11 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="on NVIDIA: launch no kernel before those before it have ended (default: programmatic dependent launch)",
     )
-    parser.add_argument(
-        "--any-order",
-        action="store_true",
-        help="on AMD, with --backend capture or streams: let independent kernels of a lane overlap",
-    )
     parser.add_argument("--repeat", type=positive, default=1, metavar="N", help="launch N times (default: 1)")
     add_repeated(parser, "--read", "NAME", "print this array (default: host arrays that nodes write)")
     add_repeated(parser, "--save", "NAME=FILE.npy", "write an array to a file afterwards")
@@ -127,7 +122,7 @@ class _Done(NamedTuple):
     profile: Timeline | None
 
 
-_OPTIONS: Final = ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic", "any_order")
+_OPTIONS: Final = ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic")
 
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from ..kernels import Kernel
 from ..nodes import CapturedNode, KernelNode
 from ..placement import devices_of
-from ..plan.any_order import in_order, no_effect, require_any_order
 from ..plan.launches import names_of, together
 from ..plan.steps import Plan, Step
 from ..plan.watch import planned
@@ -26,7 +25,6 @@ _FALLS_BACK: Final = 16
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "lanes": "auto", "join": True, "inline": False, "pack": False, "watch": False, "batch": "auto", "programmatic": True,
-    "any_order": False,
 }  # fmt: skip
 
 Planned = tuple[Plan, str, dict[str, Any]]
@@ -43,8 +41,6 @@ def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note
     """
     options = _DEFAULTS | given
     notes = [note] if note else []
-    any_order = options["any_order"]
-    require_any_order(any_order, target, backend, options["batch"])
     if (
         "several_devices_crash" in target.quirks
         and len(devices_of(workflow, device)) > 1
@@ -59,11 +55,6 @@ def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note
     options["pack"] = bool(options["pack"]) and backend != "streams"
     options["batch"] = backend in ("explicit", "capture") and not options["watch"] and options["batch"]
     options["programmatic"] = bool(options["programmatic"] and not options["watch"]) and backend in ("explicit", "capture")
-    why = no_effect(target, backend) if any_order else ""
-    if why:
-        _log.info("graph %r: any_order=True is left out, because %s", workflow.name, why)
-        notes.append(f"any_order=True is left out, because {why}.")
-    options["any_order"] = any_order and not why and not options["watch"]
     plan = planned(workflow, target, **options, device=device)
     if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
         child = next((step for step in plan.steps if isinstance(step.node, CapturedNode) or _is_cooperative(step)), None)
@@ -127,9 +118,8 @@ class State(NamedTuple):
         return self.with_disabled(frozenset(off), frozenset(children))
 
     def with_disabled(self, disabled: frozenset[int], children_off: frozenset[str]) -> State:
-        """Return the state with exactly these steps disabled; no launch relies on the barrier bit of a disabled step."""
-        plan = self.plan.with_steps(in_order(self.plan, disabled))
-        return self._replace(plan=plan, disabled=disabled, children_off=children_off)
+        """Return the state with exactly these steps disabled."""
+        return self._replace(disabled=disabled, children_off=children_off)
 
     def steps_since(self, before: State) -> list[int]:
         """Return the steps that differ from those of another state of the same plan."""

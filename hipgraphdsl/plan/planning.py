@@ -20,7 +20,6 @@ from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
-from .any_order import in_any_order
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .merged import Grouping, Merged
@@ -45,7 +44,6 @@ def make_plan(
     pack: bool = False,
     batch: Batch = "auto",
     programmatic: bool = True,
-    any_order: bool = False,
     device: int = 0,
 ) -> Plan:
     """Plan a workflow for a target.
@@ -67,8 +65,6 @@ def make_plan(
         ``"auto"``: True merges wherever possible, ``"auto"`` where that pays by the target's costs and if `join` is set.
     programmatic : bool
         Use programmatic dependent launch if the target supports it: a kernel is launched while its predecessors end.
-    any_order : bool
-        Let a kernel begin before earlier kernels of its lane have ended if no edge orders them; disables batching.
     device : int
         The device of nodes and arrays that name none.
 
@@ -82,11 +78,11 @@ def make_plan(
     bound = _lane_bound(workflow, target, lanes)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
-    if lanes != "auto" or any_order or (batch == "auto" and not join):
+    if lanes != "auto" or (batch == "auto" and not join):
         batch = False
     devices = devices_of(workflow, device)
     automatic = lanes is None or isinstance(lanes, str)
-    plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch, any_order).plan(workflow)
+    plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         merge = _merging(batch)
         plan = plan if merge is None else merge.with_chains(plan, target, automatic=batch == "auto")
@@ -142,7 +138,6 @@ class _Planner:
     join: bool
     pack: bool
     batch: Batch
-    any_order: bool
     children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # key: the workflow's `id`, and `inline`
 
     def plan(self, workflow: Workflow) -> Plan:
@@ -167,8 +162,6 @@ class _Planner:
         if len(workflow.documents) > 1:
             for step in [step for step in steps if step.node.held]:
                 steps[step.index] = self._with_plans(step)
-        if self.any_order:
-            steps = in_any_order(steps, [[position[d] for d in found.deps[i]] for i in order], notes)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
         owners = tuple(cover.devices)
         return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
@@ -252,7 +245,7 @@ class _Planner:
         """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
         plan = self.children.get((id(workflow), inline))
         if plan is None:
-            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, False, self.children)
+            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, self.children)
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
 

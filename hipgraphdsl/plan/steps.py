@@ -51,8 +51,6 @@ class Step(NamedTuple):
         The device that it runs on; None if it needs none (host code, order, child graphs).
     by_host : bool
         Whether the launching thread runs it, between graphs: an eager node, or a conditional node whose condition the host reads.
-    any_order : bool
-        Whether this kernel launch does not wait for the earlier launches of its lane.
     batch : int
         Index in `Plan.batches` of the launch that runs it together with adjacent steps of the same index; -1 for none.
     """
@@ -70,7 +68,6 @@ class Step(NamedTuple):
     by_kernel: bool = False
     device: int | None = None
     by_host: bool = False
-    any_order: bool = False
     batch: int = -1
 
     def in_batch(self, number: int) -> Step:

@@ -278,8 +278,7 @@ class Runtime(Protocol):
     ) -> None:
         """Launch a kernel; `args` is the address of an array of pointers to the arguments, which are read before it returns.
 
-        HIP has a call for ``cooperative=True``, and on AMD for ``any_order=True`` (hipExtModuleLaunchKernel with the flag
-        hipExtAnyOrderLaunch: no wait for earlier launches on the stream); CUDA's cuLaunchKernelEx takes all attributes.
+        HIP has a call for ``cooperative=True``; CUDA's cuLaunchKernelEx takes all attributes.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------

@@ -76,7 +76,6 @@ _ERROR_NO_DEVICE: Final = 100
 _ERROR_PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _STREAM_NON_BLOCKING: Final = 1
 _HOST_REGISTER_MAPPED: Final = 1 | 2  # portable to every device, and mapped
-_EXT_ANY_ORDER_LAUNCH: Final = 1
 _EVENT_DISABLE_TIMING: Final = 2
 _ALLOCATION_PINNED: Final = 1
 _MEMORY_UNREGISTERED, _MEMORY_HOST = 0, 1  # hipMemoryType
@@ -428,11 +427,6 @@ class HipAbiRuntime(HipCore):
         cooperative = False
         if attributes:
             cooperative = attributes.pop("cooperative", False)
-            if attributes.pop("any_order", False):
-                threads = (blocks * own for blocks, own in zip(grid, block))
-                how = (None, None, None, _EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no start and stop events
-                self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
-                return
             if attributes:
                 raise not_supported("hipModuleLaunchKernel", _no_attribute(*attributes))
         if cooperative:

@@ -106,7 +106,6 @@ PROTOTYPES = prototypes({
     "PPPZPPZI": "hipGraphAddMemcpyNode1D",
     "PUUUUUUUPP": "hipModuleLaunchCooperativeKernel",
     "PUUUUUUUPPP": "hipModuleLaunchKernel",
-    "PUUUUUUZPPPPPU": "hipExtModuleLaunchKernel",
 })  # fmt: skip
 
 _Call = Callable[..., int]

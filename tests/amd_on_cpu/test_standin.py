@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -331,72 +330,6 @@ def test_a_code_object_from_a_file_carries_its_source(device: Raw, tmp_path: Pat
     device.launch(device.runtime.module_get_function(module, "twice"), 1, 4, x, ctypes.c_int(4))
     device.runtime.module_unload(module)
     assert device.download(x, np.zeros(4, "i4")).tolist() == [0, 2, 4, 6]
-
-
-OVERTAKING = """
-source = '''
-extern "C" __global__ void hold(volatile int* stage) { *stage = 1; while (*stage != 2); }
-extern "C" __global__ void push(int* x, int digit) { *x = *x * 10 + digit; }'''
-hold = d.kernel(source, "hold"); push = d.kernel(source, "push")
-stage, x = d.host(np.zeros(1, "i4")), d.upload(np.zeros(1, "i4"))
-ONE = (1, 1, 1)
-def pushed(launch):
-    r.memcpy(x, np.zeros(1, "i4").ctypes.data, 4, MemcpyKind.HOST_TO_DEVICE)
-    stage[0] = 0
-    r.module_launch_kernel(hold, ONE, ONE, 0, d.stream, d.args(stage.ctypes.data))
-    launch()
-    while stage[0] != 1: pass
-    stage[0] = 2
-    r.stream_synchronize(d.stream)
-    return int(d.download(x, np.zeros(1, "i4"))[0])
-def four():
-    for digit in (1, 2, 3, 4):
-        how = {"any_order": True} if digit in (2, 3) else {}
-        r.module_launch_kernel(push, ONE, ONE, 0, d.stream, d.args(x, ctypes.c_int(digit)), **how)
-r.stream_begin_capture(d.stream); four(); graph = r.stream_end_capture(d.stream)
-made = r.graph_instantiate(graph)
-print(pushed(four), pushed(lambda: r.graph_launch(made, d.stream)))
-"""
-
-
-def test_launches_without_a_barrier_bit_overtake_and_amd_s_graph_drops_what_takes_it_away() -> None:
-    ran = python(OVERTAKING)
-    assert ran.stdout == "3214 1234\n", ran.stderr
-
-
-IN_ANY_ORDER = """
-import hipgraphdsl as hg
-from hipgraphdsl.plan import planning
-module = hg.Module('''
-extern "C" __global__ void mix(const int* x, int* y, int v) { y[threadIdx.x] = 3 * y[threadIdx.x] + x[threadIdx.x] + v; }''')
-g = hg.Graph("g")
-xs = [g.device_array(f"x{i}", np.arange(8, dtype="i4") + i) for i in range(8)]
-for k in range(3):
-    for i in range(7):
-        g.kernel(module["mix"], 1, 8, (xs[7 if k == 1 else (i + k) % 7], xs[i], i + k), name=f"n{k}_{i}")
-    g.kernel(module["mix"], 1, 8, (xs[k], xs[7], k), name=f"last{k}")
-right = planning.in_any_order
-if OVERLOOKS:
-    planning.in_any_order = lambda steps, declared, notes: right(steps, [()] * len(steps), notes)
-report = hg.verify(g, runtime=r, backends=("capture", "streams"), repeats=3, orders=1, audit=False, sanitize=False)
-print(len(report.findings), [done for done in report.done if "any-order" in done])
-"""
-
-
-@pytest.mark.parametrize(
-    ("architecture", "overlooks", "tried"),
-    [
-        ("gfx1100", False, r"0 \[\"backend 'streams' with any-order launches on amd 3 times\"\]\n"),
-        ("gfx1100", True, r"1 \[\"backend 'streams' with any-order launches on amd (1 time|[23] times)\"\]\n"),
-        ("gfx942", True, r"0 \[\]\n"),
-    ],
-)
-def test_verify_finds_the_edges_that_a_plan_of_any_order_launches_overlooks(
-    architecture: str, overlooks: bool, tried: str
-) -> None:
-    code = f"OVERLOOKS = {overlooks}\n{IN_ANY_ORDER}"
-    ran = python(code, AMD_ON_CPU_ARCHITECTURE=architecture, AMD_ON_CPU_JITTER_US="2000")
-    assert re.fullmatch(tried, ran.stdout), f"{ran.stdout} {ran.stderr}"
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", "gfx1100", "gfx1201"])

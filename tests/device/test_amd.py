@@ -550,26 +550,6 @@ def test_a_forked_and_joined_capture_becomes_the_graph_that_was_meant(device: Ra
         runtime.event_destroy(event)
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_any_order_launches_write_what_they_write_in_order(device: Raw, captured: bool) -> None:
-    runtime, stream, kernel = device.runtime, device.stream, device.kernel(SCALE, "scale")
-    values = np.arange(N, dtype="f4")
-    arrays = [device.upload(values + i) for i in range(4)]
-    if captured:
-        runtime.stream_begin_capture(stream)
-    for i, x in enumerate(arrays):
-        args = device.args(x, ctypes.c_float(2), ctypes.c_size_t(N))
-        how = {"any_order": True} if i in (1, 2) else {}
-        runtime.module_launch_kernel(kernel, (8, 1, 1), (128, 1, 1), 0, stream, args, **how)
-    if captured:
-        graph = runtime.stream_end_capture(stream)
-        assert [runtime.graph_node_get_type(node) for node in runtime.graph_get_nodes(graph)] == [NodeType.KERNEL] * 4
-        device.run(graph)
-    runtime.stream_synchronize(stream)
-    for i, x in enumerate(arrays):
-        assert device.download(x, values).tolist() == ((values + i) * 2 + 1).tolist()
-
-
 def test_dependencies_of_a_capture_can_be_replaced(device: Raw) -> None:
     runtime = amd(device)
     x = device.upload(np.zeros(8, "u4"))

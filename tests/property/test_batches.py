@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -448,57 +448,6 @@ def test_schedules_that_overlook_a_hazard_are_told_from_right_ones(batch: Any, c
                 wrong += 1
                 accepted += unordered(workflow, mutant) == []
     assert accepted == 0
-
-
-def queued(workflow: Workflow, plan: Plan, any_order: Container[int]) -> Schedule:
-    """Return what launches in queues, one a lane, certainly wait for if these begin in any order.
-
-    Such a launch waits for what the last one before it that has a barrier bit waited for, and not for that one; across lanes one
-    waits for the launch that it names, and for nothing else in that lane.
-    """
-    found = Schedule([], [])
-    before: dict[int, list[int]] = {}  # of each lane
-    since: dict[int, set[int]] = {}  # for each lane what its last launch with a barrier bit has waited for
-    for step in plan.steps:
-        i, line = step.index, before.setdefault(step.lane, [])
-        waits = {d for d in step.deps if plan.steps[d].lane != step.lane}
-        if i in any_order:
-            waits |= since.get(step.lane, set())
-        else:
-            waits = since[step.lane] = waits.union(line)
-        found.launches.append([workflow.index[step.name]])
-        found.waits.append(waits)
-        line.append(i)
-    return found
-
-
-@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.slow)])
-def test_launches_begin_in_any_order_only_where_that_leaves_the_same(count: int) -> None:
-    """Launches that lose one barrier bit more: thousands leave other values, and none of those has the plan let begin earlier."""
-    chance = random.Random(11)
-    target = hg.Target.named("amd:gfx1100")
-    wrong = accepted = kept = 0
-    while wrong < count:
-        drawn = []
-        for i in range(chance.randint(6, 24)):
-            after = tuple(chance.sample(range(i), min(i, chance.choice([0, 0, 0, 1]))))
-            drawn.append((chance.choice([0, 0, 0, 0, 1, 2]), chance.randrange(6), after))
-        workflow = of_order(drawn)
-        touches = Touch.of(workflow)
-        plan = make_plan(workflow, target, lanes=chance.randint(1, 3), any_order=True)
-        free = {step.index for step in plan.steps if step.any_order}
-        wanted = results(touches, range(len(touches)))
-        schedule = queued(workflow, plan, free)
-        accepted += unordered(workflow, schedule) != []
-        accepted += sum(results(touches, schedule.run(chance) or ()) != wanted for _ in range(10))
-        kept += len(free)
-        for more in set(range(len(plan.steps))) - free:
-            mutant = queued(workflow, plan, {*free, more})
-            if any(results(touches, mutant.run(chance) or ()) != wanted for _ in range(10)):
-                wrong += 1
-                accepted += unordered(workflow, mutant) == []
-    assert accepted == 0
-    assert kept > count // 4
 
 
 @pytest.mark.parametrize("join", [True, False])

@@ -342,13 +342,6 @@ def test_run_takes_batch(run: Any, program: str, option: list[str], wanted: Any,
 
 
 @pytest.mark.usefixtures("cpu")
-def test_run_takes_any_order(run: Any, program: str) -> None:
-    ran = run("run", program, "--runtime", "cpu", "--backend", "capture", "--any-order")
-    assert ran.status == 1
-    assert "any_order=True takes the barrier bit from launches in queues of AMD GPUs, and cpu has none" in ran.err
-
-
-@pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("arguments", [(), ("--lanes", "1")])
 def test_run_counts_no_marks_of_a_watched_plan(run: Any, program: str, arguments: tuple[str, ...]) -> None:
     given = ("run", program, "--runtime", "cpu", "--json", *arguments)

@@ -132,7 +132,6 @@ _ADDS: Final = {
 _ISSUES: Final = {
     "hipModuleLaunchKernel": "launch",
     "hipModuleLaunchCooperativeKernel": "launch_cooperative",
-    "hipExtModuleLaunchKernel": "launch_any_order",
     "hipMemcpy3DAsync": "copy_3d",
     "hipMemsetD16Async": "fill_words",
     "hipMemsetD32Async": "fill_words",

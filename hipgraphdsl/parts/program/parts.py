@@ -64,8 +64,6 @@ FIXED_NAMES: Final[frozenset[str]] = frozenset(
 _SPECIAL: Final = {
     "hipHostMalloc": "cudaHostAlloc",
     "hipHostMallocDefault": "cudaHostAllocDefault",
-    "hipExtLaunchKernel": "",  # never called there
-    "hipExtAnyOrderLaunch": "",
     "hipHostFree": "cudaFreeHost",
     "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
     "hipBatchMemOpNodeParams": "CUDA_BATCH_MEM_OP_NODE_PARAMS",

@@ -472,23 +472,6 @@ void launch_cooperative(hipStream_t stream, const char* name, K kernel, dim3 gri
       values...);
 }
 
-//@part launch_any_order
-// This kernel may begin before those before it on the stream have ended: on AMD. Elsewhere it waits for them, as all do.
-template <typename K, typename... A>
-void launch_any_order(hipStream_t stream, const char* name, K kernel, dim3 grid, dim3 block, unsigned shared, A... values) {
-  with_arguments(
-      kernel, shared, name,
-      [&](void* function, void** arguments) {
-#if defined(__CUDACC__) || defined(HIP_CPU)
-        CHECK(hipLaunchKernel(function, grid, block, arguments, shared, stream), name);
-#else
-        const int flags = hipExtAnyOrderLaunch;
-        CHECK(hipExtLaunchKernel(function, grid, block, arguments, shared, stream, nullptr, nullptr, flags), name);
-#endif
-      },
-      values...);
-}
-
 //@part copy_3d
 void copy_3d(hipStream_t stream, const char* name, const hipMemcpy3DParms& params) {
   CHECK(hipMemcpy3DAsync(&params, stream), name);

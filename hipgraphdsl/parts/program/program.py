@@ -15,7 +15,6 @@ from ...backends import backend_named
 from ...defects import with_quirks
 from ...errors import DeclarationError, HipError
 from ...placement import devices_of
-from ...plan.any_order import require_any_order
 from ...plan.planning import Lanes, make_plan
 from ...printed import counted
 from ...target import Target
@@ -34,7 +33,6 @@ def render(
     backend: str = "explicit",
     target: str = "amd:gfx942",
     lanes: Lanes = "auto",
-    any_order: bool = False,
     stem: str | None = None,
 ) -> str:
     """Return a workflow as a HIP C++ program.
@@ -46,8 +44,7 @@ def render(
     target : str
         The device to plan for.
     lanes : "auto", int or None
-    any_order : bool
-        As for `Graph.compile`; on devices other than AMD's, the program launches in order.
+        As for `Graph.compile`.
     stem : str, optional
         Prefix of the names of the files that the program reads; on export, the file's own stem.
 
@@ -56,7 +53,7 @@ def render(
     DeclarationError
         If the backend or target is unknown, or a node cannot be part of a program; the message names it and a remedy.
     """
-    return Program(workflow, backend, target, lanes, any_order, stem).text()
+    return Program(workflow, backend, target, lanes, stem).text()
 
 
 def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
@@ -71,13 +68,12 @@ def _plain(stem: str) -> str:
 class Program:
     """One program, with methods that generate its parts."""
 
-    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, any_order: bool, stem: str | None) -> None:
+    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, stem: str | None) -> None:
         if backend not in ("explicit", "capture"):
             raise DeclarationError(f"a .hip program's backend is 'explicit' or 'capture' (got {backend!r})")
         self.workflow = workflow
         self.backend = backend
         self.target = replace(with_quirks(Target.named(target)), conditional_nodes=False)
-        require_any_order(any_order, self.target, backend, batch=False)
         _require_one_device(workflow)
         self.stem = _plain(stem or workflow.name)
         self.file = f"{stem or self.stem}.hip"
@@ -87,9 +83,7 @@ class Program:
         self.graphs = GraphFunctions(self.handles)
         self.launches = Launches(self.handles, self.graphs)
         inline = backend != "explicit" or "child_order" in self.target.quirks
-        self.plan = make_plan(
-            workflow, self.target, inline=inline, lanes=lanes, any_order=any_order, batch=False, programmatic=False
-        )
+        self.plan = make_plan(workflow, self.target, inline=inline, lanes=lanes, batch=False, programmatic=False)
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that repeat its calls."""

@@ -490,8 +490,7 @@ class RecorderRuntime(Runtime):
     def module_launch_kernel(
         self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, **attributes: Any
     ) -> None:
-        extended, cooperative = (attributes.pop(name, False) for name in ("any_order", "cooperative"))
-        api = f"hip{'Ext' * extended}ModuleLaunch{'Cooperative' * cooperative}Kernel"
+        api = f"hipModuleLaunch{'Cooperative' * attributes.pop('cooperative', False)}Kernel"
         self._record(api, function, grid, block, shared_bytes, stream, args, *attributes.values())
         self._need(api, "function", function)
         self._need(api, "stream", stream)

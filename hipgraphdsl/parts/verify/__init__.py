@@ -50,7 +50,7 @@ def verify(
         verified on this runtime instead, and `left_out` says why; so is one that uses device memory from outside.
     backends : sequence of str
         Backends to compare with the serial run on the CPU. ``"explicit"`` also runs with batched launches, and without empty
-        nodes where the plan can omit them; on AMD ``"capture"`` and ``"streams"`` also run with any-order launches.
+        nodes where the plan can omit them.
     orders : int
         Number of topological orders to try one node at a time, and of seeded schedules where the runtime supports them.
     repeats : int

@@ -24,7 +24,6 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "": {"lanes": None, "batch": False},
     "batches": {"lanes": "auto", "batch": True},
     "edges for empty nodes": {"lanes": "auto", "batch": False, "join": True},
-    "any-order launches": {"lanes": 1, "batch": False, "any_order": True},
 }
 """Plan options by the kind of launches to test."""
 
@@ -49,8 +48,6 @@ class Launches:
             self._try(runtime, backend, device, "batches")
             if runtime.target.bypass_edges and any(isinstance(node, EmptyNode) for _, node in self.workflow.walk()):
                 self._try(runtime, backend, device, "edges for empty nodes")
-        elif backend in ("capture", "streams") and runtime.target.any_order_launch:
-            self._try(runtime, backend, device, "any-order launches")
 
     def _try(self, runtime: Runtime, backend: str, device: int, extra: str) -> None:
         """Try a backend with default options, or with an `extra` kind of launches if the plan has any."""
@@ -61,7 +58,7 @@ class Launches:
             self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
         )
         plan = made[0]
-        if extra and not options["join"] and not plan.batches and not any(step.any_order for step in plan.steps):
+        if extra and not options["join"] and not plan.batches:
             return
         cells, wanted = self.cells, self.reference
         schedules = [("", 0, 0)] * self.repeats
