@@ -3,6 +3,7 @@
 #   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
 #   make test       all tests except the slow ones; tests that need a GPU skip where there is none
 #   make test-slow  the slow tests, and those of the CPU runtime's kernels and conformance again with clang (ziglang)
+#   make test-parts the README's program on copies of the package without each of its parts
 #   make test-gpu   all tests on this machine's GPU, with PYTHON as it is: no .venv, no network (tests/README.md)
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
@@ -44,7 +45,7 @@ GPU_PYTEST = PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(PYTHON) -m pytest -p xdist.plugi
 # What runs again while another process keeps the GPU busy.
 UNDER_LOAD := $(addprefix tests/conformance/test_,conformance.py disabled_ends.py shared_events.py threads.py) tests/device/test_interop.py
 
-.PHONY: demo test test-slow test-gpu test-amd lint bench docs clean setup
+.PHONY: demo test test-slow test-parts test-gpu test-amd lint bench docs clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -66,7 +67,7 @@ demo: $(READY)
 	@echo; echo "Pictures: $(DEMO)/tutorial.svg (the workflow) and $(DEMO)/wave2d.png (the wave)"
 
 test: $(READY)
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow" --part 0.2
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow and not parts" --part 0.2
 
 test-slow: $(READY)
 	@failed=0; \
@@ -75,6 +76,9 @@ test-slow: $(READY)
 	zig=$$($(BIN)/python -c 'import ziglang; print(*ziglang.__path__)')/zig; \
 	HIPGRAPHDSL_CXX="$$zig c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
 	exit $$failed
+
+test-parts: $(READY)
+	$(PYTEST) -q -n $(WORKERS) --dist load -m parts
 
 test-gpu:
 	@$(PYTHON) tests/needed.py

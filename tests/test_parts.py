@@ -12,6 +12,8 @@ import pytest
 
 from hipgraphdsl.parts import OWN
 
+pytestmark = pytest.mark.parts
+
 PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 
 README = """
