@@ -267,6 +267,18 @@ def test_architecture_lists_every_module_in_this_order() -> None:
     assert [name for name in ORDER if name in listed] == listed
 
 
+def test_no_name_of_a_door_is_a_module_of_its_part() -> None:
+    for part in OWN:
+        assert {path.stem for path in (PACKAGE / "parts" / part).glob("*.py")}.isdisjoint(door_names(part)), part
+
+
+def door_names(part: str) -> set[str]:
+    """Return the names in the table of `lazily`."""
+    tree = ast.parse(MODULES[f"parts.{part}"].read_text(encoding="utf-8"))
+    tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    return {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
 def test_modules_import_each_other_in_no_circle() -> None:
     graph = nx.DiGraph((module, other) for module in MODULES for other, _ in own_imports(module) if module != other)
     assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []

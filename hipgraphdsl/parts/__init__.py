@@ -73,7 +73,10 @@ def module_of(place: str) -> ModuleType:
 
 
 def lazily(door: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a door, which imports the module of each of `names` when it is asked for."""
+    """Return the `__getattr__` of a door, which imports the module of each of `names` when it is asked for.
+
+    No name is that of a module of the part, which would take its place once it is imported.
+    """
 
     def get(name: str) -> Any:
         if name not in names:

@@ -2,4 +2,4 @@
 
 from .. import lazily
 
-__getattr__ = lazily(__name__, {"profile": "profiling", "simulated": "simulated"})
+__getattr__ = lazily(__name__, {"profile": "profiling", "simulated": "doors"})
