@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..arrays import Array, as_int
-from ..backends import Program, backend_named
+from ..backends import Program, backend_named, into_captures
 from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
@@ -175,7 +175,8 @@ class Executable:
         ------
         DeclarationError
             If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
-            memory that unordered nodes access, one of them writing. The graph is unchanged then.
+            memory that unordered nodes access, one of them writing; or if the stream captures: only backend ``"streams"`` can be
+            recorded, without alloc, eager and conditional nodes. The graph is unchanged then, and the capture goes on.
         CallbackError
             If the function of an eager node raised; also an instance of the raised exception's class (a HipError is raised as it
             is), with the node's name. Enqueued work has finished then, and nothing more is enqueued.
@@ -186,10 +187,10 @@ class Executable:
         """
         require_seconds(timeout_s)
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
-        self._give(params)
-        own.compiled.wanted = bool(params)
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
+        self._give(params, handle)
+        own.compiled.wanted = bool(params)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
         issued = True
         try:
@@ -206,8 +207,15 @@ class Executable:
                     in_flight.pending[handle] = []
         own.stats.launches += 1
 
-    def _give(self, params: Mapping[str, Any]) -> None:
-        """Bind the parameters of a launch, and build the program if needed."""
+    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
+        """Refuse a launch that its stream's capture cannot record, bind its parameters, and build the program if needed."""
+        recorded = into_captures(self.backend, self.plan) and stream not in (0, 1)  # the null stream, which cannot capture
+        if stream is not None and not recorded and self._own.in_flight.captures(stream):
+            raise DeclarationError(
+                f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph"
+                f" {self.workflow.name!r} by backend {self.backend!r} cannot be recorded there; launch it when the capture has"
+                " ended, or compile a graph without alloc, eager and conditional nodes with backend='streams'"
+            )
         self._own.give(params)
 
     @using("launch")
@@ -483,16 +491,16 @@ class Executable:
         self._give(params)
         self.synchronize()
         state = self._own.state.on_streams(self.runtime.target)
-        hosts = self._own.hosts
+        hosts, own = self._own.hosts, self._own.in_flight
         hosts.keep()
         try:
-            self._own.in_flight.launched(self.stream)  # Ctrl-C may come before `_finish` has noted it
-            return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
+            own.launched(own.stream)  # Ctrl-C may come before `_finish` has noted it
+            return profile(state.plan, self._own.scope, state.disabled, self._own.home, own.stream, self._finish)
         finally:
             hosts.undo()  # restore the graph's own host calls, made for its own memory
 
     def _finish(self) -> None:
-        self._own.in_flight.launched(self.stream)
+        self._own.in_flight.launched(self._own.in_flight.stream)
         self.synchronize()
 
     @using("elapsed_us")
@@ -550,7 +558,7 @@ class Executable:
     @property
     def stream(self) -> int:
         """The raw handle of the Executable's own stream."""
-        return self._own.in_flight.stream
+        return self._own.in_flight.lend()
 
     @property
     @changing("parameters", when_closed=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
-from ..runtimes.data import ERROR_INVALID_HANDLE, CaptureStatus
+from ..runtimes.data import ERROR_INVALID_HANDLE
 from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
 from .compiled import CompiledPath
 from .devices import Home
@@ -21,6 +21,8 @@ class InFlight:
     def __init__(self, name: str, home: Home, compiled: CompiledPath) -> None:
         self.stream = 0
         """The Executable's own stream; 0 before `open`."""
+        self._lent = False
+        """Whether others know the own stream."""
         self._name = name
         self._home = home
         self._runtime = home.runtime
@@ -53,7 +55,7 @@ class InFlight:
             launch(stream)
             return
         runtime = self._runtime
-        if self._captures(stream):
+        if self.captures(stream):
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
@@ -71,11 +73,20 @@ class InFlight:
             if stream != own:
                 runtime.event_record(self.end, stream)
 
+    def lend(self) -> int:
+        """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""
+        self._lent = True
+        if self._compiled.launcher is not None:
+            self._compiled.launcher.capturing = self._runtime.capture_address()
+        return self.stream
+
+    def captures(self, stream: int) -> bool:
+        """Return whether a launch on a stream would go to a capture, or end one; nobody captures the own stream before `lend`."""
+        return (self._lent or stream != self.stream) and self._runtime.stream_is_capturing(stream)
+
     def _captures(self, stream: int) -> bool:
-        """Return whether a stream captures: what is launched on it does not run, and a query would end the capture."""
-        if stream in (0, self.stream):  # the null stream is never captured, and nobody else captures the own one
-            return False
-        return self._runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE
+        """Return whether a stream captures, so that a query would end the capture."""
+        return stream != 0 and self.captures(stream)  # the null stream cannot capture
 
     @property
     def is_elsewhere(self) -> bool:

@@ -273,6 +273,13 @@ class Runtime(Protocol):
     # -- capture ---------------------------------------------------------------------------------------------------
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None: ...
     def stream_end_capture(self, stream: int) -> int: ...
+    def stream_is_capturing(self, stream: int) -> bool:
+        """Return whether work on a stream goes to a capture, failed ones included.
+
+        The null stream cannot capture, but waits for every blocking stream: a capture of one refuses work on it, and this call
+        returns True where the platform reports that.
+        """
+
     def stream_get_capture_info(self, stream: int) -> CaptureInfo: ...
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None: ...
 
@@ -469,6 +476,10 @@ class Runtime(Protocol):
         Zeros if compiled code may not wait.
         """
         return (0, 0)
+
+    def capture_address(self) -> int:
+        """Return, for `launcher`, the address of hipStreamIsCapturing; 0 if compiled code may not ask."""
+        return 0
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

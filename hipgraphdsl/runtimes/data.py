@@ -15,6 +15,7 @@ Dim3 = tuple[int, int, int]
 
 ERROR_INVALID_HANDLE = 400
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
+ERROR_STREAM_CAPTURE_IMPLICIT = 906
 SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels the sanitizer checks (`Runtime.sanitizes`)
 LAUNCH_STREAM: Final = 2**64 - 1  # placeholder for the launch's stream in a `LaunchCall`; never a stream's handle
 

@@ -23,6 +23,7 @@ from .base import KernelAdder, not_supported
 from .compiled_calls import CompiledCalls
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    ERROR_STREAM_CAPTURE_IMPLICIT,
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
     CaptureMode,
@@ -200,6 +201,9 @@ class HipAbiRuntime(HipCore):
         if not isinstance(query, FUNCTION) or vars(self).keys() & {"stream_query", "stream_wait"}:
             return (0, 0)
         return address_of(query), address_of(self._hip.hipGetLastError) if self._clears_last_error else 0
+
+    def capture_address(self) -> int:
+        return address_of(self._hip.hipStreamIsCapturing)
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
@@ -437,6 +441,11 @@ class HipAbiRuntime(HipCore):
 
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
         self._call("hipStreamBeginCapture", stream, mode)
+
+    def stream_is_capturing(self, stream: int) -> bool:
+        status = c_int()
+        asked = self._succeeds("hipStreamIsCapturing", stream, byref(status), unless=ERROR_STREAM_CAPTURE_IMPLICIT)
+        return not asked or status.value != CaptureStatus.NONE
 
     def stream_get_capture_info(self, stream: int) -> CaptureInfo:
         status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()

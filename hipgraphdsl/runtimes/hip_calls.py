@@ -67,7 +67,7 @@ PROTOTYPES = prototypes({
         hipGraphMemsetNodeGetParams hipGraphHostNodeGetParams hipGraphMemAllocNodeGetParams hipGraphMemFreeNodeGetParams
         hipGraphEventRecordNodeGetEvent hipGraphEventWaitNodeGetEvent hipGraphExternalSemaphoresSignalNodeGetParams
         hipGraphExternalSemaphoresWaitNodeGetParams hipGraphBatchMemOpNodeGetParams hipGraphChildGraphNodeGetGraph
-        hipGraphLaunch""",
+        hipGraphLaunch hipStreamIsCapturing""",
     "IIP": "hipDeviceGetGraphMemAttribute hipDeviceSetGraphMemAttribute",
     "PII": "hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer",
     "PIP": "hipGraphKernelNodeSetAttribute hipGraphKernelNodeGetAttribute",

@@ -532,6 +532,10 @@ class RecorderRuntime(Runtime):
             self._captures = {s: c for s, c in self._captures.items() if c is not capture}
         return self._make("graph", capture.graph.handle)
 
+    @_answers("hipStreamIsCapturing")
+    def stream_is_capturing(self, stream: int) -> bool:
+        return stream in self._captures
+
     @_answers("hipStreamGetCaptureInfo_v2")
     def stream_get_capture_info(self, stream: int) -> CaptureInfo:
         capture = self._captures.get(stream)

@@ -386,7 +386,23 @@ API int hipStreamGetCaptureInfo_v2(Handle stream, int* status, unsigned long lon
 API int hipStreamGetCaptureInfo(Handle stream, int* status, unsigned long long* id) {
   return hipStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
 }
+// The null stream waits for the blocking streams, which none of them may while it captures.
+inline int null_stream_captures(Stream* null) {
+  Vec<Stream*> held;
+  bool found = false;
+  streams_hold(held);
+  for (Stream* s : held) {
+    found = found || (s->blocking && !s->is_null && s->device == null->device && s->capture.get());
+    stream_release(s);
+  }
+  return found ? hipErrorStreamCaptureImplicit : hipSuccess;
+}
 API int hipStreamIsCapturing(Handle stream, int* status) {
+  ENTER();
+  STREAM(s, stream);
+  if (s->is_null && streams().blocking.relaxed() > 1) {
+    if (int code = null_stream_captures(s)) return fail(code);
+  }
   return hipStreamGetCaptureInfo_v2(stream, status, nullptr, nullptr, nullptr, nullptr);
 }
 // flags: 0 adds to the dependencies, 1 replaces them.

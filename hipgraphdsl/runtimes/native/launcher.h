@@ -11,6 +11,8 @@
  *
  * Where nothing but the own stream is to be waited for (`calm`), short work is waited for here too; what takes longer, or fails, is
  * left to the Python method.
+ *
+ * Where others know the own stream (`capturing` is set), a launch first asks whether it captures; the Python method refuses it then.
  */
 #pragma once
 #include "values.h"
@@ -30,6 +32,8 @@ typedef int (*set_fn)(void *exec, void *node, const void *params);
 /* cuCtxGetCurrent and cuCtxSetCurrent, or hipGetDevice and hipSetDevice, whose int is the low half of what stands here. */
 typedef int (*get_current_fn)(uint64_t *current);
 typedef int (*set_current_fn)(uint64_t current);
+/* hipStreamIsCapturing: it writes a hipStreamCaptureStatus, 0 where the stream does not capture. */
+typedef int (*capturing_fn)(void *stream, int *status);
 /* hipGetLastError, after which another library does not find the answer of hipStreamQuery. */
 typedef int (*clear_fn)();
 
@@ -63,6 +67,7 @@ typedef struct {
   set_current_fn set_current;
   waiting::query_fn query;
   clear_fn clear; /* NULL where there is none */
+  unsigned long long capturing; /* a capturing_fn; 0 while nobody else knows the own stream */
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
@@ -162,6 +167,12 @@ static int leave(const Launcher *self, uint64_t before) {
   return !self->get_current || before == self->home ? 0 : self->set_current(before);
 }
 
+/* Whether the own stream captures, or cannot be asked. */
+static bool captures(const Launcher *self) {
+  int status = 0;
+  return ((capturing_fn)(uintptr_t)self->capturing)(self->stream, &status) || status;
+}
+
 /* Let the slow path raise for the driver's code. */
 static PyObject *report(Launcher *self, int code) {
   PyObject *failed = PyObject_GetAttrString(self->slow, "failed");
@@ -182,7 +193,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
     bool set = false;
     self->inside++; /* whoever wants to change anything waits until it has come back */
     if (enter(self, &before)) {
-      set = !keywords || set_values(self, args, kwnames, keywords);
+      set = !(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords));
       Py_BEGIN_ALLOW_THREADS
       if (set) code = self->launch(self->exec, self->stream);
       left = leave(self, before);
@@ -207,8 +218,9 @@ static int wait_shortly(Launcher *self) {
   int code = kNotReady;
   self->inside++;
   if (enter(self, &before)) {
+    const bool asks = !(self->capturing && captures(self)); /* a question would end the capture */
     Py_BEGIN_ALLOW_THREADS
-    code = waiting::ask(self->query, kNotReady, self->stream, waiting::kSpinSeconds);
+    if (asks) code = waiting::ask(self->query, kNotReady, self->stream, waiting::kSpinSeconds);
     if (self->clear) self->clear();
     const int left = leave(self, before);
     if (!code) code = left;
@@ -400,6 +412,7 @@ static PyMemberDef members[] = {
     {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
+    {"capturing", T_ULONGLONG, offsetof(Launcher, capturing), 0, "hipStreamIsCapturing where others know the own stream, or 0"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
     {NULL, 0, 0, 0, NULL},
 };
