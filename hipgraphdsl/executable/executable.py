@@ -199,7 +199,7 @@ class Executable:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.settle(handle)
             issued = not in_flight.refused(handle, error)
-            raise
+            raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             if issued:  # noted without a function call, which Ctrl-C could interrupt
@@ -225,6 +225,8 @@ class Executable:
         assert own.program is not None
         try:
             own.program.entry_failed(code, own.in_flight.stream)
+        except HipError as error:
+            raise own.blamed(error) from error.__cause__
         finally:
             if self.plan.cut is not None:
                 own.in_flight.settle(own.in_flight.stream)

@@ -361,10 +361,12 @@ class Instance:
         try:
             self.in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            name = self.program.failed() if self.program is not None and error.node is None else ""
-            if not name:
-                raise
-            raise error.at(name) from error.__cause__
+            raise self.blamed(error) from error.__cause__
+
+    def blamed(self, error: HipError) -> HipError:
+        """Return the error of a launch with the node at fault, if the runtime can tell."""
+        name = self.program.failed() if self.program is not None and error.node is None else ""
+        return error.of(name) if name else error
 
     def rest(self, changing: threading.RLock) -> None:
         """Clean up after a wait, unless another thread is changing something.

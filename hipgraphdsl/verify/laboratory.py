@@ -288,7 +288,7 @@ class Laboratory:
                 finished = issued(self.executable, program, step)
             except HipError as error:
                 self.executable.synchronize()  # raises the error of a callback, if there is one
-                raise error.at(name) from error.__cause__
+                raise (error if error.node else error.of(name)) from error.__cause__
             if not finished:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
