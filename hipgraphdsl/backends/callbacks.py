@@ -29,6 +29,10 @@ running: Final[dict[int, tuple[str, HostCalls]]] = {}
 """By thread ID, the host node whose callback is running, and its `HostCalls`."""
 
 
+class Stopped(HipGraphError):
+    """A host callback has raised, so that its launch starts nothing more; the next `synchronize` raises the callback's error."""
+
+
 def refuse_inside(action: str, graph: str) -> None:
     """Raise if this thread runs a host callback, in which HIP forbids API calls and waiting for the device."""
     found = running.get(threading.get_ident())
@@ -167,10 +171,12 @@ class HostCalls:
 
     def _between(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[int], None]:
         inside, runtime = self.inside, self._runtime
-        given, handle = CapturedStream(0, runtime), 0
+        given, handle, failures = CapturedStream(0, runtime), 0, self.failures
 
         def call(stream: int) -> None:
             nonlocal given, handle
+            if failures:
+                raise Stopped
             if stream != handle:
                 given, handle = CapturedStream(stream, runtime), stream
             thread = threading.get_ident()

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Array, as_int
 from ..backends import Program, backend_named, into_captures
-from ..backends.callbacks import CapturedArray, refuse_inside, running
+from ..backends.callbacks import CapturedArray, Stopped, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -195,6 +195,8 @@ class Executable:
         issued = True
         try:
             own.launch(handle)
+        except Stopped:
+            pass
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.settle(handle)

@@ -440,14 +440,8 @@ class Runtime(Protocol):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
-        """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them.
-
-        Parameters
-        ----------
-        failures : list
-            While it is not empty, host functions are skipped unless their call has `always` set.
-        """
+    def launch_calls(self, calls: Sequence[LaunchCall]) -> CompiledCalls | None:
+        """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them."""
         return None
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:

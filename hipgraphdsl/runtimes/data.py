@@ -242,5 +242,3 @@ class LaunchCall(NamedTuple):
     what: str | ForeignCall | Callable[[int], None]
     """The name of a runtime method, another library's function, or a host function, which is called with the stream."""
     args: tuple[int, ...]
-    always: bool = False
-    """Whether a host function is called even after a callback has raised; all other calls are."""

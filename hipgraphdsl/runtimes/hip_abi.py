@@ -165,7 +165,7 @@ class HipAbiRuntime(HipCore):
         module = native()
         return None if module is None else module.Launcher(slow)
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
+    def launch_calls(self, calls: Sequence[LaunchCall]) -> CompiledCalls | None:
         module = native()
         for what in {call.what for call in calls if isinstance(call.what, str)}:
             # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
@@ -174,7 +174,7 @@ class HipAbiRuntime(HipCore):
         if module is None:
             return None
         known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
-        return CompiledCalls(module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code))
+        return CompiledCalls(module, calls, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code))
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()
