@@ -507,11 +507,21 @@ class Executable:
         self._own.in_flight.launched(self._own.in_flight.stream)
         self.synchronize()
 
-    @using("elapsed_us")
+    @changing("elapsed_us")  # another thread's launch would record the events again meanwhile
     def elapsed_us(self, start: Any, stop: Any) -> float:
-        """Return microseconds between two events that the last launch recorded, given by name or as Event."""
+        """Wait, and return microseconds between two events that the last launch recorded, given by name or as Event.
+
+        Raises
+        ------
+        DeclarationError
+            If no node of the graph uses such an event.
+        HipGraphError
+            If the last launch did not record both, because there was none or the nodes that record one were disabled; or if a
+            launch of another graph, which shares an event, is recording it.
+        """
         self.synchronize()
-        return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
+        own = self._own
+        return elapsed_us(own.state, own.switched, self.stats.launches, own.shared, self.runtime, start, stop)
 
     @property
     def workflow(self) -> Workflow:

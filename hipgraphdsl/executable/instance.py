@@ -30,6 +30,7 @@ from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters
+from .profiling import Switched
 from .scopes import fill, modules_of
 from .state import Change, Planned, State, put, within
 from .stats import Stats
@@ -66,6 +67,7 @@ class Instance:
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
+        self.switched = Switched()
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""
         self.program: Program | None = None
@@ -226,6 +228,8 @@ class Instance:
         stale = self.hosts.stale()
         if stale and not self.in_flight.any:
             self.hosts.forget(stale)
+        if state.disabled or self.state.disabled:
+            self.switched.note(self.state.names_off, state.names_off, self.counted().launches)
         self.state = state
         if self.program is not None and not waits:
             self.program.follow(state.plan, state.disabled)

@@ -14,6 +14,7 @@ from ..errors import DeclarationError
 Dim3 = tuple[int, int, int]
 
 ERROR_INVALID_HANDLE = 400
+ERROR_NOT_READY = 600
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 ERROR_STREAM_CAPTURE_IMPLICIT = 906
 SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels the sanitizer checks (`Runtime.sanitizes`)

@@ -23,6 +23,7 @@ from .base import KernelAdder, not_supported
 from .compiled_calls import CompiledCalls
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    ERROR_NOT_READY,
     ERROR_STREAM_CAPTURE_IMPLICIT,
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
@@ -42,7 +43,6 @@ from .data import (
 )
 from .hip_calls import (
     BATCH_MEM_OP_NODE_PARAMS,
-    ERROR_NOT_READY,
     FUNCTION,
     HOST_NODE_PARAMS,
     KERNEL_NODE_LAYOUT,

@@ -12,7 +12,6 @@ from ..errors import HipError
 from .base import Runtime, not_supported
 from .data import Copy3D, Fill2D, MemOp
 
-ERROR_NOT_READY = 600
 FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of every function of a ctypes library
 LOCATION_DEVICE = 1
 _ACCESS_READ_WRITE = 3

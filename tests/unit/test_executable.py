@@ -121,6 +121,91 @@ def test_elapsed_us_needs_a_launch(cpu: CpuRuntime) -> None:
         assert exe.elapsed_us("start", "stop") >= 0
 
 
+def timed() -> hg.Graph:
+    """Two events around a fill; the first is recorded in a child."""
+    inner = hg.Graph("inner")
+    inner.record(hg.Event("start"), name="start")
+    g = hg.Graph("timed")
+    g.child(inner, name="child")
+    g.memset(g.device_array("x", shape=4, dtype="i4"), 1, name="fill", after=["child"])
+    g.record(hg.Event("stop"), name="stop", after=["fill"])
+    return g
+
+
+SWITCHES: dict[str, tuple[str, bool]] = {
+    "launch": ("launch", True),
+    "off": ("launch off launch", False),
+    "off and no launch": ("launch off", True),
+    "on again, not launched": ("launch off launch on", False),
+    "on again": ("launch off launch on launch", True),
+    "on and off": ("launch off launch on off launch on", False),
+    "off and on": ("launch off on", True),
+    "off, on and off": ("launch off on off", True),
+}
+"""What happens to a record, and whether the last launch has recorded its event."""
+
+
+@pytest.mark.parametrize("node", ["child", "child/start", "stop"])
+@pytest.mark.parametrize("actions, recorded", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize("backend", ["explicit", "streams"])
+def test_elapsed_us_is_of_the_last_launch(cpu: CpuRuntime, node: str, actions: str, recorded: bool, backend: Any) -> None:
+    with timed().compile(cpu, backend) as exe:
+        do: dict[str, Callable[[], None]] = {
+            "launch": exe.launch, "off": lambda: exe.disable(node), "on": lambda: exe.enable(node)
+        }  # fmt: skip
+        for action in actions.split():
+            do[action]()
+        if recorded:
+            assert exe.elapsed_us("start", "stop") >= 0
+        else:
+            event, by = ("stop", "stop") if node == "stop" else ("start", "child/start")
+            with pytest.raises(hg.HipGraphError, match=f"did not record event '{event}', because '{by}' was disabled"):
+                exe.elapsed_us("start", "stop")
+
+
+@pytest.mark.parametrize("backend", ["explicit", "streams", "serial"])
+def test_elapsed_us_lets_no_other_thread_launch_meanwhile(
+    cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch, backend: Any
+) -> None:
+    with timed().compile(cpu, backend) as exe:
+        exe.run()
+        real, counts = cpu.event_elapsed_time, []
+
+        def elapsed(start: int, stop: int) -> float:
+            launching = threading.Thread(target=exe.launch)
+            launching.start()
+            counts.append(exe._own.counted().launches)
+            launching.join(0.05)
+            counts.append(exe._own.counted().launches)
+            threads.append(launching)
+            return real(start, stop)
+
+        threads: list[threading.Thread] = []
+        monkeypatch.setattr(cpu, "event_elapsed_time", elapsed)
+        assert exe.elapsed_us("start", "stop") >= 0
+        threads[0].join()
+        assert counts == [1, 1]
+        assert exe.stats.launches == 2
+
+
+def test_elapsed_us_says_that_another_graph_records_a_shared_event(cpu: CpuRuntime, gate: Gate) -> None:
+    event = hg.Event("elapsed_us of two", shared=True)
+    first, second = hg.Graph("first"), hg.Graph("second")
+    first.record(event)
+    second.host(gate, name="gate")
+    second.record(event, after=["gate"])
+    with first.compile(cpu) as a, second.compile(cpu) as b:
+        a.run()
+        b.launch()
+        assert gate.entered.wait(60)
+        with pytest.raises(hg.HipGraphError, match="another graph records an event that graph 'first' shares") as raised:
+            a.elapsed_us(event, event)
+        assert not isinstance(raised.value, hg.HipError)
+        gate.opened.set()
+        b.synchronize()
+        assert a.elapsed_us(event, event) == 0
+
+
 def test_memory_that_is_not_there_is_said_with_the_array(cpu: CpuRuntime) -> None:
     g = hg.Graph("huge")
     g.device_array("large", shape=10**14, dtype="f8")
@@ -1052,7 +1137,7 @@ def test_a_wait_of_one_thread_covers_what_it_launched(cpu: CpuRuntime, concurren
             thread.join()
 
 
-@pytest.mark.parametrize("action", ["read", "write", "synchronize", "elapsed_us"])
+@pytest.mark.parametrize("action", ["read", "write", "synchronize"])
 @pytest.mark.parametrize("end", ["close", "update"])
 def test_close_waits_until_other_threads_have_left(
     cpu: CpuRuntime, gate: Gate, action: str, end: str, monkeypatch: pytest.MonkeyPatch
@@ -1075,7 +1160,7 @@ def test_close_waits_until_other_threads_have_left(
             gate()
 
     monkeypatch.setattr(own, "wait", held)
-    arguments = {"read": ("y",), "write": ("y", 1), "elapsed_us": ("e", "e")}.get(action, ())
+    arguments = {"read": ("y",), "write": ("y", 1)}.get(action, ())
     found: list[Any] = []
 
     def use() -> None:

@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 from ...cache import wanted_folder
 from ...errors import HipError, lacks
 from ...target import Target
-from ..data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
+from ..data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import HipAbiRuntime
-from ..hip_calls import ERROR_NOT_READY, address_of, does, tells
+from ..hip_calls import address_of, does, tells
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 log = logging.getLogger("hipgraphdsl")
