@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable
-from ..backends import Scope
+from ..backends import Scope, SharedHandles
 from ..backends.callbacks import Stopped, bytes_at
 from ..backends.serial import SerialProgram
 from ..backends.streams import EagerProgram
@@ -213,14 +213,8 @@ class Laboratory:
                     self.cells[f"parameter {name}"] = _cell(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
                 elif (memory := given_memory(name, parameter, params)) is not None:
                     self.cells[f"parameter {name}"] = replace(_cell(name, memory, memory.pointer, 0), given=True)
-        for step in self.steps:
-            for access in step.node.accesses:
-                root = access.view.root
-                if isinstance(root, Symbol) and not root.hidden:
-                    for copy, device in enumerate(top.shared.devices):
-                        name = f"{root.module.name}:{root.name}" + f" on device {device}" * (copy > 0)
-                        if name not in self.cells:
-                            self.cells[name] = replace(_cell(name, root, top.shared.symbol(root, device), 0), writeable=True)
+        for name, (root, pointer) in variables(self.workflow, top.shared).items():
+            self.cells[name] = replace(_cell(name, root, pointer, 0), writeable=True)
 
     # -- memory --
 
@@ -362,6 +356,17 @@ def given_memory(name: str, parameter: Parameter, params: Mapping[str, Any]) -> 
     if isinstance(value, Viewable):
         return value if isinstance(value, ExternalArray) else None
     return ExternalArray.wrap(name, value, what="parameter")
+
+
+def variables(workflow: Workflow, shared: SharedHandles) -> dict[str, tuple[Symbol, int]]:
+    """Return the variables of modules that nodes access, by name, each with its address in the copy that was loaded."""
+    roots = {access.view.root for _, node in workflow.walk() for access in node.accesses}
+    return {
+        f"{root.module.name}:{root.name}" + f" on device {device}" * (copy > 0): (root, shared.symbol(root, device))
+        for root in roots
+        if isinstance(root, Symbol) and not root.hidden
+        for copy, device in enumerate(shared.devices)
+    }
 
 
 def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
