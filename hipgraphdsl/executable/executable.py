@@ -415,7 +415,7 @@ class Executable:
             were given (an external array with other memory cannot change in place). A parameter that no launch has given takes
             the graph's default.
         rebuild : bool
-            If a change cannot be applied in place, rebuild the graph instead of raising UpdateError.
+            If a change cannot be applied in place, or the platform's call for it fails, rebuild the graph instead of raising.
 
         Raises
         ------
@@ -432,7 +432,7 @@ class Executable:
         try:
             self._own.adopt(self._own.changes.with_workflow(self._own.state, new), new)
             return
-        except UpdateError:
+        except (UpdateError, HipError):  # a rule of the package or of the platform
             if not rebuild:
                 raise
         self._replace_by(self._afresh(new))
@@ -598,8 +598,9 @@ class Executable:
         Parameters
         ----------
         timeout_s : float, optional
-            Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted
-            and everything is freed; otherwise the Executable stays open, because the device may still use its memory.
+            Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted:
+            no node and no block of a kernel starts any more, and everything is freed when what runs has ended. If that takes
+            more than 2 s, or the runtime cannot abort, the Executable stays open, because the device may still use its memory.
 
         Raises
         ------
@@ -658,15 +659,22 @@ class Executable:
                 self._own.in_flight.forget()
                 return None
 
-    def _leave(self) -> None:
+    def _leave(self, timeout_s: float | None = None) -> None:
         """Close with a time limit, where an endless wait could not be interrupted; leak unfinished work with a warning."""
         try:
-            self.close(timeout_s=_LEAVE_S)
+            self.close(timeout_s=_LEAVE_S if timeout_s is None else timeout_s)
         except CallbackError:
             raise
         except WaitTimeout as error:
             self._leave_open()
             _log.warning("%s", error)
+
+    @changing("close", when_closed=True)
+    def _leave_interrupted(self) -> None:
+        """Close after Ctrl-C: start nothing more if the runtime can do that, and wait only for what runs."""
+        if not self._closed:
+            ended = not self._forked and self._program is not None and self._program.abort()
+            self._leave(0 if ended else _ABORT_S)
 
     def _leave_open(self) -> None:
         """Refuse further calls, but keep all resources until the process ends."""
@@ -680,12 +688,19 @@ class Executable:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self.close()
-        else:  # an exception is being raised, and the caller must receive it
             try:
+                self.close()
+                return
+            except KeyboardInterrupt as error:
+                self.__exit__(type(error))
+                raise
+        try:  # an exception is being raised, and the caller must receive it
+            if issubclass(kind, KeyboardInterrupt):
+                self._leave_interrupted()
+            else:
                 self._leave()
-            except CallbackError as error:
-                _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
+        except CallbackError as error:
+            _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -722,6 +722,94 @@ def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(
     exe.close()
 
 
+def spinning(seen: np.ndarray[Any, Any]) -> hg.Graph:
+    """A kernel of 4096 blocks that counts them in `seen[2]`; the first sets `seen[0]` and waits for `seen[1]`."""
+    module = hg.Module(
+        """extern "C" __global__ void count(volatile int* seen) {
+          if (!blockIdx.x) { seen[0] = 1; while (!seen[1]) {} }
+          atomicAdd((int*)seen + 2, 1);
+        }""",
+        name="spinning",
+    )
+    g = hg.Graph("spinning")
+    g.kernel(module["count"], 4096, 1, (hg.updates(g.external_array("seen", seen)),), name="count")
+    return g
+
+
+def let_go_at_abort(exe: hg.Executable, seen: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = exe._program
+    assert program is not None
+    abort = program.abort
+
+    def ended() -> bool:
+        done = abort()
+        seen[1] = 1
+        return done
+
+    monkeypatch.setattr(program, "abort", ended)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_closing_with_a_timeout_starts_no_further_block(cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "_ABORT_S", 60)
+    seen = np.zeros(3, "i4")
+    exe = spinning(seen).compile(cpu, backend)
+    let_go_at_abort(exe, seen, monkeypatch)
+    exe.launch()
+    with pytest.raises(hg.WaitTimeout, match="'spinning' has not finished after 0.05 s; .*'count'.*it was ended"):
+        exe.close(timeout_s=0.05)
+    assert seen.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["inside", "at the end"])
+def test_ctrl_c_leaves_a_block_without_waiting_for_what_can_be_ended(
+    cpu: CpuRuntime, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "_LEAVE_S", 1e6)
+    monkeypatch.setattr(executable, "_ABORT_S", 60)
+    left: list[hg.Executable] = []
+    monkeypatch.setattr(executable, "_left_running", left)
+    seen = np.zeros(3, "i4")
+    exe = spinning(seen).compile(cpu)
+    let_go_at_abort(exe, seen, monkeypatch)
+
+    def interrupted(*_: Any) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(executable, "_ABORT_S", 60)
+        monkeypatch.setattr(executable, "_LEAVE_S", 1e6)
+        let_go_at_abort(exe, seen, monkeypatch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), exe:
+        exe.launch()
+        if where == "inside":
+            raise KeyboardInterrupt
+        monkeypatch.setattr(exe._own, "wait", interrupted)
+    assert seen.tolist() == [1, 1, 1]
+    assert left == []
+    with pytest.raises(hg.HipGraphError, match="is closed"):
+        exe.launch()
+
+
+def test_ctrl_c_waits_shortly_for_what_cannot_be_ended(
+    cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executable, "_LEAVE_S", 1e6)
+    monkeypatch.setattr(executable, "_ABORT_S", 0.05)
+    left: list[hg.Executable] = []
+    monkeypatch.setattr(executable, "_left_running", left)
+    g = copies()
+    g.host(gate, name="gate")
+    exe = g.compile(cpu, "streams")
+    with pytest.raises(KeyboardInterrupt), exe:
+        exe.launch()
+        raise KeyboardInterrupt
+    assert left == [exe]
+    assert "'copies' has not finished after 0.05 s; the Executable is still open" in caplog.text
+    gate.opened.set()
+    cpu._ext.hipDeviceSynchronize()
+
+
 def fail_inside(exe: hg.Executable, until: Callable[[float], bool] = lambda _: True) -> None:
     with exe:
         exe.launch()
