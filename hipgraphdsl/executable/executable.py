@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+import sys
 import threading
 import time
 import warnings
@@ -681,13 +682,20 @@ class Executable:
             except CallbackError as error:
                 _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+    def __del__(self, _ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_closed", True):
+            return
+        try:
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
             if threading.get_ident() in running:  # inside a host callback, where waiting is forbidden
                 _thread.start_new_thread(self._leave, ())
             else:
                 self._leave()  # Python reports its exceptions through sys.unraisablehook
+        except (AttributeError, TypeError):
+            # At exit, modules are cleared in an unspecified order, and this code may find None for what they had. The process
+            # ends then, which frees everything.
+            if not _ends():
+                raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
