@@ -221,7 +221,8 @@ class HostCalls:
         view = _view(arg)
         lent = self._lend(scope, view)
         if isinstance(node, CapturedNode) or (isinstance(node, EagerNode) and not scope.is_host(view)):
-            return CapturedArray(scope.address(view), view, scope, lent)
+            borrowed = None if lent is None else lent._replace(buffer=None)  # a traceback would keep the memory with the argument
+            return CapturedArray(scope.address(view), view, scope, borrowed)
         if lent is None or not lent.on_host:
             raise node_error(
                 node.name,
@@ -335,10 +336,10 @@ class CapturedStream:
 
 
 class CapturedArray(KnownMemory):
-    """An array's memory: what a captured or eager function gets, and `Executable.array` returns.
+    """An array's memory: what a captured or eager function is given, and `Executable.array` returns.
 
-    This object, and whatever wraps it (NumPy, DLPack, `Graph.external_array`, a launch's array parameter), keeps the memory alive,
-    also after the Executable has been closed; memory of an alloc node lives only while the graph runs.
+    What `Executable.array` returns keeps the memory alive, also after `close`, and so does whatever wraps it: NumPy, DLPack,
+    `Graph.external_array`, an array parameter. What a function is given is valid until the function returns.
 
     Attributes
     ----------

@@ -356,8 +356,8 @@ class Memory:
     def _hand_back(self) -> None:
         """Let what was inherited be described by the graph of the Executable that keeps it."""
         if self._before is not None:
-            for name, array in self._taken.items():
-                self._before.arrays[name].array = array
+            for name in self._taken.keys() & self._before.arrays:  # none if that one has been closed first
+                self._before.arrays[name].array = self._taken[name]
             self.keep_inherited()
 
 
