@@ -174,25 +174,26 @@ class Instance:
 
     def _take_defaults(self, workflow: Workflow) -> None:
         """Take the defaults of a workflow, and set parameters that no launch has given to them."""
-        given, defaults = {}, dict(self.state.defaults)
-        arrays = self.state.workflow.arrays
+        given: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
+        arrays, defaults = self.state.workflow.arrays, self.state.defaults
         for name, new in workflow.parameters.items():
             old = self.state.workflow.parameters.get(name)
             if old is None or (old.dtype, old.shape, old.copy) != (new.dtype, new.shape, new.copy):
                 continue
             default = arrays.get(new.default.name, new.default) if isinstance(new.default, Array) else new.default
             if not same(default, defaults.get(name, old.default)):
-                defaults[name] = default
+                changed[name] = default
             if default is not None and name not in self.parameters.chosen:
                 given[name] = default
         self.give(given, defaults=True)
-        if defaults != self.state.defaults:
-            self.state = self.state._replace(defaults=defaults)
+        if changed:
+            self.state = self.state._replace(defaults={**defaults, **changed})
 
     def take_over(self, other: Instance, *, same_graph: bool) -> None:
         """Copy the parameter values and the disabled nodes of another instance where names match.
 
-        With `same_graph` both were built from one workflow, and the defaults that updates of the other have changed hold here too.
+        With `same_graph` both were built from one workflow, and defaults that updates of the other have changed hold here too.
         """
         given = other.parameters.as_given_to(self.parameters, defaults=same_graph)
         self.give(given, defaults=True)
@@ -208,7 +209,7 @@ class Instance:
 
     @property
     def workflow(self) -> Workflow:
-        """The workflow with all changes made since it was compiled; `state.workflow` keeps the compiled parameters, by identity."""
+        """The workflow with all changes since it was compiled; `state.workflow` has the parameters of then, by identity."""
         state, known = self.state, self._described
         if not state.defaults:
             return state.workflow

@@ -33,8 +33,9 @@ class Known:
             array = block.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
             device, writeable = block.device if several else array.device, getattr(array, "writeable", True)
+            keep = (owner, block.lend().buffer)
             self.arrays[name] = ExternalArray(
-                name, array.shape, array.dtype, (owner, block.lend().buffer), block.pointer, location, writeable, device=device, lock=False
+                name, array.shape, array.dtype, keep, block.pointer, location, writeable, device=device, lock=False
             )
         for inner in scope.all_inside():
             for root, pointer in inner.addresses.items():

@@ -1,4 +1,4 @@
-"""Memory that an Executable hands out, or is bound to, lives as long as somebody uses it, and survives what changes the Executable."""
+"""Memory that an Executable hands out or is bound to lives as long as somebody uses it, and survives changes."""
 
 from __future__ import annotations
 
