@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
+from .arrays import AllocArray, Array, ArrayView, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
 from .errors import DeclarationError, listed, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -121,6 +121,8 @@ class Draft:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
+        elif isinstance(default, ArrayView) and default.is_whole:
+            default = default.root
         self.snapshot = None
         parameter = self.parameters[name] = Parameter(name, dtype, default, shape, bool(copy))
         return parameter
@@ -135,7 +137,8 @@ class Draft:
         """Add the arrays and parameters that a node uses and that the draft does not have."""
         for parameter in node.parameters:
             self.parameters.setdefault(parameter.name, parameter)
-        for view in chain((access.view for access in node.accesses), node.addresses):
+        defaults = (parameter.default.as_view() for parameter in node.parameters if isinstance(parameter.default, Array))
+        for view in chain((access.view for access in node.accesses), node.addresses, defaults):
             if isinstance(view.root, Array) and not isinstance(view.root, (Symbol, AllocArray)):
                 self.arrays.setdefault(view.root.name, view.root)
 

@@ -5,7 +5,7 @@ An `ArrayView` selects elements of one array by basic slices with positive steps
 the unit of dependency.
 """
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, KnownMemory, Parameter, UnboundValues
 from .coercion import (
     array_values,
     as_device,
@@ -34,6 +34,7 @@ __all__ = [
     "DeviceArray",
     "ExternalArray",
     "HostArray",
+    "KnownMemory",
     "Mode",
     "Parameter",
     "Region",

@@ -108,6 +108,36 @@ class AllocArray(Array):
     kind = "alloc"
 
 
+class KnownMemory:
+    """Memory that an Executable has handed out; `ExternalArray.wrap` takes from it what no protocol of other libraries says.
+
+    Attributes
+    ----------
+    ptr : int
+        Address of the first element.
+    shape : tuple of int
+    dtype : numpy.dtype
+    strides : tuple of int
+        In bytes.
+    on_host : bool
+        Whether it is host memory.
+    device : int
+        The device that owns it.
+    access : tuple of int
+        Other devices that may reach it from their kernels.
+    writeable : bool
+    """
+
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    on_host: bool
+    device: int
+    access: tuple[int, ...]
+    writeable: bool
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ExternalArray(Array):
     """Memory of the user or of another library, used in place.
@@ -164,11 +194,17 @@ class ExternalArray(Array):
             If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold, or
             if `access` is given for host memory.
         """
-        interface = getattr(obj, "__cuda_array_interface__", None)
+        known = isinstance(obj, KnownMemory)
+        interface = None if known else getattr(obj, "__cuda_array_interface__", None)
         with naming(what, name):
-            if isinstance(interface, dict):
+            if known:
+                given, shape, strides, pointer, writeable = obj.dtype, obj.shape, obj.strides, obj.ptr, obj.writeable
+                location: Literal["host", "device"] = "host" if obj.on_host else "device"
+                if not obj.on_host:
+                    device, access = _placed(obj, device), access or obj.access
+            elif isinstance(interface, dict):
                 given, shape, strides, pointer, writeable = _device_memory(interface)
-                location: Literal["host", "device"] = "device"
+                location = "device"
                 device = gpu_of(obj) if device is None else device
             elif (gpu := _shared(obj, gpu_of)) is not None:
                 capsule = _shared(obj, exported)
@@ -182,12 +218,12 @@ class ExternalArray(Array):
                         " give x.data, or x.filled(value), which copies",
                         array=name,
                     )
-                if access:
-                    raise DeclarationError(
-                        "access lists devices that may reach another device's memory, and this is host memory; leave it out"
-                    )
                 given, shape, strides, location = host.dtype, host.shape, host.strides, "host"
                 pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
+            if access and location == "host":
+                raise DeclarationError(
+                    "access lists devices that may reach another device's memory, and this is host memory; leave it out"
+                )
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
                 raise DeclarationError(f"it has foreign byte order {given}")
@@ -243,6 +279,13 @@ class Parameter(Root):
         shape = f", shape={self.shape}" if self.shape else ""
         default = f", default={self.default!r}" if self.default is not None else ""
         return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
+
+
+def _placed(memory: KnownMemory, device: int | None) -> int:
+    """Return the device of known memory; refuse another one."""
+    if device not in (None, memory.device):
+        raise DeclarationError(f"it is memory of device {memory.device} (got device={device}); leave device out")
+    return memory.device
 
 
 def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:

@@ -244,6 +244,15 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     return replace(workflow, nodes=tuple(replaced))
 
 
+def with_defaults(workflow: Workflow, defaults: Mapping[str, Any]) -> Workflow:
+    """Return the workflow with other defaults of parameters."""
+    changed = {name: replace(workflow.parameters[name], default=default) for name, default in defaults.items()}
+    parameters = {**workflow.parameters, **changed}
+    uses = (any(parameter.name in changed for parameter in node.parameters) for node in workflow.nodes)
+    nodes = (node.translated(workflow.arrays, parameters) if used else node for node, used in zip(workflow.nodes, uses))
+    return replace(workflow, parameters=parameters, nodes=tuple(nodes))
+
+
 def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):

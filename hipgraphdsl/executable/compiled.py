@@ -215,10 +215,11 @@ class CompiledPath:
         return self._counted[0] - before[0], self._counted[1] - before[1]
 
     def take_back(self) -> dict[str, Any]:
-        """Return the parameter values that the launcher has set on the fast path."""
+        """Return the parameter values that launches have given on the fast path, also where they are the current ones."""
         if self._stale:  # a failed change has been rolled back without the launcher
             return {}
-        return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
+        given = ((name, kind, self.launcher.value(name)) for name, kind in self._kinds.items())
+        return {name: struct.unpack("=" + kind, value)[0] for name, kind, value in given if value is not None}
 
     def steps_of(self, name: str) -> frozenset[int]:
         """Return the steps that the launcher sets when it gives a parameter a value."""

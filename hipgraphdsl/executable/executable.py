@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+import sys
 import threading
 import time
 import warnings
@@ -35,6 +36,7 @@ from .compiled import LongWay
 from .in_flight import stream_handle
 from .instance import Instance
 from .known import Known
+from .memory import Memory
 from .profiling import elapsed_us, profile
 from .state import Change, Planned, plan_for
 from .stats import Stats
@@ -110,6 +112,7 @@ class Executable:
         check: bool = False,
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
+        inherit: Memory | None = None,
         **options: Any,
     ) -> Self:
         """Plan with the options of `plan_for` (or use the plan `made`), load, allocate, lower and instantiate.
@@ -118,7 +121,8 @@ class Executable:
 
         Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
         notes, and `report` is called with each stage's name. With `sanitize` the runtime checks kernels: arrays have guards and
-        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds.
+        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays use the memory of
+        `inherit` where they are alike; its Executable waits for its launches before this one is launched.
         """
         backend_named(backend)
         require_batch(options.get("batch", "auto"))
@@ -131,6 +135,8 @@ class Executable:
         made = made or plan_for(workflow, runtime.target, backend, device, note, **options)
         after_plan = time.perf_counter()
         executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
+        if inherit is not None:
+            executable._own.memory.inherit(inherit)
         executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
         executable._closed = False
         try:
@@ -162,7 +168,9 @@ class Executable:
         Parameters
         ----------
         stream : int or stream object, optional
-            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
+            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own. The object
+            is kept alive until the launch has been waited for. If the stream has been destroyed by then, the wait is for all
+            work of the device.
         timeout_s : float, optional
             Limit in seconds for waits of host steps. When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
@@ -191,6 +199,7 @@ class Executable:
         handle = in_flight.stream if stream is None else stream_handle(stream)
         self._give(params, handle)
         own.compiled.wanted = bool(params)
+        held = [] if stream is None else in_flight.held(handle, stream)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
         issued = True
         try:
@@ -200,13 +209,13 @@ class Executable:
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.settle(handle)
-            issued = not in_flight.refused(handle, error)
+            issued = not in_flight.is_gone(handle, error)
             raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             if issued:  # noted without a function call, which Ctrl-C could interrupt
                 with in_flight.lock:
-                    in_flight.pending[handle] = []
+                    in_flight.pending[handle] = held
         own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
@@ -351,7 +360,8 @@ class Executable:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
         Memory that the host can access also has ``__array_interface__``. This call does not wait: synchronize before you read the
-        memory, and do not use it after `close`.
+        memory. The returned object and whatever wraps it keep the memory alive, also after `close`, which frees it only when the
+        last of them is gone; an address alone (`ptr`) does not.
 
         Raises
         ------
@@ -359,7 +369,7 @@ class Executable:
             If there is no array of that name, or it lives only while the graph runs.
         """
         block = self._own.memory.find(name, "array")
-        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
+        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope, block.lend())
 
     @using("known")
     def known(self) -> Known:
@@ -416,6 +426,8 @@ class Executable:
             the graph's default.
         rebuild : bool
             If a change cannot be applied in place, or the platform's call for it fails, rebuild the graph instead of raising.
+            Arrays of the same kind, dtype, shape and device keep their memory then; others get new memory, with their values if
+            dtype and shape agree.
 
         Raises
         ------
@@ -460,6 +472,7 @@ class Executable:
         other._closed = True
         other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
         self._own, self._closed = other._own, False
+        self._own.memory.keep_inherited()
         self._own.bind_compiled()
         total.instantiations += before.instantiations
         total.launches += before.launches
@@ -468,15 +481,20 @@ class Executable:
     @changing("clone")
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
-        return self._twin(self.workflow)
+        return self._twin(None)
 
-    def _twin(self, workflow: Workflow) -> Executable:
-        """Return an Executable of a workflow, with this one's values of arrays and parameters where names match."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.options)
+    def _twin(self, workflow: Workflow | None) -> Executable:
+        """Return an Executable of another workflow with this one's memory, or without one a copy with memory of its own.
+
+        Arrays and parameters have the values that they have here, where names match.
+        """
+        own, inherit = self._own, None if workflow is None else self._own.memory
+        new = own.state.workflow if workflow is None else workflow
+        twin = Executable.build(new, self.runtime, self.backend, device=self.device, inherit=inherit, **own.options)
         try:
             self.synchronize()
-            twin._own.memory.copy_from(self._own.memory)
-            twin._own.take_over(self._own)
+            twin._own.memory.copy_from(own.memory)
+            twin._own.take_over(own, same_graph=workflow is None)
         except BaseException:
             twin.close()
             raise
@@ -526,7 +544,7 @@ class Executable:
     @property
     def workflow(self) -> Workflow:
         """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
-        return self._own.state.workflow
+        return self._own.workflow
 
     @property
     def plan(self) -> Plan:
@@ -702,13 +720,20 @@ class Executable:
         except CallbackError as error:
             _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+    def __del__(self, _ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_closed", True):
+            return
+        try:
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
             if threading.get_ident() in running:  # inside a host callback, where waiting is forbidden
                 _thread.start_new_thread(self._leave, ())
             else:
                 self._leave()  # Python reports its exceptions through sys.unraisablehook
+        except (AttributeError, TypeError):
+            # At exit, modules are cleared in an unspecified order, and this code may find None for what they had. The process
+            # ends then, which frees everything.
+            if not _ends():
+                raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")

@@ -27,8 +27,11 @@ class InFlight:
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
-        self.pending: dict[int, list[None]] = {}
-        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch."""
+        self.pending: dict[int, list[Any]] = {}
+        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch.
+
+        The list has the stream objects that the launches were given, which may own the stream.
+        """
         self.lock = threading.Lock()
         self._failed: HipError | None = None
         """The error of a failed launch, kept until nothing is in flight and `wait` raises it."""
@@ -40,6 +43,10 @@ class InFlight:
     def open(self) -> None:
         """Create the own stream."""
         self.stream = self._runtime.stream_create()
+
+    def held(self, handle: int, stream: Any) -> list[Any]:
+        """Return the entry of `pending` for a launch on a stream that the user gave; it keeps the stream's object alive."""
+        return [stream] if stream is not handle else [*self.pending.get(handle, ())]
 
     def launched(self, stream: int) -> None:
         """Note a launch on a stream as in flight."""
@@ -118,10 +125,7 @@ class InFlight:
                     else:  # most waits are short, and an empty context manager takes a tenth of their time
                         done = self._captures(stream) or wait(stream, left)
                 except HipError as error:
-                    # The query may have failed while the work runs on, and the work must not outlive its modules and memory.
-                    with suppress(HipError):
-                        self._runtime.stream_synchronize(stream)
-                    self._failed, done = self._failed or error, True
+                    self._failed, done = self._failed or self._ended(stream, error), True
                 if done:
                     with self.lock:
                         if self.pending.get(stream) is last:  # else another thread has launched meanwhile
@@ -145,8 +149,23 @@ class InFlight:
         except HipError as error:
             self._failed = self._failed or error
 
-    def refused(self, stream: int, error: Exception) -> bool:
-        """Return whether a launch failed because its stream does not exist, so that nothing on it can be waited for."""
+    def _ended(self, stream: int, error: HipError) -> HipError | None:
+        """Wait for the work of a stream whose query has failed; return the error to raise, None if only the stream is gone.
+
+        The work may run on, and must not outlive its modules and memory.
+        """
+        try:
+            if self.is_gone(stream, error):
+                with self._home.there():
+                    self._runtime.device_synchronize()
+                return None
+            self._runtime.stream_synchronize(stream)
+        except HipError as failed:
+            return failed if error.code == ERROR_INVALID_HANDLE else error
+        return error
+
+    def is_gone(self, stream: int, error: Exception) -> bool:
+        """Return whether a call failed because its stream does not exist any more."""
         if not isinstance(error, HipError) or error.code != ERROR_INVALID_HANDLE:
             return False
         try:
@@ -162,11 +181,14 @@ class InFlight:
                 pass
 
     def done(self) -> bool:
-        """Return whether all launches have finished."""
+        """Return whether all launches have finished; those on a stream that is gone, or that has failed, count as finished."""
         self.note_compiled()
+        with self._home.there():
+            return all(map(self._finished, tuple(self.pending)))
+
+    def _finished(self, stream: int) -> bool:
         try:
-            with self._home.there():
-                return all(self._captures(stream) or self._runtime.stream_query(stream) for stream in tuple(self.pending))
+            return self._captures(stream) or self._runtime.stream_query(stream)
         except HipError:
             return True
 

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from ..arrays import Parameter
+from ..arrays import Array, Parameter
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
@@ -23,7 +23,7 @@ from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .changes import Changes
+from .changes import Changes, with_defaults
 from .compiled import CompiledPath, LongWay
 from .devices import Home, grant_access
 from .in_flight import InFlight
@@ -76,6 +76,8 @@ class Instance:
         """Whether the program may differ from the state."""
         self.launch: Callable[[int], None] = _not_built
         """Enqueues one run on a stream."""
+        self._described: tuple[Workflow, Mapping[str, Any], Workflow] | None = None
+        """The last result of `workflow`, after what it was made of."""
         self._build_program = backend_named(backend)
         self._runtime = runtime
         self._since = 0
@@ -173,18 +175,29 @@ class Instance:
             raise
 
     def _take_defaults(self, workflow: Workflow) -> None:
-        """Set parameters that no launch has given to the defaults of a workflow."""
-        given = {}
+        """Take the defaults of a workflow, and set parameters that no launch has given to them."""
+        given: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
+        arrays, defaults = self.state.workflow.arrays, self.state.defaults
         for name, new in workflow.parameters.items():
             old = self.state.workflow.parameters.get(name)
-            alike = old is not None and (old.dtype, old.shape, old.copy) == (new.dtype, new.shape, new.copy)
-            if alike and new.default is not None and name not in self.parameters.chosen:
-                given[name] = new.default
+            if old is None or (old.dtype, old.shape, old.copy) != (new.dtype, new.shape, new.copy):
+                continue
+            default = arrays.get(new.default.name, new.default) if isinstance(new.default, Array) else new.default
+            if not same(default, defaults.get(name, old.default)):
+                changed[name] = default
+            if default is not None and name not in self.parameters.chosen:
+                given[name] = default
         self.give(given, defaults=True)
+        if changed:
+            self.state = self.state._replace(defaults={**defaults, **changed})
 
-    def take_over(self, other: Instance) -> None:
-        """Copy the parameter values and the disabled nodes of another instance where names match."""
-        given = other.parameters.as_given_to(self.parameters)
+    def take_over(self, other: Instance, *, same_graph: bool) -> None:
+        """Copy the parameter values and the disabled nodes of another instance where names match.
+
+        With `same_graph` both were built from one workflow, and defaults that updates of the other have changed hold here too.
+        """
+        given = other.parameters.as_given_to(self.parameters, defaults=same_graph)
         self.give(given, defaults=True)
         self.parameters.chosen |= other.parameters.chosen & given.keys()
         state, off = self.state, other.state.names_off
@@ -192,7 +205,19 @@ class Instance:
         if any(name != child and within(name, child) for name in off for child in children):
             state = state.replanned(self._runtime.target, inline=True)  # gives each node inside a child its own step
         state = state.without(off)
+        if same_graph:
+            state = state._replace(defaults=other.state.defaults)
         self.become(Change(state, tuple(sorted(state.disabled.union(state.steps_since(self.state))))))
+
+    @property
+    def workflow(self) -> Workflow:
+        """The workflow with all changes since it was compiled; `state.workflow` has the parameters of then, by identity."""
+        state, known = self.state, self._described
+        if not state.defaults:
+            return state.workflow
+        if known is None or known[0] is not state.workflow or known[1] is not state.defaults:
+            known = self._described = state.workflow, state.defaults, with_defaults(state.workflow, state.defaults)
+        return known[2]
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
         """Apply a change to the program and make its state current; on failure the state is unchanged.
@@ -408,9 +433,9 @@ class Instance:
         """Read back the launches and parameter values of the compiled call path since the last call."""
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
+            self.parameters.chosen.add(name)
             if not same(self.parameters.current(name), value):
                 put([self.parameters.name(name, value)])
-                self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
 

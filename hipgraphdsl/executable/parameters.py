@@ -8,7 +8,9 @@ from typing import Any
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
+from ..backends.callbacks import Lent
 from ..errors import DeclarationError, listed
+from ..kernels import Symbol
 from ..nodes import element_value
 from ..workflow import Level, Workflow
 from .devices import Home, let_reach
@@ -165,10 +167,10 @@ class Parameters:
     def _require_reached(self, name: str, address: int, uses: Uses) -> None:
         """Refuse device memory that a node which uses a parameter cannot reach from its device."""
         foreign = self.kept.get(name, {}).get(address)
-        known = (block for block in self._memory.arrays.values() if block.pointer == address)
-        array = (foreign or next(known)).array
-        home, runtime = self._home.device, self._home.runtime
-        owner = home if array.device is None else array.device
+        block = self._holding(name, address)
+        if block is None:
+            return
+        array, owner, runtime = block.array, block.device, self._home.runtime
         peers = self.table[name][0].shared.peers.get(owner, ())
         for device, node in {} if array.on_host else uses.devices.get(name, {}).items():
             let_in = device in array.access
@@ -223,40 +225,60 @@ class Parameters:
         """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
-    def as_given_to(self, other: Parameters) -> dict[str, Any]:
-        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these."""
-        owners = {block.pointer: name for name, block in self._memory.arrays.items()}
+    def as_given_to(self, other: Parameters, *, defaults: bool) -> dict[str, Any]:
+        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these.
+
+        Memory of an array here becomes the same part of the array of that name there, if that one is alike. With `defaults` the
+        other one takes over the values of parameters that no launch has given, too, where it has a default of its own.
+        """
         given: dict[str, Any] = {}
         for name, (_, parameter) in self.table.items():
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
                 continue
-            if name not in self.chosen and twin.default is not None:
+            if name not in self.chosen and twin.default is not None and not defaults:
                 continue
             if parameter.copy or twin.copy:
                 if name in self.own and name in other.own and name not in self.missing:
                     given[name] = self._memory.read(self.own[name])
             elif not parameter.shape:
                 given[name] = value
-            elif value in owners:
-                if owners[value] in other._memory.arrays:
-                    given[name] = owners[value]
-            elif value in self.kept.get(name, {}):  # else the default, which a parent has bound to part of an array
-                given[name] = self.kept[name][value].array
+            else:
+                found = self._elsewhere(name, value, twin, other)
+                if found is not None:
+                    given[name] = found
         return given
 
-    def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
-        """Return a buffer that keeps the host memory behind a view alive, and the buffer's address."""
+    def _elsewhere(self, name: str, address: int, twin: Parameter, other: Parameters) -> str | Array | None:
+        """Return what stands in another Executable for the memory that an array parameter is bound to; None if nothing does."""
+        owned = self._memory.holding(address, twin.nbytes)
+        foreign = self.kept.get(name, {}).get(address)
+        if owned is None or (foreign is not None and isinstance(owned[1].array, ExternalArray)):
+            return None if foreign is None else foreign.array
+        array, block = owned
+        there = other._memory.arrays.get(array)
+        if there is None or there.array.nbytes != block.array.nbytes:
+            return block.part(twin, address)
+        whole = block.array.nbytes == twin.nbytes and block.array.dtype == twin.dtype
+        return array if whole else there.part(twin, there.pointer + address - block.pointer)
+
+    def _holding(self, name: str, address: int) -> Block | None:
+        """Return the memory that an address of an array parameter lies in: its own, what it was given, or that of an array."""
+        mine = (*self.kept.get(name, {}).values(), *((self.own[name],) if name in self.own else ()))
+        found = next((block for block in mine if block.holds(address)), None)
+        owned = self._memory.holding(address) if found is None else None
+        return owned[1] if owned is not None else found
+
+    def lend(self, scope: Scope, view: ArrayView) -> Lent | None:
+        """Lend the memory behind a view; None for memory that lives only while the graph runs, and for variables of modules."""
         owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
-            at = owner.addresses[root]
-            known = [*self.kept.get(name, {}).values(), *self._memory.arrays.values()]
-            block = next(block for block in known if block.pointer <= at < block.pointer + block.array.nbytes)
+            block = self._holding(name, owner.addresses.get(root, 0))
         else:
-            block = self._memory.arrays[name]
-        return block.lend(), block.pointer
+            block = None if isinstance(root, Symbol) else self._memory.arrays.get(name)
+        return None if block is None else block.lend()
 
     # -- external memory -------------------------------------------------------------------------------------------------
 

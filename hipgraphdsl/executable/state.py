@@ -83,7 +83,7 @@ class State(NamedTuple):
     """The state of an Executable's graph."""
 
     workflow: Workflow
-    """The workflow with all changes made since it was compiled; the plan's steps include them too."""
+    """The workflow with the changes to nodes made since it was compiled; the plan's steps include them too."""
     plan: Plan
     disabled: frozenset[int]
     """Indices of disabled steps, which do nothing but keep their predecessors and successors ordered."""
@@ -92,6 +92,8 @@ class State(NamedTuple):
     uses: Uses
     children_off: frozenset[str] = frozenset()
     """Children that were disabled as a whole and are no longer steps, because they were inlined."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Defaults of parameters that updates have changed; `workflow` has those that it was compiled with."""
     replans: int = 0
     """How many times the plan was made again, so that its steps are others; all other changes keep their indices and lanes."""
 

@@ -213,6 +213,9 @@ class Module:
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
         """Results of the rules that `asked_once` caches, by rule and kernel name."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}  # the rules are no data, and their results can be computed again
+
     def _read(
         self,
         source: str,

@@ -182,6 +182,9 @@ class Runtime(Protocol):
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
+    def device_synchronize(self) -> None:
+        """Wait for all work of the current device, also of streams that have been destroyed."""
+
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 

@@ -29,6 +29,7 @@ NAMES: Final = {
     **{f"hip{name}": f"cu{name}" for name in _ALIKE.split()},
     **{f"hip{name}": f"cu{name}_v2" for name in _SECOND.split()},
     "hipGetDeviceCount": "cuDeviceGetCount",
+    "hipDeviceSynchronize": "cuCtxSynchronize",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
     "hipHostMalloc": "cuMemHostAlloc",

@@ -343,6 +343,7 @@ class HipAbiRuntime(HipCore):
     # -- streams and events ------------------------------------------------------------------------------------------
     stream_destroy = does("hipStreamDestroy")
     stream_synchronize = does_at_once("hipStreamSynchronize")
+    device_synchronize = does("hipDeviceSynchronize")
     launch_host_func = does("hipLaunchHostFunc")
     event_destroy = does("hipEventDestroy")
     event_synchronize = does("hipEventSynchronize")

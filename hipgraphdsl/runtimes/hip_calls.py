@@ -48,7 +48,7 @@ def prototypes(table: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
 
 # A function that adds a node begins with PPPZ: address of the new handle, graph, dependencies, their number.
 PROTOTYPES = prototypes({
-    "": "hipGetLastError",
+    "": "hipGetLastError hipDeviceSynchronize",
     "I": "hipSetDevice hipDevicePrimaryCtxRelease hipDeviceGraphMemTrim",
     "U": "hipInit",
     "P": """

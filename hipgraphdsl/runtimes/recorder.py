@@ -444,6 +444,7 @@ class RecorderRuntime(Runtime):
     stream_create = _call("hipStreamCreateWithPriority", makes="stream")
     stream_destroy = _call("hipStreamDestroy", destroys="stream")
     stream_synchronize = _call("hipStreamSynchronize", refused=900, during="own")
+    device_synchronize = _call("hipDeviceSynchronize", refused=900)
     stream_query = _call("hipStreamQuery", refused=900, during="own", answers=lambda self, stream: True)
     launch_host_func = _call("hipLaunchHostFunc", issues=NodeType.HOST, packs=HostParams)
     event_create = _call("hipEventCreateWithFlags", makes="event")

@@ -48,6 +48,7 @@ typedef struct {
   char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
   uint8_t size;
   char whole;    /* whether nothing else depends on it */
+  char given;    /* whether a launch has named it */
   char value[8]; /* current */
   Py_ssize_t count;
   use_t *uses;
@@ -129,11 +130,11 @@ static bool spend(Launcher *self, Py_ssize_t uses) {
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
   char bytes[kMostKeywords][8], before[kMostKeywords][8];
-  slot_t *changed[kMostKeywords];
+  slot_t *named[kMostKeywords], *changed[kMostKeywords];
   Py_ssize_t n = 0;
   if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
-    slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
+    slot_t *slot = named[i] = find(self, PyTuple_GET_ITEM(kwnames, i));
     if (!slot || !slot->whole || pack(slot->kind, args[i], bytes[n])) return false;
     if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
   }
@@ -146,6 +147,7 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
     while (i-- > 0) set_back(self, changed[i], changed[i]->count, before[i]);
     return false; /* the slow path meets the same failure, and reports it */
   }
+  for (Py_ssize_t i = 0; i < keywords; ++i) named[i]->given = 1;
   return true;
 }
 
@@ -387,11 +389,11 @@ static PyObject *set_one(PyObject *object, PyObject *args) {
   return PyBool_FromLong(spend(self, slot->count) && !apply(self, slot, bytes));
 }
 
-/* value(name) -> bytes or None: what a slot holds now. */
+/* value(name) -> bytes or None: what a slot holds now, if a launch has named it. */
 static PyObject *value(PyObject *object, PyObject *name) {
   Launcher *self = (Launcher *)object;
   for (Py_ssize_t i = 0; i < self->count; ++i)
-    if (PyUnicode_Compare(self->slots[i].name, name) == 0)
+    if (self->slots[i].given && PyUnicode_Compare(self->slots[i].name, name) == 0)
       return PyBytes_FromStringAndSize(self->slots[i].value, self->slots[i].size);
   if (PyErr_Occurred()) return NULL;
   Py_RETURN_NONE;
@@ -428,7 +430,7 @@ static PyMethodDef methods[] = {
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
-    {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
+    {"value", value, METH_O, "value(name): bytes that a slot holds now, or None if no launch has named it"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {
