@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
+from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, reads, writes
 from .draft import Draft
 from .errors import node_error
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
-from .nodes.base import lazy
+from .nodes.base import lazy, require_met
 from .nodes.fields import Choice, Flag, Integer, Views
 from .nodes.memory import copyable
 from .nodes.values import fitting
@@ -96,10 +96,8 @@ class CollectiveNode(ChildGraphNode):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
         views = {field: tuple(data[field]) for field in ("targets", "sources")}
-        given = dict.fromkeys(view.root for field in views.values() for view in field)
-        for root in given:
-            if not isinstance(root, Array) or isinstance(root, AllocArray) or root.on_host:
-                raise node_error(name, f"a collective is about device arrays (got {root.kind} {root.name!r})", array=root.name)
+        for view in {view.root: view for field in views.values() for view in field}.values():
+            require_met(name, view, COLLECTIVE)
         _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
         _require_roles(name, data["does"], views["targets"], views["sources"], data.get("root", 0))
 
@@ -120,6 +118,10 @@ class CollectiveNode(ChildGraphNode):
         targets, sources = (tuple(inner[_place(view)].as_view() for view in views) for views in (self.targets, self.sources))
         _Recipe(draft, "", self).add(targets, sources)
         return Workflow.of(draft)
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return tuple((view, COLLECTIVE, self.name) for view in (*self.targets, *self.sources))
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -227,8 +229,8 @@ def _require_copyable(name: str, does: str, targets: Sequence[ArrayView], source
         if not copyable(to, origin):
             raise node_error(
                 name,
-                f"{does} copies {origin.name!r} {list(origin.shape)} to {to.name!r} {list(to.shape)}; give arrays of one shape, or"
-                " with a single axis",
+                f"{does} copies {origin.name!r} {list(origin.shape)} to {to.name!r} {list(to.shape)}; give arrays of one shape,"
+                " or with a single axis",
                 array=to.root.name,
             )
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted, float_overflow
+from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, HostArray, Need, Parameter, Viewable, converted, float_overflow
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
 from ..source import is_bfloat16
-from .base import Node, check_name, lazy, parameters_of
+from .base import Node, check_name, lazy, parameters_of, require_met
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
@@ -125,7 +125,7 @@ class MemcpyNode(Node):
                 f"no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides {dst.strides});"
                 " split it, or copy a contiguous part",
             )
-        _require_writeable(dst, name)
+        require_met(name, dst, WRITE)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -167,11 +167,6 @@ class MemcpyNode(Node):
 def _side(view: ArrayView) -> str:
     root = view.root
     return "H" if isinstance(root, Array) and root.on_host else "D"
-
-
-def _require_writeable(view: ArrayView, node: str) -> None:
-    if not view.root.writeable:
-        raise node_error(node, f"external array {view.root.name!r} is read-only", array=view.root.name)
 
 
 def _part(view: ArrayView) -> str:
@@ -240,10 +235,11 @@ def _unfillable(dst: ArrayView) -> str:
         return f"elements of {dst.name!r} have {size} bytes, and {most}; copy the values from a host array"
     if dims > _MAX_FILL_DIMS:
         return f"{dst.name!r} has {dims} strided dimensions, and a memset takes at most {_MAX_FILL_DIMS}; set parts of it"
-    if not dst.root.on_device:
-        how = "set it in a host node or declare it with pinned=True"
-        return f"{dst.root.name!r} is pageable host memory, which a memset cannot reach; {how}"
     return ""
+
+
+def _reached_by_device(view: ArrayView) -> Need:
+    return Need("device", view.dtype.alignment)
 
 
 class MemsetNode(Node):
@@ -280,7 +276,11 @@ class MemsetNode(Node):
             data["value"] = deepcopy(value)
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
-        _require_writeable(dst, name)
+        for need in (_reached_by_device(dst), WRITE):
+            require_met(name, dst, need)
+
+    def _reached(self) -> tuple[tuple[ArrayView, Need], ...]:
+        return ((self.dst, _reached_by_device(self.dst)),)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
