@@ -168,8 +168,9 @@ class ExternalArray(Array):
         with naming(what, name):
             if isinstance(interface, dict):
                 given, shape, strides, pointer, writeable = _device_memory(interface)
-                location: Literal["host", "device"] = "device"
-                device = gpu_of(obj) if device is None else device
+                # An Executable's own host memory has this interface too.
+                location: Literal["host", "device"] = "host" if getattr(obj, "on_host", None) is True else "device"
+                device = gpu_of(obj) if device is None and location == "device" else device
             elif (gpu := _shared(obj, gpu_of)) is not None:
                 capsule = _shared(obj, exported)
                 given, shape, strides, pointer, writeable = described(capsule)

@@ -319,6 +319,8 @@ class CapturedArray:
         Address of the first element.
     shape, dtype, strides, nbytes
         As in NumPy; strides in bytes.
+    on_host : bool
+        Whether it is host memory.
     """
 
     def __init__(self, ptr: int, view: ArrayView, scope: Scope) -> None:
@@ -327,7 +329,7 @@ class CapturedArray:
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        self._on_host = scope.is_host(view)
+        self.on_host = scope.is_host(view)
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime
         self._device = scope.owner(view)
@@ -347,7 +349,7 @@ class CapturedArray:
 
     @property
     def _reachable(self) -> bool:
-        return self._on_host or self._runtime.target.dlpack_device == 1
+        return self.on_host or self._runtime.target.dlpack_device == 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self._reachable:

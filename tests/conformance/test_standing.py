@@ -173,6 +173,8 @@ def by_launch(runtime: Runtime, place: Place, thing: str) -> None:
         exe.run()  # with what it had, or again with what it has
         if isinstance(given, hg.DeviceArray | hg.HostArray):
             assert refusal(lambda: exe.run(p="p")) == text
+            if given.on_device:  # other memory is page-locked when it is given as an object
+                assert bool(refusal(lambda: exe.run(p=exe.array("p")))) == bool(text)
     if text:
         raise hg.DeclarationError(text)
 
@@ -259,3 +261,171 @@ def test_what_stands_at_a_place_follows_the_rules_of_what_is_put_there(name: str
 def test_parameters_stand_for_whole_arrays_that_outlive_a_launch(thing: str, door: Any, runtime: Runtime) -> None:
     text = refusal(lambda: door(runtime, PLACES["memcpy to"], thing))
     assert re.search("'p' takes a whole array of the graph|'p',? (which )?is made by an alloc node", text)
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------------
+
+
+def _shaped(shape: Any, dtype: str = "int32") -> tuple[hg.Graph, hg.Parameter]:
+    g = hg.Graph("shapes")
+    p = g.param("p", "int32", shape=(2, 3))
+    g.memset(p, 1)
+    g.device_array("x", shape=shape, dtype=dtype)
+    return g, p
+
+
+def shape_by_launch(shape: Any, dtype: str, given: Callable[[hg.Executable], Any]) -> None:
+    with _shaped(shape, dtype)[0].compile("recorder") as exe:
+        exe.launch(p=given(exe))
+
+
+def shape_by_default(shape: Any, dtype: str, given: Callable[[hg.Graph], Any], *, late: bool = False) -> None:
+    g = hg.Graph("shapes")
+    if late:
+        g.memset(g.param("p", "int32", "x", shape=(2, 3)), 1)
+    g.device_array("x", shape=shape, dtype=dtype)
+    if not late:
+        g.memset(g.param("p", "int32", given(g), shape=(2, 3)), 1)
+    found = [d.message for d in g.check().errors]
+    text = refusal(lambda: g.compile("recorder", check=False).close())
+    assert [text] * bool(text) == found
+    if text:
+        raise hg.DeclarationError(text)
+
+
+def shape_by_bind(shape: Any, dtype: str, name: str) -> None:
+    inner = _shaped((2, 3))[0]
+    g = _shaped(shape, dtype)[0]
+    g.child(inner, bind={name: g.arrays["x"]})
+
+
+SHAPE_DOORS: dict[str, Callable[[Any, str], None]] = {
+    "launch by name": lambda shape, dtype: shape_by_launch(shape, dtype, lambda exe: "x"),
+    "launch by array": lambda shape, dtype: shape_by_launch(shape, dtype, lambda exe: exe.workflow.arrays["x"]),
+    "launch by memory": lambda shape, dtype: shape_by_launch(shape, dtype, lambda exe: exe.array("x")),
+    "launch by object": lambda shape, dtype: shape_by_launch(shape, dtype, lambda exe: np.zeros(shape, dtype)),
+    "default by name": lambda shape, dtype: shape_by_default(shape, dtype, lambda g: "x"),
+    "default by later name": lambda shape, dtype: shape_by_default(shape, dtype, lambda g: None, late=True),
+    "default by array": lambda shape, dtype: shape_by_default(shape, dtype, lambda g: g.arrays["x"]),
+    "default by view": lambda shape, dtype: shape_by_default(shape, dtype, lambda g: g.arrays["x"].as_view()),
+    "default by object": lambda shape, dtype: shape_by_default(shape, dtype, lambda g: np.zeros(shape, dtype)),
+    "bind of a parameter": lambda shape, dtype: shape_by_bind(shape, dtype, "p"),
+    "bind of an array": lambda shape, dtype: shape_by_bind(shape, dtype, "x"),
+}
+
+
+@pytest.mark.parametrize("door", SHAPE_DOORS)
+def test_what_stands_for_a_parameter_has_its_shape_and_dtype(door: str) -> None:
+    SHAPE_DOORS[door]((2, 3), "int32")
+    for shape, dtype in (((3, 2), "int32"), ((6,), "int32"), ((2, 3, 1), "int32"), ((2, 3), "float32"), ((2, 3), "uint32")):
+        text = refusal(lambda: SHAPE_DOORS[door](shape, dtype))  # noqa: B023  # called at once
+        assert f"{dtype}[{', '.join(map(str, shape))}]" in text, (shape, dtype, text)
+        assert "int32[2, 3]" in text
+
+
+# -- overlap ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_launch_makes_no_copy_onto_itself(runtime: Runtime, inside: bool, ignored: bool) -> None:
+    def declared() -> hg.Graph:
+        g = hg.Graph("copies")
+        x = g.device_array("x", np.arange(8, dtype="int32"))
+        y = g.device_array("y", np.arange(8, dtype="int32"))
+        p = g.param("p", "int32", y, shape=8)
+        g.memcpy(x[1:], p[:-1], name="shift", ignore={"HG405": "the driver copies forward"} if ignored else None)
+        g.memcpy(y[:4], p[4:], name="halves", after=["shift"])
+        return g
+
+    g, where = declared(), ""
+    if inside:
+        g, where = hg.Graph("outer"), "c/"
+        g.child(declared(), name="c")
+    with g.compile(runtime, check=False) as exe:
+        exe.run()
+        text = refusal(lambda: exe.run(**{f"{where}p": f"{where}x"}))
+        assert bool(text) != ignored
+        if text:
+            assert f"'{where}p' is bound to memory that is array '{where}x' too: '{where}shift' copies between" in text
+            assert "bytes 4..32" in text
+        assert not refusal(lambda: exe.run(**{f"{where}p": f"{where}y"}))
+
+
+# -- defaults that are arrays ------------------------------------------------------------------------------------------------
+
+
+def _with_default(given: Callable[[hg.Graph], Any]) -> hg.Graph:
+    g = hg.Graph("default")
+    g.device_array("z", np.arange(4, dtype="u4"))
+    out = g.host_array("out", shape=4, dtype="u4")
+    g.memcpy(out, g.param("ap", "u4", given(g), shape=4))
+    return g
+
+
+@pytest.mark.parametrize("given", [lambda g: g.arrays["z"], lambda g: g.arrays["z"].as_view(), lambda g: g.arrays["z"][:]])
+def test_a_default_that_is_an_array_is_kept_on_every_way(runtime: Runtime, given: Any) -> None:
+    g = _with_default(given)
+    again = hg.Graph.from_json(g.to_json())
+    assert again.to_json() == g.to_json()
+    for made in (g, again, hg.Graph.from_networkx(g.dag), hg.Graph.from_workflow(g.workflow())):
+        with made.compile(runtime) as exe, g.compile(runtime) as other:
+            other.update(made)
+            for each in (exe, other):
+                each.run()
+                if runtime.name == "cpu":
+                    assert each.read("out").tolist() == [0, 1, 2, 3]
+
+
+def test_a_default_that_is_a_part_of_an_array_is_refused_where_it_is_declared() -> None:
+    for given in (lambda g: g.arrays["out"][:2], lambda g: hg.Graph("h").device_array("z", shape=4, dtype="u4")):
+        with pytest.raises(hg.DeclarationError, match="parameter 'ap'"):
+            _with_default(given)
+
+
+# -- memory of the parameter's own, and of modules -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("where", ["top", "child", "body"])
+def test_host_nodes_take_parameters_that_copy(backend: Any, where: str) -> None:
+    seen: list[Any] = []
+    g = hg.Graph("copies")
+    p = g.param("p", "int32", shape=4, default=np.arange(4, dtype="int32"), copy=True)
+    g.host(lambda p: seen.append(p.tolist()), (p,), reads=[p], writes=[])
+    name = "p"
+    if where == "child":
+        outer = hg.Graph("outer")
+        outer.child(g, name="c")
+        g, name = outer, "c/p"
+    elif where == "body":
+        outer = hg.Graph("outer")
+        outer.conditional("if", outer.host_array("flag", np.ones(1, "int32")), g, name="c")
+        g, name = outer, "c/0/p"
+    with g.compile("cpu", backend) as exe:
+        exe.run()
+        exe.run(**{name: np.full(4, 7, "int32")})
+    assert seen == [[0, 1, 2, 3], [7, 7, 7, 7]]
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_variable_of_a_module_stands_for_a_child_s_parameter(backend: Any, depth: int) -> None:
+    g = hg.Graph("inner")
+    symbol = MODULE.symbol("table")
+    if not depth:
+        g.kernel(MODULE["put"], 1, 4, (symbol,))
+    else:
+        g.kernel(MODULE["put"], 1, 4, (g.param("p", "int32", shape=4),))
+    for level in range(1, depth + 1):
+        outer = hg.Graph(f"outer_{level}")
+        outer.child(g, bind={"p": symbol if level == depth else outer.param("p", "int32", shape=4)})
+        g = outer
+    out = g.host_array("out", shape=4, dtype="int32")
+    assert MODULE in g.workflow().modules
+    with g.compile("cpu", backend) as exe:
+        exe.run()
+    g.memcpy(out, symbol)
+    with hg.Graph.from_json(g.to_json()).compile("cpu", backend) as exe:
+        exe.run()
+        assert exe.read("out").tolist() == [7] * 4
