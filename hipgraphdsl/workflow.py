@@ -29,10 +29,10 @@ from .arrays import (
     unlike,
 )
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
-from .document.reader import MAX_CHILD_DEPTH, Loader
+from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, listed, node_error
+from .errors import listed, node_error
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, require_met, views_of
@@ -45,6 +45,9 @@ from .printed import human_count
 if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Self
+
+MAX_DEPTH: Final = 64
+"""How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -129,6 +132,11 @@ class Workflow:
     def _inside(self) -> tuple[Workflow, ...]:  # without itself, which would create a reference cycle
         found = [document for node in self.nodes for _, inner, _ in node.held for document in inner.documents]
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def depth(self) -> int:
+        """How many levels of child graphs and bodies are nested in it; 0 if it holds none."""
+        return max((1 + inner.depth for node in self.nodes if not node.derives for _, inner, _ in node.held), default=0)
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -255,21 +263,19 @@ class Workflow:
         bodies: dict[str, dict[str, Data]] = {}
         done: set[Workflow] = set()
 
-        def write(workflow: Workflow, depth: int) -> dict[str, Data]:
-            if depth > MAX_CHILD_DEPTH:
-                raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
+        def write(workflow: Workflow) -> dict[str, Data]:
             for node in workflow.nodes:
                 for module in node.modules:  # in order of first use
                     names.key_of_module(module)
                 for _, inner, _ in () if node.derives else node.held:
                     if inner not in done:
                         done.add(inner)
-                        data = write(inner, depth + 1)
+                        data = write(inner)
                         key = names.key_of_workflow(inner)
                         bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
             return workflow.to_data(names)
 
-        body = write(self, 0)
+        body = write(self)
         out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.name, "infer": body.pop("infer")}
         out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
         out.update(body)
@@ -601,6 +607,12 @@ def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
         raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
+    if found.depth >= MAX_DEPTH:
+        raise node_error(
+            node,
+            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
+            " declare some of them in one graph",
+        )
     return found
 
 
