@@ -156,14 +156,11 @@ def test_children_are_nested_so_deep_that_all_passes_take_them(kind: str, tmp_pa
             assert exe.read("x").tolist() == [3] * 4
             exe.update(g)
     outer = Graph("outer")
-    for add in (
-        outer.child,
-        lambda held, name: outer.conditional("if", outer.host_array("f", np.ones(1, "i4")), held, name=name),
-    ):
+    flag = outer.host_array("f", np.ones(1, "int32"))
+    for add in (outer.child, functools.partial(outer.conditional, "if", flag)):
         with pytest.raises(DeclarationError, match=f"'c': child graphs and bodies are nested at most {MAX_DEPTH} deep") as caught:
             add(g, name="c")
         assert caught.value.node == "c"
-        outer = Graph("outer")
     document = json.loads(text_of(g))
     kept = {key: document.pop(key) for key in ("arrays", "parameters", "nodes", "order")}
     document["workflows"] = {**document["workflows"], "last": {"infer": True, **kept}}
