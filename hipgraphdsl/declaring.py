@@ -293,6 +293,9 @@ class Declaring:
 
         Parameters
         ----------
+        dst, src : array or view
+            Of the same dtype and shape; extents of 1 do not count. Between contiguous arrays of equal size, one may have a single
+            axis: it holds the elements of the other in C order.
         device : int, optional
             The device that performs it; by default the destination's, else the source's.
 

@@ -18,21 +18,24 @@ from .arrays import (
     Array,
     ArrayView,
     ExternalArray,
-    HostArray,
+    Need,
     Parameter,
     Region,
     UnboundValues,
+    array_by_default,
     as_dict,
     as_view,
+    lacking,
+    unlike,
 )
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
-from .document.reader import MAX_CHILD_DEPTH, Loader
+from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, listed, node_error
+from .errors import listed, node_error
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
-from .nodes.base import lazy, parameters_of, views_of
+from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.memory import element_value
 from .nodes.values import Data, Names
@@ -42,6 +45,9 @@ from .printed import human_count
 if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Self
+
+MAX_DEPTH: Final = 64
+"""How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -128,6 +134,11 @@ class Workflow:
         return tuple(dict.fromkeys(found))
 
     @cached_property
+    def depth(self) -> int:
+        """How many levels of child graphs and bodies are nested in it; 0 if it holds none."""
+        return max((1 + inner.depth for node in self.nodes if not node.derives for _, inner, _ in node.held), default=0)
+
+    @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """The accesses of all nodes, without repeats."""
         found: dict[tuple[Any, str, Region], Access] = {}
@@ -135,6 +146,18 @@ class Workflow:
             for access in node.accesses:
                 found.setdefault((access.view.root, access.mode, access.bytes), access)
         return tuple(found.values())
+
+    @cached_property
+    def needs(self) -> Mapping[Any, Mapping[Need, str]]:
+        """What nodes need of the memory that an array or a parameter stands for: each need with the name of a node that has it.
+
+        The names of nodes inside children are full names.
+        """
+        found: dict[Any, dict[Need, str]] = {}
+        for node in self.nodes:
+            for view, need, who in node.needs:
+                found.setdefault(view.root, {}).setdefault(need, who)
+        return found
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -163,9 +186,12 @@ class Workflow:
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> ArrayView | None:
-        """Return the view that an array parameter defaults to; None if its default is no array, view or array name."""
-        default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
-        return default.as_view() if isinstance(default, (Array, ArrayView)) else None
+        """Return the view that an array parameter defaults to; None if its default is no array or array name."""
+        default = parameter.default
+        if not isinstance(default, (str, Array)) or parameter.copy:
+            return None
+        found = array_by_default(parameter, self.arrays)
+        return None if found is None else found.as_view()
 
     def levels(self) -> Iterator[Level]:
         """Yield this workflow and all workflows held by its nodes, in pre-order, once per occurrence."""
@@ -237,21 +263,19 @@ class Workflow:
         bodies: dict[str, dict[str, Data]] = {}
         done: set[Workflow] = set()
 
-        def write(workflow: Workflow, depth: int) -> dict[str, Data]:
-            if depth > MAX_CHILD_DEPTH:
-                raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
+        def write(workflow: Workflow) -> dict[str, Data]:
             for node in workflow.nodes:
                 for module in node.modules:  # in order of first use
                     names.key_of_module(module)
                 for _, inner, _ in () if node.derives else node.held:
                     if inner not in done:
                         done.add(inner)
-                        data = write(inner, depth + 1)
+                        data = write(inner)
                         key = names.key_of_workflow(inner)
                         bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
             return workflow.to_data(names)
 
-        body = write(self, 0)
+        body = write(self)
         out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.name, "infer": body.pop("infer")}
         out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
         out.update(body)
@@ -423,9 +447,9 @@ class ChildGraphNode(Node):
     workflow : Workflow
         A snapshot: later changes of the original graph have no effect.
     bind : dict of str to view, Parameter or value
-        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and size),
-        parameters, or values. Unbound arrays belong to the parent's Executable as ``<node>/<array>``; unbound parameters
-        keep their defaults.
+        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and shape, and
+        such as each node of the child could be given directly), parameters, or values. Unbound arrays belong to the parent's
+        Executable as ``<node>/<array>``; unbound parameters keep their defaults.
     """
 
     kind: ClassVar[str] = "child"
@@ -459,6 +483,14 @@ class ChildGraphNode(Node):
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
+        for root, outer, need, who in _needs_behind(workflow, bound):
+            if fault := lacking(outer, need):
+                why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
+                raise node_error(name, why, array=outer.root.name)
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return _needs_inside(self)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -516,16 +548,43 @@ class ChildGraphNode(Node):
         return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
 
 
+def _needs_behind(workflow: Workflow, bind: Mapping[str, Any]) -> Iterator[tuple[Any, ArrayView, Need, str]]:
+    """Yield what the nodes of a held workflow need of the views that it is bound to: array or parameter, view, need, node.
+
+    A parameter that is not bound stands for its default array, which may be bound.
+    """
+    if not any(isinstance(value, ArrayView) for value in bind.values()):
+        return
+    for root, needs in workflow.needs.items():
+        outer = bound(root, workflow, bind)
+        if outer is None and isinstance(root, Parameter) and (default := workflow.default_view(root)) is not None:
+            outer = bound(default.root, workflow, bind)
+        if outer is not None:
+            for need, who in needs.items():
+                yield root, outer, need, who
+
+
+def _needs_inside(node: ChildGraphNode | ConditionalNode) -> tuple[tuple[ArrayView, Need, str], ...]:
+    """Return what the workflows that a node holds need of the memory that they are bound to."""
+    return tuple(
+        (outer, need, f"{key}/{who}")
+        for key, document, bind in node.held
+        for _, outer, need, who in _needs_behind(document, bind)
+    )
+
+
 def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
     """Validate and return the view bound to an array or an array parameter of a child."""
     outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
     if isinstance(inner, AllocArray):
         raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
     wanted = found = ""
-    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
-        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and size"
+    if unlike(inner, outer) or not outer.contiguous:
+        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and shape"
         found = f"{outer.dtype}{list(outer.shape)}" + ("" if outer.contiguous else " and not contiguous")
-    elif isinstance(inner, HostArray) and not outer.root.on_host:
+    elif isinstance(inner, Parameter):
+        pass  # what its nodes need decides
+    elif inner.on_host and not outer.root.on_host:
         wanted, found = "a host array", f"{outer.root.kind} memory"
     elif inner.on_device and not outer.root.on_device:
         wanted, found = "reached by the device", "pageable host memory"
@@ -548,7 +607,16 @@ def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
         raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
+    if found.depth >= MAX_DEPTH:
+        raise node_error(
+            node,
+            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
+            " declare some of them in one graph",
+        )
     return found
+
+
+_CONDITION: Final = Need("device", 4)
 
 
 class ConditionalNode(Node):
@@ -594,10 +662,7 @@ class ConditionalNode(Node):
             raise node_error(
                 name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
             )
-        if isinstance(condition.root, Array) and not condition.root.on_device:
-            raise node_error(
-                name, f"the device reads the condition; {condition.name!r} is pageable host memory", array=condition.root.name
-            )
+        require_met(name, condition, _CONDITION)
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
@@ -612,6 +677,10 @@ class ConditionalNode(Node):
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
         if mode != "while" and data.get("check_every", 1) > 1:
             raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return ((self.condition, _CONDITION, self.name), *_needs_inside(self))
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:

@@ -34,6 +34,7 @@ ORDER = (
     "arrays.regions",
     "arrays.views",
     "arrays.arrays",
+    "arrays.needs",
     "arrays",
     "source.tokens",
     "source.types",

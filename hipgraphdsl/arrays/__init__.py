@@ -23,10 +23,14 @@ from .coercion import (
     own_copy,
     require_flags,
 )
+from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, lacking, require_fit, unlike, whole_array
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
 
 __all__ = [
+    "COLLECTIVE",
+    "HOST",
+    "WRITE",
     "Access",
     "AllocArray",
     "Array",
@@ -36,11 +40,13 @@ __all__ = [
     "HostArray",
     "KnownMemory",
     "Mode",
+    "Need",
     "Parameter",
     "Region",
     "Root",
     "UnboundValues",
     "Viewable",
+    "array_by_default",
     "array_values",
     "as_device",
     "as_devices",
@@ -54,11 +60,15 @@ __all__ = [
     "converted",
     "float_overflow",
     "int_from",
+    "lacking",
     "naming",
     "no_array",
     "own_copy",
     "reads",
+    "require_fit",
     "require_flags",
+    "unlike",
     "updates",
+    "whole_array",
     "writes",
 ]

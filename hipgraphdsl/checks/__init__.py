@@ -22,6 +22,7 @@ from .races import check_events, check_races, edges_cover_accesses
 from .reach import Reach
 from .report import Diagnostic, Report
 from .scope import scopes_of
+from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
 
 __all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
@@ -50,6 +51,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_ignores(scope)
         check_use(scope)
         check_copies(scope)
+        check_standing(scope)
         check_limits(scope, target)
         check_bounds(scope, launches)
         check_capture(scope, target)

@@ -66,6 +66,8 @@ HG408 warning variable of another device: Each device has its own copy of a modu
     writes on its device.
 HG409 error access beyond an array: A thread of a kernel reads or writes beyond the begin or the end of an array, where other
     memory may lie.
+HG410 error memory that a node cannot use: An array parameter stands by default for memory that one of its nodes could not be
+    given directly, or that does not fit it.
 # HG5xx: launch limits
 HG501 error block too large: A block has more threads, or more along one axis, than the device takes.
 HG502 error block over the kernel's launch bounds: A block has more threads than __launch_bounds__ promises.

@@ -18,9 +18,6 @@ from .text import MAX_NODES, Item, Reader, Section, guard
 
 W = TypeVar("W")
 
-MAX_CHILD_DEPTH = 16
-"""Maximum nesting depth of child graphs."""
-
 
 class Loader(Generic[W]):
     """Loads one document, children first.
@@ -57,7 +54,6 @@ class Loader(Generic[W]):
         self.modules: dict[str, Module] = {}
         self.children: dict[str, W] = {}
         self.declared: Mapping[str, Section] = {}
-        self.depths: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
         """Number of nodes of each workflow; a child's nodes count once per use."""
         for name, fn in self.callbacks.items():
@@ -199,11 +195,6 @@ class _Section(Names):
         if type(key) is str and key in self.loader.declared and key not in self.workflows:
             raise Fault(f"workflow {key[:60]!r} stands after this one; inner workflows come first")
         workflow = super().workflow(key)
-        depths = self.loader.depths
-        depth = depths.get(key, 0) + 1
-        if depth > MAX_CHILD_DEPTH:
-            raise Fault(f"child graphs are nested deeper than {MAX_CHILD_DEPTH}")
-        depths[self.key] = max(depths.get(self.key, 0), depth)
         self._count(self.loader.sizes.get(key, 0))
         return workflow
 

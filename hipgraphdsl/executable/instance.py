@@ -140,7 +140,7 @@ class Instance:
         if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
-        missing, read_only = parameters.missing, parameters.read_only
+        missing, standing = parameters.missing, parameters.standing
         try:
             values = parameters.checked(params, self.state.uses, all_given=not defaults)
             lost = [name for name in params if name in parameters.table and name not in values]
@@ -156,7 +156,7 @@ class Instance:
             parameters.missing = missing - values.keys() - copied.keys()
             self.become(Change(self.state, tuple(steps), names, changed), [n for n in values if parameters.table[n][1].shape])
         except BaseException:
-            parameters.missing, parameters.read_only = missing, read_only
+            parameters.missing, parameters.standing = missing, standing
             raise
         parameters.copy(copied)
         parameters.lose(lost)
@@ -235,6 +235,7 @@ class Instance:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
             given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
+            parameters.require_usable(parameters.standing if first_use else arrays, state.uses)
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:

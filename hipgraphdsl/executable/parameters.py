@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
+from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
 from ..backends import Scope
 from ..backends.callbacks import Lent
 from ..errors import DeclarationError, listed
@@ -45,8 +45,8 @@ class Parameters:
         self._name = name
         self._home = home
         self._memory = memory
-        self.read_only: frozenset[tuple[str, int]] = frozenset()
-        """Parameters and addresses of memory that was last given to them as read-only."""
+        self.standing: Mapping[str, Array] = {}
+        """What array parameters are bound to; it is replaced, never changed, so that a failed launch can restore it."""
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -107,13 +107,8 @@ class Parameters:
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of a value for an array parameter; an external object is kept alive until it is replaced."""
-        if isinstance(value, Viewable) and not isinstance(value, Array):
-            view = value.as_view()
-            raise DeclarationError(
-                f"parameter {name!r} takes a whole array of the graph, by its name, or an object with memory; got"
-                f" {view.name!r}, a view of {view.root.kind} {view.root.name!r}",
-                array=name,
-            )
+        if isinstance(value, Viewable):
+            value = whole_array(name, value)
         if isinstance(value, Array) and not isinstance(value, ExternalArray):
             value = value.name
         if isinstance(value, str):
@@ -122,10 +117,9 @@ class Parameters:
         else:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value, what="parameter")
             pointer = bind_external(array, "")
-        require_alike(name, parameter, array)
+        require_fit(name, parameter, array)
+        self.standing = {**self.standing, name: array}
         if isinstance(array, ExternalArray):
-            here = {(name, pointer)}
-            self.read_only = self.read_only - here if array.writeable else self.read_only | here
             kept = self.kept.setdefault(name, {})
             if pointer not in kept:
                 kept[pointer] = hold(array, pointer, self._home)
@@ -137,25 +131,21 @@ class Parameters:
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
         return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
 
+    def require_usable(self, names: Iterable[str], uses: Uses) -> None:
+        """Refuse memory of array parameters that a node which is given them could not be given directly."""
+        for name in names:
+            if name in self.standing:
+                uses.require_usable(self.table[name], self.standing[name])
+
     def require_safe(self, names: Collection[str], uses: Uses) -> None:
         """Refuse memory of array parameters that their nodes cannot use safely.
 
-        A node may write read-only memory, be unable to reach its device, or access it unordered under another name.
+        A node may be unable to use it directly or to reach its device, or access it unordered under another name.
         """
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
-        read_only = [name for name in names if (name, bound[self.table[name]]) in self.read_only]
         together = tuple(bound.values())
-        if together in uses.apart and not read_only:
+        if together in uses.apart:
             return
-        for name in read_only:
-            writer = uses.writer(self.table[name])
-            if writer is not None:
-                raise DeclarationError(
-                    f"parameter {name!r} is bound to read-only memory, and {writer!r} writes it; give memory that may be written,"
-                    " or declare that the node only reads it",
-                    node=writer,
-                    array=name,
-                )
         if self._home.several:
             for name in names:
                 self._require_reached(name, bound[self.table[name]], uses)
@@ -205,6 +195,7 @@ class Parameters:
         for name in names:
             scope, parameter = self.table[name]
             scope.addresses.pop(parameter, None)
+            self.standing = {known: array for known, array in self.standing.items() if known != name}
             self.missing.add(name)
 
     def copy(self, values: Mapping[str, Any]) -> None:
@@ -293,7 +284,6 @@ class Parameters:
                         if pointer != current:
                             block.give_back(self._home)
         self.keeps_replaced = False
-        self.read_only = frozenset((name, pointer) for name, pointer in self.read_only if self.current(name) == pointer)
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""
@@ -301,12 +291,3 @@ class Parameters:
             stack.callback(block.give_back, self._home)
         for table in (self.kept, self.own):
             stack.callback(table.clear)
-
-
-def require_alike(name: str, parameter: Parameter, array: Array) -> None:
-    """Refuse an array whose dtype or size differs from the parameter's."""
-    if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
-        raise DeclarationError(
-            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
-            array=name,
-        )

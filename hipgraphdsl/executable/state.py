@@ -139,10 +139,10 @@ class State(NamedTuple):
             return []
         return [new.index for old, new in zip(before.plan.steps, self.plan.steps) if new is not old]
 
-    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
+    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool, same_needs: bool = False) -> State:
         """Return the state with another workflow of the same shape, and the steps that differ."""
         plan = self.plan.with_steps(steps)
-        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters)
+        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters, same_needs=same_needs)
         return self._replace(workflow=workflow, plan=plan, uses=uses)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, no_array
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, lacking, no_array
 from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
@@ -222,6 +222,10 @@ class KernelNode(Node):
     def parameters(self) -> tuple[Parameter, ...]:
         return parameters_of((*self.args, *self.grid, *self.block))
 
+    def _reached(self) -> list[tuple[ArrayView, Need]]:
+        pairs = ((p, views_of((arg,))) for p, arg in zip(self.signature.parameters, self.args))
+        return [(view, _reached(parameter, view)) for parameter, views in pairs for view in views]
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return (self.kernel,)
@@ -365,9 +369,7 @@ _PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np
 
 def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
-    root, wanted = view.root, parameter.dtype
-    if not root.on_device:
-        return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
+    wanted = parameter.dtype
     # A float2 holds a complex64, a double2 a complex128. NumPy treats None as float64, so None is not compared.
     is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
     if wanted is not None and wanted != view.dtype and not is_complex:
@@ -383,10 +385,13 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
         if elements % parameter.lanes:
             held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"
             return f" is {parameter.ctype}: {view.name!r} {held}"
-        if view.offset_bytes % parameter.target_align:
-            begins = f"begins at byte {view.offset_bytes}, not at a multiple of {parameter.target_align}"
-            return f" is {parameter.ctype}: {view.name!r} {begins}"
     mode = given.mode if isinstance(given, Access) else "read" if parameter.const else "update"
     if mode != "read" and parameter.const:
         return f" is {parameter.ctype} and cannot be written"
-    return "" if mode == "read" or root.writeable else f": external array {root.name!r} is read-only"
+    faults = (lacking(view, need) for need in (_reached(parameter, view), WRITE)[: 1 + (mode != "read")])
+    return next((f": {fault}" for fault in faults if fault), "")
+
+
+def _reached(parameter: KernelParameter, view: ArrayView) -> Need:
+    """Return what a kernel needs of memory whose address it is given: elements of a vector type are aligned as a whole."""
+    return Need("device", max(view.dtype.alignment, parameter.target_align))
