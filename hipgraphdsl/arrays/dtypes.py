@@ -63,6 +63,12 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     return dtype.kind if extra is None else extra.kind
 
 
+def is_complex(value: Any) -> bool:
+    """Return whether a scalar or an array of Python's, NumPy's or ml_dtypes is complex; its real part alone is another value."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, complex) or (isinstance(dtype, np.dtype) and kind_of(dtype) == "c")
+
+
 def has_extras(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of ml_dtypes, or a struct with such a field."""
     if dtype.subdtype is not None:

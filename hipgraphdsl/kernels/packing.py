@@ -100,9 +100,9 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
         number = complex(plain) if kind == "c" else float(plain)  # type: ignore[arg-type]  # complex only if kind is "c"
     except OverflowError:
         raise refuse(f"a number that {dtype.name} can hold") from None
-    if dtype.char == "d" or dtype.char == "D":
+    if dtype.itemsize == (16 if kind == "c" else 8):
         return number
-    if dtype.char == "f" and math.isfinite(number):  # much faster than NumPy's conversion
+    if kind == "f" and dtype.itemsize == 4 and math.isfinite(number):  # much faster than NumPy's conversion
         rounded = ctypes.c_float(number).value
         if math.isinf(rounded):
             raise refuse(f"a number that {dtype.name} can hold")

@@ -20,6 +20,7 @@ from ..arrays import (
     converted,
     float_overflow,
     int_range,
+    is_complex,
     is_extra,
     kind_of,
 )
@@ -210,6 +211,8 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it holds several, and one is wanted")
         if is_number and (value is None or isinstance(value, (str, bytes, Mapping))):
             raise ValueError("it is no number")
+        if kind in "biuf" and is_complex(value):
+            raise ValueError("it is complex")
         if kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
                 raise ValueError("it is no integer")
@@ -218,8 +221,6 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
                 raise ValueError(f"the range is {least}..{most}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
-        elif dtype.kind == "f" and isinstance(value, complex):
-            raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
             whole = is_extra(dtype) or (kind == "V" and not dtype.names)

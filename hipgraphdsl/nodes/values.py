@@ -344,7 +344,8 @@ class Names:
 
 def _is_stored(dtype: np.dtype[Any]) -> bool:
     """Return whether a file can store values of a dtype: numbers up to 64 bits, complex numbers of these, and structs."""
-    return kind_of(dtype) in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
+    kind = kind_of(dtype)
+    return (kind in "biuV" and not dtype.hasobject) or (kind in "fc" and dtype.itemsize <= (16 if kind == "c" else 8))
 
 
 def _plain(value: np.generic) -> Any:
