@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
+from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, ndarray_of, own_copy
 from .errors import DeclarationError, listed, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -363,8 +363,7 @@ def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Describ
             )
         wanted_dtype = None if dtype is None else as_dtype(dtype)
         try:
-            given = np.asarray(initial)
-            values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
+            values = converted(initial, ndarray_of(initial).dtype if wanted_dtype is None else wanted_dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"the initial values cannot be taken: {error}") from None
         values = own_copy(values.astype(as_dtype(values.dtype), copy=False))

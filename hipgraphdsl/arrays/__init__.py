@@ -21,6 +21,7 @@ from .coercion import (
     own_copy,
     require_flags,
 )
+from .dlpack import ndarray_of
 from .dtypes import (
     CODES,
     EXTRAS,
@@ -77,6 +78,7 @@ __all__ = [
     "is_extra",
     "kind_of",
     "naming",
+    "ndarray_of",
     "no_array",
     "own_copy",
     "part_of",

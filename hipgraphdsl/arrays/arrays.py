@@ -273,11 +273,19 @@ def _device_memory(interface: dict[str, Any], obj: Any) -> tuple[Any, tuple[int,
         raise DeclarationError("its __cuda_array_interface__ has a mask, and a device knows none")
     if not 0 < pointer < 2**64:
         raise DeclarationError(f"its __cuda_array_interface__ has address {pointer:#x}, where no memory is")
-    if isinstance(given, str) and not _PLAIN.fullmatch(given) and hasattr(obj, "__dlpack__"):
-        # A typestr has no name for bfloat16 or float8, and says raw bytes; DLPack has codes for them, and none for structs.
-        with suppress(BufferError, TypeError, ValueError):
-            given = described(exported(obj), obj).dtype
+    if isinstance(given, str) and not _PLAIN.fullmatch(given):
+        given = _named_dtype(obj) or given
     return given, shape, strides, pointer, not readonly
+
+
+def _named_dtype(obj: Any) -> np.dtype[Any] | None:
+    """Return the dtype of an object whose typestr is raw bytes, as for structs, bfloat16 or float8; None if nothing names it."""
+    own = getattr(obj, "dtype", None)
+    if isinstance(own, np.dtype):
+        return own
+    with suppress(BufferError, TypeError, ValueError, AttributeError):
+        return described(exported(obj), obj).dtype
+    return None
 
 
 def _shared(obj: Any, by: Callable[[Any], Any]) -> Any:

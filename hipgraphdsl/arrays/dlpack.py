@@ -228,7 +228,8 @@ def capsule_of(memory: np.ndarray[Any, Any], device: tuple[int, int], options: d
     if asked is not None and tuple(map(int, asked)) != device:
         raise BufferError(f"dl_device={tuple(map(int, asked))}: this memory is on device {device}")
     like = np.dtype(f"u{dtype.itemsize}") if is_extra(dtype) else dtype
-    made = memory.view(like).__dlpack__(**{"max_version": _VERSION} if options.get("max_version") and _has_versions() else {})
+    known: dict[str, Any] = {"max_version": _VERSION} if options.get("max_version") and _has_versions() else {}
+    made = memory.view(like).__dlpack__(**known)
     tensor, _ = tensor_of(made)
     tensor.device_type, tensor.device_id = device
     if extra is not None:

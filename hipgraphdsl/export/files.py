@@ -111,7 +111,7 @@ def npy_file(values: np.ndarray[Any, Any]) -> bytes:
 
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for a .npy file: raw bytes for unordered fields and types of ml_dtypes, which the format cannot describe."""
+    """Return the dtype for a .npy file: raw bytes for unordered fields and types of ml_dtypes, which the format lacks."""
     try:
         if has_extras(dtype):
             return np.dtype(f"V{dtype.itemsize}")

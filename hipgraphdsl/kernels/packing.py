@@ -102,7 +102,7 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
         raise refuse(f"a number that {dtype.name} can hold") from None
     if dtype.itemsize == (16 if kind == "c" else 8):
         return number
-    if kind == "f" and dtype.itemsize == 4 and math.isfinite(number):  # much faster than NumPy's conversion
+    if isinstance(number, float) and dtype.itemsize == 4 and math.isfinite(number):  # much faster than NumPy's conversion
         rounded = ctypes.c_float(number).value
         if math.isinf(rounded):
             raise refuse(f"a number that {dtype.name} can hold")

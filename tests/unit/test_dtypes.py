@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from places import DTYPES, EXTRA_DTYPES
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import EXTRAS, NAMES, as_dtype, kind_of
-from hipgraphdsl.arrays.dlpack import tensor_of
 from hipgraphdsl.cli import main
 from hipgraphdsl.workflow import Workflow
 
-EXTRA = [name for name in EXTRAS if hasattr(ml_dtypes, name)]
-ALL = [name for name in NAMES if name not in EXTRAS or name in EXTRA]
 # Values that a type holds exactly, and values that it does not hold.
 HELD: dict[str, tuple[Any, ...]] = {"b": (True, False), "i": (0, -1), "u": (0, 1), "f": (1.0, 2.0), "c": (1 - 2j, 0.5j)}
 
@@ -66,7 +65,7 @@ def require_run(g: hg.Graph, name: str) -> None:
         assert same(exe.read("y"), np.ascontiguousarray(values[::-1]))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", DTYPES)
 def test_dtype_runs_is_stored_and_loads(name: str, tmp_path: Path) -> None:
     g = graph_of(name)
     require_run(g, name)
@@ -85,7 +84,7 @@ def program_of(g: hg.Graph, folder: Path) -> hg.Graph:
     return made
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", DTYPES)
 def test_values_beyond_4096_are_in_files_beside(name: str, tmp_path: Path) -> None:
     values = held(name, 5000)
     g = hg.Graph("large")
@@ -104,7 +103,7 @@ def test_values_beyond_4096_are_in_files_beside(name: str, tmp_path: Path) -> No
     assert np.load(out).tobytes() == values.tobytes()
 
 
-@pytest.mark.parametrize("name", EXTRA)
+@pytest.mark.parametrize("name", EXTRA_DTYPES)
 def test_struct_with_field_is_stored_and_loads(name: str, tmp_path: Path) -> None:
     layout = np.dtype([("n", "i4"), ("v", as_dtype(name)), ("w", as_dtype(name), (3,))], align=True)
     values = np.zeros(2, layout)
@@ -118,7 +117,7 @@ def test_struct_with_field_is_stored_and_loads(name: str, tmp_path: Path) -> Non
             assert exe.read("y")["w"].tobytes() == values["w"].tobytes()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_schema_names_dtype(name: str) -> None:
     dtypes = Workflow.model_json_schema()["$defs"]["dtype"]["oneOf"]
     assert name in dtypes[0]["enum"]
@@ -136,6 +135,12 @@ def test_unknown_dtype_of_a_file_is_refused(name: str) -> None:
         hg.Graph.from_json(json.dumps(data))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, Workflow.model_json_schema())
+
+
+def one_field(name: str) -> hg.Kernel:
+    """Return a kernel that takes a struct of one field by value."""
+    layout = np.dtype([("v", as_dtype(name))])
+    return hg.Module('extern "C" __global__ void f(V v) {}', structs={"V": layout})["f"]
 
 
 # -- values that a type does not hold --------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ def same_special(dtype: np.dtype[Any], value: float) -> bool:
     return got == value or (math.isnan(got) and math.isnan(value))
 
 
-@pytest.mark.parametrize("name", EXTRA)
+@pytest.mark.parametrize("name", EXTRA_DTYPES)
 def test_value_that_a_dtype_lacks_is_refused_at_every_door(name: str) -> None:
     values = unheld(name)
     assert values or name in ("complex32", "bcomplex32")
@@ -173,13 +178,12 @@ def test_value_that_a_dtype_lacks_is_refused_at_every_door(name: str) -> None:
         g = hg.Graph("refused")
         x = g.device_array("x", shape=2, dtype=name)
         g.memset(x[:1], g.param("p", name, held(name)[0]))
-        kernel = hg.Module('extern "C" __global__ void f(V v) {}', structs={"V": np.dtype([("v", as_dtype(name))])})["f"]
         doors: list[Any] = [
             lambda g=g, value=value: g.device_array("bad", [value], dtype=name),
             lambda g=g, value=value: g.host_array("bad", np.array([value]), dtype=name),
             lambda g=g, value=value, x=x: g.memset(x, value),
             lambda g=g, value=value: g.param("bad", name, value),
-            lambda g=g, value=value: g.kernel(kernel, 1, 1, ((value,),)),
+            lambda g=g, value=value: g.kernel(one_field(name), 1, 1, ((value,),)),
         ]
         for door in doors:
             with pytest.raises(hg.DeclarationError):
@@ -192,3 +196,58 @@ def test_value_that_a_dtype_lacks_is_refused_at_every_door(name: str) -> None:
                 exe.run(p=value)
             exe.run()
             assert same(exe.read("x")[:1], held(name)[:1])
+
+
+@pytest.mark.parametrize("field", ["S8", "U2", "M8[s]", "O", np.dtype("longdouble")])
+def test_field_that_a_file_cannot_name_is_refused(field: Any) -> None:
+    """What runs can be stored, so a struct has only fields of known types."""
+    if np.dtype(field) == np.dtype("float64"):
+        pytest.skip("long double is float64 here")
+    g = hg.Graph("field")
+    for layout in (np.dtype([("n", "i4"), ("s", field)]), np.dtype([("inner", [("s", field, (2,))])])):
+        with pytest.raises(hg.DeclarationError, match=r"field 's', .* cannot live on a device"):
+            g.device_array("x", shape=4, dtype=layout)
+        with pytest.raises(hg.DeclarationError, match=r"field 's', .* cannot live on a device"):
+            hg.Module('extern "C" __global__ void f(P* p) {}', structs={"P": layout})
+
+
+def test_dtype_that_ml_dtypes_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = hg.Graph("g")
+    g.device_array("x", shape=4, dtype="float8_e5m2")
+    text = g.to_json()
+    monkeypatch.delattr(ml_dtypes, "float8_e5m2")
+    for make in (lambda: g.device_array("y", shape=4, dtype="float8_e5m2"), lambda: hg.Graph.from_json(text)):
+        with pytest.raises(hg.DeclarationError, match=r"'float8_e5m2' is not in this ml_dtypes .*: pip install -U ml_dtypes"):
+            make()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    for make in (lambda: g.device_array("y", shape=4, dtype="float8_e5m2"), lambda: hg.Graph.from_json(text)):
+        with pytest.raises(hg.DeclarationError, match=r"'float8_e5m2' needs the package ml_dtypes: pip install ml_dtypes"):
+            make()
+
+
+@pytest.mark.parametrize("name", EXTRA_DTYPES)
+def test_scalar_of_ml_dtypes_is_stored_in_a_callbacks_arguments(name: str) -> None:
+    g = hg.Graph("scalar")
+    values = held(name)
+    g.host(json.dumps, (values[1], values))
+    (node,) = hg.Graph.from_json(g.to_json(), callbacks={"json:dumps": json.dumps}).nodes
+    assert isinstance(node, hg.HostNode)
+    assert (node.args[0], node.args[0].dtype) == (values[1], values.dtype)
+    assert same(node.args[1], values)
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128", *(name for name in EXTRA_DTYPES if EXTRAS[name].kind == "c")])
+def test_complex_is_not_cut(name: str) -> None:
+    one = np.array([1 + 2j]).astype(as_dtype(name))
+    for real in ("bool", "int32", "float32", "bfloat16", "float8_e4m3fn", "int4"):
+        g = hg.Graph("cut")
+        x = g.device_array("x", shape=1, dtype=real)
+        for value in (one[0], one.reshape(())):
+            with pytest.raises(hg.DeclarationError, match="complex"):
+                g.memset(x, value)
+            with pytest.raises(hg.DeclarationError, match="complex"):
+                g.param("p", real, value)
+        with pytest.raises(hg.DeclarationError, match="complex"):
+            g.device_array("y", one, dtype=real)
+        with g.compile("cpu") as exe, pytest.raises(hg.DeclarationError, match="complex"):
+            exe.write("x", one)
