@@ -170,7 +170,7 @@ class ExternalArray(Array):
             if `access` is given for host memory.
         """
         with naming(what, name):
-            interface = _shared(obj, _interface)
+            interface = None if type(obj) is np.ndarray else _shared(obj, _interface)
             if isinstance(interface, dict):
                 given, shape, strides, pointer, writeable = _device_memory(interface, obj)
                 location: Literal["host", "device"] = "device"

@@ -19,14 +19,14 @@ PLAIN = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "complex64", "complex128",
 )  # fmt: skip
-TORCH = (
+OF_TORCH = (
     *PLAIN, "bfloat16", "complex32", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
-JAX = (
+OF_JAX = (
     *(name for name in PLAIN if not name.endswith(("64", "128"))), "complex64", "bfloat16", "float8_e3m4", "float8_e4m3",
     "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
-TORCH, JAX = ([name for name in names if name in DTYPES] for names in (TORCH, JAX))
+TORCH, JAX = ([name for name in names if name in DTYPES] for names in (OF_TORCH, OF_JAX))
 PACKED = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 

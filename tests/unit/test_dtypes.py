@@ -16,6 +16,8 @@ from places import DTYPES, EXTRA_DTYPES
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import EXTRAS, NAMES, as_dtype, kind_of
 from hipgraphdsl.cli import main
+from hipgraphdsl.kernels import ArgumentPacker, Signature, check_argument
+from hipgraphdsl.verify.laboratory import apart
 from hipgraphdsl.workflow import Workflow
 
 # Values that a type holds exactly, and values that it does not hold.
@@ -251,3 +253,28 @@ def test_complex_is_not_cut(name: str) -> None:
             g.device_array("y", one, dtype=real)
         with g.compile("cpu") as exe, pytest.raises(hg.DeclarationError, match="complex"):
             exe.write("x", one)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_scalar_is_passed_by_value(name: str) -> None:
+    """A kernel without a signature takes NumPy scalars, so also those of ml_dtypes."""
+    dtype = as_dtype(name)
+    signature = Signature.of_values("k", [np.dtype("u1"), dtype])
+    packer = ArgumentPacker(signature)
+    for given in held(name):
+        values = [check_argument(p, v, "node 'k'") for p, v in zip(signature.parameters, (np.uint8(3), given), strict=True)]
+        data = packer.pack(values)
+        assert data[signature.offsets[1] :] == given.tobytes()
+        assert len(data) == signature.offsets[1] + dtype.itemsize
+
+
+@pytest.mark.parametrize("name", ["float8_e5m2", "float8_e4m3fn", "float4_e2m1fn", "int4", "bfloat16"])
+def test_verify_takes_arrays_of_the_dtype(name: str) -> None:
+    g = hg.Graph("verified")
+    x, y = g.device_array("x", held(name, 8)), g.host_array("y", shape=8, dtype=name)
+    g.memcpy(y, x)
+    g.memset(y[:2], held(name)[1])
+    assert hg.verify(g, "cpu", tolerance=0.1).ok
+    values = held(name, 8)
+    assert not apart(values, values.copy(), 0.1).any()
+    assert apart(values, np.roll(values, 1), 0.1).all()
