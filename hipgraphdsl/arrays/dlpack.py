@@ -19,7 +19,7 @@ _HOSTS: Final = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManag
 _NO_ORDER: Final = -1  # the value of `stream` with which the producer waits for nothing and lets nothing wait
 _VERSION: Final = (1, 0)
 _READ_ONLY, _COPIED, _PADDED = 1, 2, 4  # of the flags; padded: an element of less than 8 bits has a byte of its own
-_IMMUTABLE: Final = ("jax", "jaxlib")  # packages whose arrays nobody may write, and whose capsules cannot say so
+_JAX: Final = ("jax", "jaxlib")  # nobody may write jax's arrays, whose capsules cannot say so; its `stream` is a handle alone
 _LAZY: Final = (
     ("requires_grad", "it requires a gradient, which nodes of a graph do not record", "detach"),
     ("is_conj", "its memory holds the conjugates of its values", "resolve_conj"),
@@ -92,13 +92,17 @@ def is_on_host(obj: Any) -> bool:
     return callable(tell) and hasattr(obj, "__dlpack__") and int(tell()[0]) in _HOSTS
 
 
+def _is_of_jax(obj: Any) -> bool:
+    return type(obj).__module__.partition(".")[0] in _JAX
+
+
 def exported(obj: Any) -> Any:
     """Return a capsule of an object's memory; the producer waits for no work that it has queued.
 
     The capsule is never marked as consumed, so its own destructor calls the deleter of its tensor, once.
     """
     require_plain(obj)
-    order: dict[str, Any] = {} if is_on_host(obj) else {"stream": _NO_ORDER}
+    order: dict[str, Any] = {} if is_on_host(obj) or _is_of_jax(obj) else {"stream": _NO_ORDER}
     for known in ({**order, "max_version": _VERSION}, order):
         with suppress(TypeError):  # older producers know no versions, and some no streams
             return obj.__dlpack__(**known)
@@ -139,8 +143,9 @@ def described(capsule: Any, owner: Any = None) -> Described:
     if not tensor.data and 0 not in shape:
         raise DeclarationError("its __dlpack__ has address 0, where no memory is")
     strides = tuple(n * dtype.itemsize for n in tensor.strides[: tensor.ndim]) if tensor.strides else None
-    immutable = type(owner).__module__.partition(".")[0] in _IMMUTABLE
-    return Described(dtype, shape, strides, (tensor.data or 0) + tensor.byte_offset, not (flags & _READ_ONLY or immutable))
+    return Described(
+        dtype, shape, strides, (tensor.data or 0) + tensor.byte_offset, not (flags & _READ_ONLY or _is_of_jax(owner))
+    )
 
 
 def _dtype_of(tensor: Tensor, flags: int) -> np.dtype[Any]:

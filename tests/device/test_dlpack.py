@@ -295,3 +295,11 @@ def test_raw_bytes_of_an_interface_are_named_by_dlpack_or_the_object() -> None:
 def test_memory_of_another_device_is_refused() -> None:
     with pytest.raises(hg.DeclarationError, match=r"__dlpack_device__ is \(14, 0\), neither the host nor a GPU"):
         hg.Graph("elsewhere").external_array("x", Tensor(np.zeros(8, "f4"), versioned=False, kind=14))
+
+
+def test_arrays_of_jax_are_read_only_and_given_no_stream() -> None:
+    """jax makes capsules without flags, and takes any number for the handle of a stream, -1 too."""
+    kind = type("ArrayImpl", (Tensor,), {"__module__": "jaxlib._jax"})
+    made = kind(np.zeros(8, "f4"), versioned=False)
+    assert not hg.Graph("jax").external_array("x", made).writeable
+    assert [asked["stream"] for asked in made.asked] == [None] * len(made.asked)

@@ -178,7 +178,8 @@ def test_packed_tensor_is_refused(torch: Any, place: str) -> None:
 
 
 @pytest.fixture
-def jax(runtime: Runtime) -> Any:
+def jax(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # it takes three quarters of the memory otherwise
     found = other_library("jax")
     if runtime.name == "nvidia" and found.default_backend() != "gpu":
         pytest.skip("jax sees no GPU")
@@ -229,7 +230,7 @@ def test_array_of_cupy_goes_both_ways(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_bfloat16_of_cupy_goes_both_ways() -> None:
+def test_bfloat16_of_cupy_is_taken() -> None:
     runtime, cupy = runtime_or_skip("nvidia"), other_library("cupy")
     try:
         made = cupy.asarray(bits_of("bfloat16")).view(as_dtype("bfloat16"))
@@ -237,8 +238,6 @@ def test_bfloat16_of_cupy_goes_both_ways() -> None:
         pytest.skip(f"this cupy has no bfloat16: {error}")
     cupy.cuda.Device().synchronize()
     is_taken(runtime, made, "bfloat16")
-    with lent(runtime, "bfloat16") as exe:
-        assert cupy.from_dlpack(exe.array("x")).get().tobytes() == bits_of("bfloat16").tobytes()
 
 
 # -- ours ------------------------------------------------------------------------------------------------------------------
