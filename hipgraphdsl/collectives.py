@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, reads, writes
+from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, is_extra, reads, writes
 from .draft import Draft
 from .errors import node_error
 from .kernels import Kernel, Module
@@ -23,7 +23,6 @@ from .nodes.base import lazy, require_met
 from .nodes.fields import Choice, Flag, Integer, Views
 from .nodes.memory import copyable
 from .nodes.values import fitting
-from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow
 
 Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
@@ -248,7 +247,7 @@ def _require_roles(name: str, does: str, targets: Sequence[ArrayView], sources: 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a type of elements."""
-    return "bfloat16" if is_bfloat16(dtype) else str(dtype)
+    return dtype.name if is_extra(dtype) else str(dtype)
 
 
 class _Recipe:

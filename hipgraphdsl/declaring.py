@@ -202,9 +202,9 @@ class Declaring:
     def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
         """Use your own or another library's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
-        The graph and its Executables keep the object alive. No copy is made, and nothing waits for work that another library has
-        queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to the object's
-        ``__dlpack_device__``, if it has one. Host memory takes no `access`.
+        The graph and its Executables keep the object alive. No copy is made, jax's arrays are read-only, and nothing waits for
+        work that another library has queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to
+        the object's ``__dlpack_device__``, if it has one. Host memory takes no `access`.
 
         Raises
         ------
@@ -350,7 +350,9 @@ class Declaring:
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
-        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
+        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`. An
+        array that it only reads comes as a read-only view, which not every library heeds: ``torch.from_dlpack`` makes a tensor
+        of it that can be written.
         """
         return self._call(HostNode, options, fn, args=args, reads=reads, writes=writes)
 

@@ -12,7 +12,6 @@ import numpy as np
 from .arrays import (
     AllocArray,
     Array,
-    ArrayView,
     Parameter,
     Viewable,
     array_by_default,
@@ -22,6 +21,7 @@ from .arrays import (
     converted,
     lacking,
     naming,
+    ndarray_of,
     own_copy,
     require_fit,
     whole_array,
@@ -145,8 +145,6 @@ class Draft:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        elif isinstance(default, ArrayView) and default.is_whole:
-            default = default.root
         parameter = Parameter(name, dtype, default, shape, bool(copy))
         standing = array_by_default(parameter, self.arrays)
         if standing is not None:
@@ -410,8 +408,7 @@ def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Describ
             )
         wanted_dtype = None if dtype is None else as_dtype(dtype)
         try:
-            given = np.asarray(initial)
-            values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
+            values = converted(initial, ndarray_of(initial).dtype if wanted_dtype is None else wanted_dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"the initial values cannot be taken: {error}") from None
         values = own_copy(values.astype(as_dtype(values.dtype), copy=False))

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, KnownMemory, Parameter
-from ..arrays.dlpack import BFLOAT16, tensor_of
-from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, node_error
+from ..arrays import Access, ArrayView, KnownMemory, Parameter, is_extra
+from ..arrays.dlpack import capsule_of
+from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
 from ..runtimes.base import Runtime
 from .handles import EagerCall
@@ -385,14 +385,24 @@ class CapturedArray(KnownMemory):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        # A type of ml_dtypes has no typestr; it is given as raw bytes, and DLPack names it.
+        typestr = f"|V{self.dtype.itemsize}" if is_extra(self.dtype) else self.dtype.str
         data = (self.ptr, not self.writeable)
-        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": data}
+        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": typestr, "data": data}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if not self._reachable:
             raise AttributeError("__array_interface__: this is device memory, which NumPy cannot reach")
+        if self.dtype.kind not in "biufc" or is_extra(self.dtype):
+            raise AttributeError(f"__array_interface__: it has no name for dtype {self.dtype}; __array__ gives the array")
         return {**self.__cuda_array_interface__}
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if not self._reachable:
+            raise TypeError("this is device memory, which NumPy cannot reach; copy it, as by Executable.read")
+        memory = memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides)
+        return memory.copy() if copy else memory
 
     @property
     def _reachable(self) -> bool:
@@ -404,19 +414,7 @@ class CapturedArray(KnownMemory):
         return (self._runtime.target.dlpack_device, self.device)
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self._reachable:
-            return self._viewed(self.dtype).__dlpack__(**options)
-        bfloat16 = self.dtype.name == "bfloat16"
-        if not bfloat16 and self.dtype.kind not in "biufc":
-            raise DeclarationError(f"DLPack has no code for dtype {self.dtype}")
-        # NumPy creates the capsule without reading the memory; the device, and a type that NumPy lacks, are patched in.
-        like = np.dtype(np.uint16) if bfloat16 else self.dtype
-        made = self._viewed(like).__dlpack__()
-        tensor, _ = tensor_of(made)
-        tensor.device_type, tensor.device_id = self.__dlpack_device__()
-        if bfloat16:
-            tensor.code = BFLOAT16
-        return made
+        return capsule_of(self._viewed(self.dtype), self.__dlpack_device__(), options)
 
     def _viewed(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         array = memory_view(self.ptr, self._span, self.shape, dtype, self.strides, self._keep)

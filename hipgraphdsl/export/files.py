@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.coercion import as_int
+from ..arrays.dtypes import has_extras
 from ..errors import DeclarationError, listed
 
 
@@ -110,8 +111,10 @@ def npy_file(values: np.ndarray[Any, Any]) -> bytes:
 
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for a .npy file: raw bytes for overlapping or unordered fields, which the format cannot describe."""
+    """Return the dtype for a .npy file: raw bytes for unordered fields and types of ml_dtypes, which the format lacks."""
     try:
+        if has_extras(dtype):
+            return np.dtype(f"V{dtype.itemsize}")
         np.lib.format.dtype_to_descr(dtype)
     except ValueError:
         return np.dtype(f"V{dtype.itemsize}")

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..arrays import is_extra
 from ..errors import DeclarationError
-from ..source import IGNORED_WORDS, Scope, Token, is_bfloat16, natural_alignment, spell
+from ..source import IGNORED_WORDS, Scope, Token, natural_alignment, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class KernelParameter:
 
 @lru_cache(maxsize=256)
 def _format(dtype: np.dtype[Any], lanes: int, size: int) -> str:
-    if lanes == 1 and not is_bfloat16(dtype) and dtype.kind in "biuf":
+    if lanes == 1 and not is_extra(dtype) and dtype.kind in "biuf":
         return _FORMATS[dtype.kind, dtype.itemsize]
     return f"{size}s"
 

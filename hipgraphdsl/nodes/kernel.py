@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, lacking, no_array
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, kind_of, lacking, no_array, part_of
 from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
@@ -340,7 +340,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     else:
         value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
         if isinstance(value, bytes) and isinstance(arg, (int, float)):  # bfloat16 or complex passed by value
-            return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
+            return complex(arg) if parameter.dtype is not None and kind_of(parameter.dtype) == "c" else np.float32(arg)
         return deepcopy(arg) if isinstance(value, bytes) else value  # copied: the caller may change a dict or a record later
     if fault:
         raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
@@ -363,15 +363,12 @@ def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
     return Signature.of_values(kernel, dtypes)
 
 
-_PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
-"""The dtype of the real and imaginary parts of a complex dtype."""
-
-
 def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
     wanted = parameter.dtype
-    # A float2 holds a complex64, a double2 a complex128. NumPy treats None as float64, so None is not compared.
-    is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
+    # A float2 holds a complex64, a half2 a complex32. NumPy treats None as float64, so None is not compared.
+    part = part_of(view.dtype)
+    is_complex = parameter.lanes == 2 and part is not None and wanted is not None and wanted == part
     if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):

@@ -9,12 +9,27 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, HostArray, Need, Parameter, Viewable, converted, float_overflow
+from ..arrays import (
+    WRITE,
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    HostArray,
+    Need,
+    Parameter,
+    Viewable,
+    converted,
+    float_overflow,
+    int_range,
+    is_complex,
+    is_extra,
+    kind_of,
+)
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
-from ..source import is_bfloat16
 from .base import Node, check_name, lazy, parameters_of, require_met
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
@@ -197,26 +212,28 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
-        is_number = dtype.kind != "V" or is_bfloat16(dtype)
+        kind = kind_of(dtype)
+        is_number = kind != "V"
         if is_number and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
         if is_number and (value is None or isinstance(value, (str, bytes, Mapping))):
             raise ValueError("it is no number")
-        if dtype.kind != "c" and is_number and np.iscomplexobj(value):  # NumPy would drop the imaginary part
+        if kind in "biuf" and is_complex(value):  # NumPy would drop the imaginary part
             raise ValueError("it is complex")
         if dtype.names and isinstance(value, np.void) and value.dtype != dtype:  # NumPy would cast each field unchecked
             raise struct_error(dtype, value, where)
-        if dtype.kind in "iu":
+        if kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
                 raise ValueError("it is no integer")
-            info = np.iinfo(dtype)
-            if not info.min <= int(value) <= info.max:
-                raise ValueError(f"the range is {info.min}..{info.max}")
+            least, most = int_range(dtype)
+            if not least <= int(value) <= most:
+                raise ValueError(f"the range is {least}..{most}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = converted(value, dtype) if dtype.kind == "V" and not dtype.names else struct_fields(dtype, value, where)
+            whole = is_extra(dtype) or (kind == "V" and not dtype.names)
+            element[()] = converted(value, dtype) if whole else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:

@@ -12,7 +12,7 @@ from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
 from .scope import Constant, Scope, TemplateParameter
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
-from .types import IGNORED_WORDS, CType, bfloat16_dtype, is_bfloat16, natural_alignment
+from .types import IGNORED_WORDS, CType, natural_alignment
 from .unit import Headers, names_in
 
 __all__ = [
@@ -34,12 +34,10 @@ __all__ = [
     "TemplateParameter",
     "Token",
     "Value",
-    "bfloat16_dtype",
     "closing_angle",
     "closing_index",
     "evaluate_condition",
     "expand_macros",
-    "is_bfloat16",
     "names_in",
     "natural_alignment",
     "spell",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable
+from ..arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable, kind_of
 from ..backends import Scope, SharedHandles
 from ..backends.callbacks import Stopped, bytes_at
 from ..backends.serial import SerialProgram
@@ -105,9 +105,9 @@ def apart(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) ->
     if a.dtype.names is not None:
         fields = [apart(a[name], b[name], tolerance).reshape(*a.shape, -1).any(axis=-1) for name in a.dtype.names]
         return np.asarray(np.logical_or.reduce(fields))
-    if a.dtype.kind not in "fcV" or a.dtype.type is np.void:
+    if kind_of(a.dtype) not in "fc":
         return np.asarray(a != b)
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    wide = np.complex128 if kind_of(a.dtype) == "c" else np.float64
     left, right = a.astype(wide), b.astype(wide)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore"):

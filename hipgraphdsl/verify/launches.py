@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..arrays import kind_of
 from ..errors import CallbackError, HipError, HipGraphError
 from ..executable import Executable
 from ..executable.state import Planned, plan_for
@@ -105,7 +106,7 @@ class Launches:
                 if mode:
                     message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
                     hint = f"replay: runtime.set_schedule({seed}, {mode})"
-                elif runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
+                elif runtime is not self.prover and any(kind_of(cells[name].dtype) in "fc" for name in names):
                     hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
                 self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
                 break
