@@ -70,13 +70,6 @@ def _require_kind(option: str, value: Any, annotation: str) -> None:
         raise DeclarationError(f"{option} is {what} (got {value!r})")
 
 
-def as_path(path: Any) -> Path:
-    """Return the path of a file; refuse a value that is neither a str nor a path."""
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
-    return Path(path)
-
-
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file atomically, by renaming a temporary one: readers never see a partial file, and a failure keeps the old one."""
     target = Path(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -778,6 +779,49 @@ def test_sarif_holds_what_the_standard_requires() -> None:
         place = result["locations"][0]["physicalLocation"]
         assert place["region"]["startLine"] >= 1
         assert place["artifactLocation"]["uri"].endswith("test_checks.py")
+
+
+def wide() -> hg.Graph:
+    """Return a graph about which a finding concerns no node."""
+    g = hg.Graph("wide")
+    for n in range(40):
+        g.memset(g.device_array(f"x{n}", shape=8, dtype="f4"), 0)
+    return g
+
+
+def cyclic() -> hg.Graph:
+    g = hg.Graph("cyclic")
+    g.order(g.empty(name="a"), g.empty(name="b"), "a")
+    return g
+
+
+READ_AGAIN: dict[str, Callable[[hg.Graph], hg.Graph]] = {
+    "declared": lambda g: g,
+    "json": lambda g: hg.Graph.from_json(g.to_json()),
+    "json of a file": lambda g: hg.Graph.from_json(g.to_json(), file="of a file.json"),
+    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.from_data(g.workflow().document())),
+}
+
+
+@pytest.mark.parametrize("file", [None, "flows/wave.json"])
+@pytest.mark.parametrize("read", READ_AGAIN)
+@pytest.mark.parametrize("make", [lambda: hg.Graph("empty"), wide, cyclic, lambda: racing({"HG202": "both write zeros"})])
+def test_sarif_holds_what_code_hosts_require_of_each_result(make: Any, read: str, file: str | None) -> None:
+    """Rules GH1001 to GH2012 of sarif-multitool: each result has one place in a file, by a URI; the tool has a version."""
+    g = READ_AGAIN[read](make())
+    report = g.check("nvidia:sm_90")
+    (run,) = json.loads(report.to_sarif(file))["runs"]
+    assert len(run["results"]) == len(report.diagnostics) + len(report.ignored) >= 1
+    assert run["tool"]["driver"]["version"] == hg.__version__
+    for result, (found, *_) in zip(run["results"], [*((d,) for d in report), *report.ignored]):
+        (place,) = result["locations"]
+        uri = place["physicalLocation"]["artifactLocation"]["uri"]
+        assert uri
+        assert place["physicalLocation"]["region"]["startLine"] >= 1
+        if not found.sources and file is not None:
+            assert uri == file
+        if found.sources and read == "json of a file":
+            assert uri == "of%20a%20file.json"
 
 
 @pytest.mark.parametrize(("file", "wanted"), [("my #1%20.py", "my%20%231%2520.py"), ("<stdin>", "%3Cstdin%3E")])
