@@ -6,6 +6,7 @@ import html
 import importlib.util
 import json
 import os
+import re
 import sys
 import tracemalloc
 import warnings
@@ -16,6 +17,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from specimens import batched, chain, everything, inner, pipeline, report
 
 from hipgraphdsl import export
@@ -299,10 +302,28 @@ def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
     from hipgraphdsl.export import yaml
 
     g = Graph("no")
-    for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a"):
+    for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a", "0o17", "+1e5", ".5e3", "y"):
         g.empty(name=name)
     g.host(report, args=("on", "0o7", "a: b\nc", " lead", "12", ""))
     assert text_of(yaml.loads(yaml.render(g.workflow()))) == text_of(g)
+
+
+#: What is no text to readers of YAML 1.2 (its core schema, section 10.3.2) and of 1.1 (its types bool, int and float), if plain.
+NO_TEXT = re.compile(
+    r"~?|null|true|false|y|n|yes|no|on|off|[-+]?[0-9]+|0o[0-7]+|0x[0-9a-f]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)(e[-+]?[0-9]+)?"
+    r"|[-+]?\.inf|\.nan|[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?0x[0-9a-f_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*(\.[0-9_]*)?(e[-+][0-9]+)?"
+    r"|[-+]?\.[0-9_]+(e[-+][0-9]+)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*|<<|=",
+    re.IGNORECASE,
+)
+
+
+@given(st.one_of(st.from_regex(NO_TEXT, fullmatch=True), st.text("0123456789.eE+-oOxXbB_:~", min_size=1, max_size=6)))
+def test_yaml_quotes_text_that_a_reader_of_any_version_takes_for_something_else(text: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    g = Graph("numbers")
+    g.host(report, args=(text,))
+    event = next(e for e in yaml.parse(export.render(g.workflow(), ".yaml")) if getattr(e, "value", None) == text)
+    assert event.style in ("'", '"', "|") or not NO_TEXT.fullmatch(text)
 
 
 def test_yaml_shows_kernel_source_as_text() -> None:
