@@ -130,6 +130,31 @@ def test_hostile_names_cannot_end_a_mermaid_label() -> None:
     assert '"];evil' not in drawn
 
 
+@pytest.mark.parametrize(
+    ("sources", "targets", "length", "said"),
+    [
+        (20, 25, 3, ""),  # 500 edges
+        (20, 26, 3, "520 edges (500)"),
+        (1, 400, 30, ""),
+        (0, 900, 100, " characters (50000)"),
+        (1, 900, 100, "900 edges (500), "),
+    ],
+)
+def test_mermaid_says_what_it_does_not_draw_by_default(
+    sources: int, targets: int, length: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = Graph("g")
+    first = [g.empty(name=f"s{i}") for i in range(sources)]
+    for i in range(targets):
+        g.empty(name=f"{i:04d}".ljust(length, "x"), after=first)
+    drawn = text(g.workflow(), ".mmd", fold=False)
+    chart = "".join(line for line in drawn.splitlines(keepends=True)[3:] if not line.lstrip().startswith("%%"))
+    assert (drawn.count("-->") > 500 or len(chart) > 50_000) == bool(said)
+    assert said in caplog.text
+    assert bool(caplog.text) == bool(said) == ("%% This chart holds more than Mermaid draws by default" in drawn)
+    assert bool(said) == ("fold=True" in drawn)
+
+
 def test_hostile_names_cannot_break_out_of_the_page() -> None:
     page = text(hostile().workflow(), ".html")
     assert page.count("</script>") == text(pipeline().workflow(), ".html").count("</script>")
