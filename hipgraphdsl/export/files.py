@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import io
@@ -111,9 +112,10 @@ def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def fitting(svg: str) -> str:
-    """Return the <svg> element alone, styled to be no wider than the page or notebook cell around it."""
-    return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+def fitting(svg: str, label: str) -> str:
+    """Return the <svg> element alone, no wider than the page or notebook cell around it, with its alternative text."""
+    opening = f'<svg role="img" aria-label="{html.escape(label)}" style="max-width:100%;height:auto" '
+    return svg[svg.index("<svg") :].replace("<svg ", opening, 1)
 
 
 def need(package: str, distribution: str) -> Any:

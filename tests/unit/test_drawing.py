@@ -86,6 +86,16 @@ def test_an_svg_is_xml_that_holds_each_name_as_text(make: Any) -> None:
 
 
 @needs_graphviz
+@pytest.mark.parametrize("make", [pipeline, everything, hostile, lambda: Graph('"<&>')])
+def test_a_drawing_has_an_alternative_text(make: Any) -> None:
+    g = make()
+    drawn = text(g.workflow(), ".svg", fold=False) if len(g) == 0 else g._repr_mimebundle_()["image/svg+xml"]
+    root = ET.fromstring(drawn)
+    assert root.get("role") == "img"
+    assert str(root.get("aria-label")).startswith(f"{g.name}: {len(g)} node")
+
+
+@needs_graphviz
 def test_an_svg_shows_backslashes_as_they_are() -> None:
     g = Graph(r"g\L")
     x, y = (g.device_array(name, shape=4, dtype="int32") for name in (r"x\N\\", "y"))
