@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
+
+if TYPE_CHECKING:
+    from ..runtimes.code_object import Blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,11 +100,10 @@ class Kernel:
     def __reduce__(self) -> tuple[Any, ...]:
         return _kernel_again, (self.module, self.name, self.reference)
 
-    def __copy__(self) -> Kernel:
+    def __deepcopy__(self, memo: Any = None) -> Kernel:
         return self  # like its module, it never changes
 
-    def __deepcopy__(self, memo: Any) -> Kernel:
-        return self
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         said = str(self.signature) if self.signature is not None else f"{self.name}(...)"
@@ -218,6 +220,7 @@ class Module:
     _options: tuple[str, ...] = ()
     _path: Path | None = None
     _image: bytes | None = None
+    _blocks: Mapping[str, Blocks] | None = None
 
     def _begin(self, name: str, structs: Mapping[str, Any] | None) -> None:
         if not isinstance(name, str) or not name.isprintable() or len(name) > 1000:
@@ -384,6 +387,15 @@ class Module:
         return self._image
 
     @property
+    def blocks(self) -> Mapping[str, Blocks]:
+        """For each kernel of an AMD GPU code object whose file has been read, the blocks that it is built for."""
+        if self._blocks is None and self._image is not None:
+            from ..runtimes.code_object import read_blocks  # source does not need it
+
+            self._blocks = read_blocks(self._image)
+        return self._blocks or {}
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """Names of the kernels in source order; templates without arguments."""
         return tuple(self._signatures) if self._path is not None else tuple(self._declared.kernels)
@@ -416,11 +428,10 @@ class Module:
             return self._of_code, (self._path, self._digest, self._image, self._signatures, self._name, self._structs)
         return self.stored, (self._source, self._name, self._options, self._structs, self._headers)
 
-    def __copy__(self) -> Module:
+    def __deepcopy__(self, memo: Any = None) -> Module:
         return self  # it never changes, and its kernels and variables refer to it
 
-    def __deepcopy__(self, memo: Any) -> Module:
-        return self
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         return f"<Module {self._name!r}: {', '.join(self.kernels) or 'no kernels'}>"
@@ -663,8 +674,7 @@ class ForeignModule(Module):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"kernel {self._name!r} was read from a graph of runtime {self.owner.name!r} and is a handle of this process, which"
-            " cannot be pickled; declare the kernel from its source"
+            f"kernel {self._name!r} was read from a graph: it is a handle of this process and cannot be pickled; declare it anew"
         )
 
     @property

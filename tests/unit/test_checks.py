@@ -6,11 +6,13 @@ import json
 import random
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+from code_objects import code_object, kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -599,6 +601,52 @@ def test_launch_bounds_hold_without_a_target() -> None:
     x = g.device_array("x", np.zeros(256, "float32"))
     g.kernel(MODULE["narrow"], 1, 256, (x,))
     assert codes(g.check()) == ["HG502"]
+
+
+@pytest.mark.parametrize("target", [None, "amd:gfx942", "amd:gfx942@7.2"])
+@pytest.mark.parametrize("signature", [{}, {"scale": "float*, float"}])
+@pytest.mark.parametrize(
+    ("built", "block", "said"),
+    [
+        ({".reqd_workgroup_size": [64, 1, 1]}, 64, ""),
+        ({".reqd_workgroup_size": [64, 1, 1]}, 128, "built for blocks of 64 x 1 x 1"),
+        ({".reqd_workgroup_size": [8, 8, 1]}, 64, "built for blocks of 8 x 8 x 1"),
+        ({".reqd_workgroup_size": [8, 8, 1]}, (8, 8), ""),
+        ({".reqd_workgroup_size": [64, 1, 1], ".max_flat_workgroup_size": 64}, 128, "built for blocks of 64 x 1 x 1"),
+        ({".max_flat_workgroup_size": 256}, 256, ""),
+        ({".max_flat_workgroup_size": 256}, (32, 9), "a block of 288 threads; kernel 'scale' is built for at most 256"),
+        ({}, 1024, ""),
+    ],
+)
+def test_a_block_is_compared_with_those_that_a_code_object_is_built_for(
+    built: dict[str, Any], block: Any, said: str, signature: dict[str, str], target: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(code_object([kernel(**{".symbol": "other.kd"}), kernel(**built)]))
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(4096, "float32"))
+    g.kernel(hg.Module.from_file(path, signature)["scale"], 1, block, (x, np.float32(2)))
+    found = [d.message for d in g.check(target) if d.code == "HG502"]
+    assert len(found) == bool(said)
+    assert all(said in message for message in found)
+    again = hg.Graph.from_json(g.to_json())
+    assert "HG502" not in codes(again.check(target))  # its file is not read before it is compiled
+    if said:
+        with pytest.raises(hg.CheckError, match="HG502"):
+            again.compile("recorder")
+
+
+def test_a_block_along_an_axis_that_a_launch_gives_is_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(code_object([kernel(**{".reqd_workgroup_size": [64, 2, 1]})]))
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(4096, "float32"))
+    scale = hg.Module.from_file(path)["scale"]
+    g.kernel(scale, 1, (g.param("n", "u4"), 2), (x, np.float32(2)))
+    assert "HG502" not in codes(g.check())
+    g.kernel(scale, 1, (g.parameters["n"], 3), (x, np.float32(2)))
+    (found,) = [d for d in g.check() if d.code == "HG502"]
+    assert "a block of ? x 3 x 1 threads" in found.message
 
 
 def test_extents_bound_in_a_child_are_judged_there() -> None:

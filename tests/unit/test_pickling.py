@@ -156,7 +156,7 @@ def test_modules_and_kernels_are_not_copied() -> None:
 
 def test_a_kernel_that_was_read_from_a_graph_says_why_it_cannot_be_pickled() -> None:
     foreign = ForeignModule("k", 1234, hg.open_runtime("recorder"), (8,))["k"]
-    with pytest.raises(TypeError, match=r"kernel 'k' was read from a graph .* cannot be pickled; declare the kernel"):
+    with pytest.raises(TypeError, match=r"kernel 'k' was read from a graph: .* cannot be pickled; declare it anew"):
         pickle.dumps(foreign)
 
 
