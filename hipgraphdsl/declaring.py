@@ -204,7 +204,8 @@ class Declaring:
 
         The graph and its Executables keep the object alive. No copy is made, and nothing waits for work that another library has
         queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to the object's
-        ``__dlpack_device__``, if it has one. Host memory takes no `access`.
+        ``__dlpack_device__``, if it has one. Host memory takes no `access`. Arrays of JAX on the CPU are taken as read-only, and
+        JAX copies one that it would donate while the graph holds it, without a warning.
 
         Raises
         ------
@@ -347,7 +348,8 @@ class Declaring:
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
-        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
+        Without `reads` and `writes` it updates every array in `args`. Views that it only reads are read-only in NumPy; torch's
+        `from_dlpack` writes into them all the same. Its exception is raised at the next `synchronize()`.
         """
         return self._call(HostNode, options, fn, args=args, reads=reads, writes=writes)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
@@ -42,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:
-        writers = {"text": report.__str__, "json": report.to_json, "sarif": lambda: report.to_sarif(file_of(options.workflow))}
+        writers: dict[str, Callable[[], str]] = {
+            "text": report.__str__, "json": report.to_json, "sarif": partial(report.to_sarif, file_of(options.workflow))
+        }  # fmt: skip
         text = writers[options.format]()
         put(text.rstrip("\n") + "\n", options.output)
     if shared is not None and not report.errors:

@@ -861,7 +861,7 @@ def test_sarif_holds_what_code_hosts_require_of_each_result(make: Any, read: str
     (run,) = json.loads(report.to_sarif(file))["runs"]
     assert len(run["results"]) == len(report.diagnostics) + len(report.ignored) >= 1
     assert run["tool"]["driver"]["version"] == hg.__version__
-    for result, (found, *_) in zip(run["results"], [*((d,) for d in report), *report.ignored]):
+    for result, found in zip(run["results"], [*report, *(found for found, _ in report.ignored)]):
         (place,) = result["locations"]
         uri = place["physicalLocation"]["artifactLocation"]["uri"]
         assert uri
