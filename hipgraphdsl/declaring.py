@@ -202,9 +202,10 @@ class Declaring:
     def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
         """Use your own or another library's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
-        The graph and its Executables keep the object alive. No copy is made, jax's arrays are read-only, and nothing waits for
-        work that another library has queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to
-        the object's ``__dlpack_device__``, if it has one. Host memory takes no `access`.
+        The graph and its Executables keep the object alive. No copy is made, and nothing waits for work that another library has
+        queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to the object's
+        ``__dlpack_device__``, if it has one. Host memory takes no `access`. Arrays of JAX on the CPU are taken as read-only, and
+        JAX copies one that it would donate while the graph holds it, without a warning.
 
         Raises
         ------

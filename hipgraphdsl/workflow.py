@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import deepcopy
@@ -296,14 +297,18 @@ class Workflow:
 
     @staticmethod
     def model_validate_json(
-        text: str, *, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+        text: str,
+        *,
+        arrays: Mapping[str, Any] | None = None,
+        callbacks: Mapping[str, Callable[..., Any]] | None = None,
+        file: str | os.PathLike[str] | None = None,
     ) -> Workflow:
         """Return the workflow that JSON describes; does not run, compile or import anything.
 
         Parameters
         ----------
         text : str
-        arrays, callbacks : mapping, optional
+        arrays, callbacks, file : optional
             As for `Graph.from_json`.
 
         Raises
@@ -311,7 +316,7 @@ class Workflow:
         DeclarationError
             If it is not a workflow, has a newer version, is truncated or exceeds a limit; the error names line and field.
         """
-        return Loader(KINDS, Workflow.of, arrays, callbacks).text(text)
+        return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
 
     @staticmethod
     def from_data(

@@ -47,6 +47,7 @@ ORDER = (
     "source.scope",
     "source.declarations",
     "source",
+    "runtimes.code_object",
     "kernels.signature",
     "kernels.packing",
     "kernels.instances",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Number
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -73,6 +75,13 @@ def int_from(least: int, value: Any, what: str) -> int:
     if number is None or number < least:
         raise DeclarationError(f"{what} (got {value!r})")
     return number
+
+
+def as_path(path: Any, what: str = "path") -> Path:
+    """Return the path of a file, which messages call `what`; refuse a value that is neither a str nor a path."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise DeclarationError(f"{what} is a str or a pathlib.Path (got {path!r})")
+    return Path(path)
 
 
 def require_flags(**flags: Any) -> None:

@@ -7,7 +7,9 @@ HG7xx performance advice, HG8xx known defects of platforms.
 
 from __future__ import annotations
 
-from ..errors import CheckError
+from contextlib import suppress
+
+from ..errors import CheckError, DeclarationError
 from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
@@ -34,6 +36,9 @@ OF_GRAPHS = frozenset({"HG507", "HG508"})
 
 def require_sound(workflow: Workflow, target: Target, device: int, backend: str) -> None:
     """Raise CheckError if a workflow has errors that apply to a backend; `OF_GRAPHS` apply only to those that build graphs."""
+    for module in workflow.modules:
+        with suppress(DeclarationError):  # raised where the module is loaded
+            _ = module.image  # a file that has not been read tells nothing of its kernels
     report = check_workflow(workflow, target, device)
     if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
         raise CheckError(report)

@@ -70,7 +70,8 @@ HG410 error memory that a node cannot use: An array parameter stands by default 
     given directly, or that does not fit it.
 # HG5xx: launch limits
 HG501 error block too large: A block has more threads, or more along one axis, than the device takes.
-HG502 error block over the kernel's launch bounds: A block has more threads than __launch_bounds__ promises.
+HG502 error block that the kernel is not built for: A block has more threads than __launch_bounds__ promises, or not those that a
+    code object requires.
 HG503 error grid too large: A grid has more blocks along one axis than the device takes.
 HG504 error grid times block too large: HIP on AMD takes at most 2^32 - 1 threads along one axis of the whole launch.
 HG505 error too much shared memory: Static and dynamic shared memory of a block exceed what the device has.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
@@ -12,7 +14,7 @@ from .arguments import add_ranks, add_target, add_workflow, layout
 from .files import put, require_place
 from .status import FAULTY, GOOD, Misuse
 from .tables import plain_console, print_part, table
-from .workflows import load_graph
+from .workflows import file_of, load_graph
 
 if TYPE_CHECKING:
     from ..distributed.sharing import Layout
@@ -42,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:
-        text = {"text": report.__str__, "json": report.to_json, "sarif": report.to_sarif}[options.format]()
+        writers: dict[str, Callable[[], str]] = {
+            "text": report.__str__, "json": report.to_json, "sarif": partial(report.to_sarif, file_of(options.workflow))
+        }  # fmt: skip
+        text = writers[options.format]()
         put(text.rstrip("\n") + "\n", options.output)
     if shared is not None and not report.errors:
         _print_ranks(graph.workflow(), shared)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ..arrays import as_dict
+from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
@@ -34,6 +36,8 @@ class Loader(Generic[W]):
     callbacks : mapping
         Callables by import path, by function name or by node name. A node without one holds an `UnboundCallback`, for which
         compile raises an error that names it.
+    file : str or path
+        Name of the file, for the places of nodes; it is not opened.
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class Loader(Generic[W]):
         make: Callable[[Draft], W],
         arrays: Mapping[str, Any] | None,
         callbacks: Mapping[str, Callable[..., Any]] | None,
+        file: str | os.PathLike[str] | None = None,
     ) -> None:
         self.kinds = kinds
         self.make = make
+        self.file = "<workflow file>" if file is None else str(as_path(file, "file"))
         self.arrays = as_dict(arrays, "arrays")
         self.callbacks = as_dict(callbacks, "callbacks")
         self.used: set[str] = set()
@@ -184,7 +190,7 @@ class _Section(Names):
         if kind not in self.loader.kinds:
             raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}")
         self._count(1)
-        self.made.add(self.loader.kinds[kind].from_data(members, self, ("<workflow file>", item.line)))
+        self.made.add(self.loader.kinds[kind].from_data(members, self, (self.loader.file, item.line)))
 
     # -- resolving names
 
