@@ -255,21 +255,35 @@ def record_name(head: Sequence[Token], record: str) -> str:
 
 
 _TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
+_AFTER_PARAMETERS: Final = frozenset({"const", "volatile", "throw", "override", "final", "try", "requires", "and", "or", "asm"})
 
 
 def parameters_at(plain: Sequence[Token]) -> int:
-    """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed."""
+    """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed.
+
+    Parentheses before another name are those of a macro of attributes that is not known: ``BOUNDS(256) void k(int* x)``.
+    """
     i = 0
     while i < len(plain) and plain[i].text not in ("=", "{"):
+        end = closing_index(plain, i) if plain[i].text in OPENING else i
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
-            return i
-        i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
+            after = plain[end + 1] if end + 1 < len(plain) else None
+            if after is None or after.kind != "name" or after.text in _AFTER_PARAMETERS:
+                return i
+        i = end + 1
     return len(plain)
 
 
 def name_at(plain: Sequence[Token], opening: int) -> int:
     """Return the index of a function's name, given that of its parameters: ``k(``, ``k<float>(``; -1 if there is none."""
     return opening_angle(plain, opening - 1) - 1 if plain[opening - 1].text == ">" else opening - 1
+
+
+def qualified_at(plain: Sequence[Token], at: int) -> int:
+    """Return the index where the qualified name that ends with the name at `at` begins: that of ``a`` in ``void a::k(``."""
+    while at > 1 and plain[at - 1].text == "::" and plain[at - 2].kind == "name" and plain[at - 2].text not in BUILTIN_WORDS:
+        at -= 2
+    return at
 
 
 def parameters_of(plain: list[Token]) -> list[Token]:
@@ -507,11 +521,13 @@ class Declarations:
         line = head[0].line
         if at < 0 or plain[at].kind != "name":
             raise DeclarationError(f"{self.where}, line {line}: '__global__' stands before no function")
-        name = space + spell(plain[at:opening])
+        begin = qualified_at(plain, at)
+        name = space + spell(plain[begin:opening])
         if at + 1 < opening:  # template <> void k<float>(...)
             templates = None
         fault = ""
-        returned = [t.text for t in plain[:at] if t.kind == "name" and t.text not in IGNORED_WORDS]
+        typed = [t for t, after in pairwise(plain[: begin + 1]) if t.kind == "name" and after.text != "("]
+        returned = [t.text for t in typed if t.text not in IGNORED_WORDS]
         if returned not in (["void"], ["auto"]):
             fault = f"it returns {spell(returned) or 'nothing named'}; a kernel returns void"
         closed = closing_index(plain, opening)

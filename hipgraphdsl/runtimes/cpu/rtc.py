@@ -78,6 +78,9 @@ _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
+#: A library header that is not found, in a compiler's message; and one that is, a light one or the system's, in preprocessed text.
+_ABSENT: Final = re.compile(r"fatal error: '?\w+(\.h)?(?:' file not found|: No such file)")
+_INCLUDED: Final = re.compile(rf'^# 1 "(?:light/(?:{"|".join(map(re.escape, _LIGHT_HEADERS))})" 1|[^"]*" 1 3)', re.MULTILINE)
 _HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"
 #: Maximum dynamic shared memory of a block, in bytes; that of `Target` "cpu".
 _DYNAMIC_BYTES: Final = 65536
@@ -86,10 +89,14 @@ _REFUSED: Final = (
     (re.compile(r"cooperative_groups"), "cooperative groups", "use __syncthreads() and the warp intrinsics"),
     (re.compile(r"texture|(tex[123]D|surf[123]D|tex[123]DLod|texCubemap)\w*"), "textures and surfaces", "read an array instead"),
     (re.compile(r"__nanosleep"), "sleeping inside a kernel", "leave it out"),
-    (re.compile(r"hipLaunchKernelGGL|<<<"), "kernels launched by kernels", _HOST_CODE),
+    (re.compile(r"hipLaunchKernelGGL|<<<"), "launches of kernels in kernel source, by the host or by kernels", _HOST_CODE),
     (re.compile(r"__match_all(_sync)?"), "__match_all", "use __match_any"),
     (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU", "put them behind #if !defined(HGCPU_CPU)"),
-    (re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph)\w*"), "HIP's host calls in kernel source", _HOST_CODE),
+    (
+        re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"),
+        "HIP's host calls in kernel source",
+        _HOST_CODE,
+    ),
     (re.compile(r"__(w?mma|nvvm)_\w+"), "matrix instructions", "put them behind #if !defined(HGCPU_CPU)"),
 )
 
@@ -193,7 +200,8 @@ class _Compilation:
                 return self.build(real)
             except BuildFailed as failed:
                 # device.h may lack declarations of the real library headers.
-                if not real and re.search(r"^\s*#\s*include\s*<(?!hip/|cuda)\w+(\.h)?>", self.source, re.MULTILINE):
+                own = self.preprocessed.find(f'# 1 "{self.name}"')  # behind device.h, which includes some itself
+                if not real and (_ABSENT.search(failed.log) or _INCLUDED.search(self.preprocessed, max(own, 0))):
                     real = True
                     continue
                 raise self.explained(failed) from None
