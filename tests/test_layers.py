@@ -43,6 +43,7 @@ ORDER = (
     "source.preprocessor",
     "source.unit",
     "source.scope",
+    "source.names",
     "source.declarations",
     "source",
     "kernels.signature",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DeclarationError
-from ..source import IGNORED_WORDS, Scope, Token, is_bfloat16, natural_alignment, spell
+from ..source import IGNORED_WORDS, KernelName, Scope, Token, is_bfloat16, natural_alignment, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,8 @@ class Signature:
         )
 
     def __str__(self) -> str:
-        return f"{self.kernel}({', '.join(str(p) for p in self.parameters)})"
+        name = KernelName.of(self.kernel).written if self.kernel.endswith(")") else self.kernel  # of an overload
+        return f"{name}({', '.join(str(p) for p in self.parameters)})"
 
     @staticmethod
     def of_values(kernel: str, dtypes: Sequence[np.dtype[Any] | None]) -> Signature:

@@ -18,6 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 from ...cache import cache_folder
 from ...errors import DeclarationError
+from ...source import KernelName
 from ..data import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, reads_files, syntax_tree
 from .split import refused, split
@@ -252,7 +253,7 @@ class _Compilation:
         text = made.text
         names = () if made.broken else self.names
         if self.splits:
-            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in names} - self.whole
+            wanted = {self.find(asked, made.kernels)[0] for asked in names} - self.whole
             unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
             tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
             self.synced = made.synced
@@ -265,10 +266,9 @@ class _Compilation:
         ]  # fmt: skip
         rows: list[str] = []
         for asked in names:
-            kernel = self.find(asked, made.kernels)
-            functions = self.split.get(kernel.removeprefix("::"))
+            stem, kernel = self.find(asked, made.kernels)
+            functions = self.split.get(stem)
             runs = f", {functions}" if functions else ""
-            stem = kernel.removeprefix("::").partition("<")[0]
             calm = str(self.mode == "fast" and stem in made.calm).lower()
             kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {calm}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
@@ -300,15 +300,16 @@ class _Compilation:
         how = "assume_safety" if apart and self.compiler.major >= 21 else "enable"
         return f'_Pragma("clang loop vectorize({how}) interleave_count(1) {more}")'
 
-    def find(self, asked: str, kernels: Mapping[str, str]) -> str:
-        """Return the qualified expression for a kernel."""
-        stem, angle, arguments = asked.removeprefix("::").partition("<")
-        stem = stem.strip()
+    def find(self, asked: str, kernels: Mapping[str, str]) -> tuple[str, str]:
+        """Return a kernel's qualified name in the text, without template arguments, and the expression for it."""
+        name = KernelName.of(asked)
+        stem = name.stem
         found = [k for k in kernels if k == stem] or [k for k in kernels if k.endswith(f"::{stem}")]
         if not found:
             known = ", ".join(repr(known) for known in dict.fromkeys(kernels)) or "none"
             raise DeclarationError(f"kernel source {self.name!r} has no kernel {asked!r}; its kernels are {known}", array=asked)
-        return f"::{found[0] if angle else kernels[found[0]]}{angle}{arguments}"
+        written = found[0] if 0 in name.arguments else kernels[found[0]]
+        return written, name.address(f"::{name.at(written)}")
 
     def explained(self, failed: BuildFailed) -> DeclarationError:
         """Return the error for a source that the compiler rejected."""
@@ -356,7 +357,7 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the source of the modules that generate the compiled text; it is part of the cache key."""
-    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations")
+    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations", "../../source/names")
     return tuple(_header(f"{name}.py") for name in names)
 
 

@@ -223,6 +223,7 @@ class _Weaver:
         # Only functions whose names refer to the same function inside a kernel.
         functions = waits - _WAITS - taken - {u.name for u, head in zip(self.units, heads) if u.space or "template" in head}
         known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
+        single = [u for u in single if not u.owner and tokens[u.at - 1].text != "::"]  # a function beside it has its scope
         synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
         synced = [u for u, names in bodies if u in synced and names & waits <= (known if u.space else known | functions)]
         return {kernels[name] for name in spelled if name not in waiting}, synced, functions, waits
