@@ -45,6 +45,7 @@ ORDER = (
     "source.preprocessor",
     "source.unit",
     "source.scope",
+    "source.names",
     "source.declarations",
     "source",
     "runtimes.code_object",

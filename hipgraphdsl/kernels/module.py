@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -218,6 +219,7 @@ class Module:
     # A code object, and a kernel read back from a graph, have no source.
     _source = ""
     _options: tuple[str, ...] = ()
+    _headers: Mapping[str, str] = MappingProxyType({})
     _path: Path | None = None
     _image: bytes | None = None
     _blocks: Mapping[str, Blocks] | None = None
@@ -363,6 +365,11 @@ class Module:
     def structs(self) -> Mapping[str, np.dtype[Any]]:
         """Layouts of struct types by name."""
         return dict(self._structs)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Texts of its own headers, by path; empty for a code object."""
+        return dict(self._headers)
 
     @property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ Unsupported source raises ValueError with the reason; the caller adds which para
 from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration
 from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
+from .names import KernelName, spelled_parameters
 from .scope import Constant, Scope, TemplateParameter
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
 from .types import IGNORED_WORDS, CType, natural_alignment
@@ -27,6 +28,7 @@ __all__ = [
     "Constant",
     "Declarations",
     "Headers",
+    "KernelName",
     "KernelDeclaration",
     "Macro",
     "Scope",
@@ -41,6 +43,7 @@ __all__ = [
     "names_in",
     "natural_alignment",
     "spell",
+    "spelled_parameters",
     "split_commas",
     "tokenize",
 ]

@@ -24,6 +24,17 @@ class CType:
     const: bool = False  # the base type is const
     pointers: int = 0  # levels of indirection above the base type
     opaque: str = ""  # "void", "struct" or "enum" where dtype is None
+    const_pointers: frozenset[int] = frozenset()  # the const levels of indirection below the last: {1} in T* const*
+
+    def __str__(self) -> str:
+        """The type as C++ spells it, ``const float* const*``, without const of the value itself."""
+        levels = (" const" * (n in self.const_pointers and n < self.pointers) for n in range(1, self.pointers + 1))
+        return ("const " if self.const else "") + self.spelling + "".join(f"*{const}" for const in levels)
+
+    @property
+    def target_const(self) -> bool:
+        """Whether what a pointer points at is const."""
+        return self.const if self.pointers < 2 else self.pointers - 1 in self.const_pointers
 
     @property
     def integer(self) -> tuple[int, bool]:

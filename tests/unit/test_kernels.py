@@ -321,6 +321,11 @@ def test_struct_by_value_takes_its_layout() -> None:
         "void __global__ scale(float* x, float a, size_t n) { }",
         "__global__ __launch_bounds__(256, 2) void scale(float* x, float a, size_t n) { }",
         "__global__ void __launch_bounds__(256) scale(float* x, float a, size_t n) { }",
+        "__global__ __cluster_dims__(2, 1, 1) void scale(float* x, float a, size_t n) { }",
+        "__global__ void __block_size__((256, 1, 1)) scale(float* x, float a, size_t n) { }",
+        "__global__ void __launch_bounds__(256) __maxnreg__(32) scale(float* x, float a, size_t n) { }",
+        "__global__ FROM_A_HEADER(256) void scale(float* x, float a, size_t n) { }",
+        "__global__ void FROM_A_HEADER(256) scale(float* x, float a, size_t n) { }",
         "__attribute__((noinline)) __global__ void scale(float* x, float a, size_t n) { }",
         "[[nodiscard]] __global__ void scale(float* x, float a, size_t n) { }",
         "__global__ void scale(float* x, float a, size_t n);\n__global__ void scale(float* y, float b, size_t m) { }",
@@ -380,6 +385,25 @@ def test_one_kernel_that_is_not_understood_leaves_the_others() -> None:
     assert module["scale"].name == "scale"
     with pytest.raises(DeclarationError, match="a kernel returns void"):
         module["bad"]
+
+
+@pytest.mark.parametrize("declared", ["", "__global__ void k(real* x);"])
+@pytest.mark.parametrize(
+    ("opened", "closed", "defined"),
+    [
+        ("namespace a { typedef double real;", "}", "__global__ void a::k(real* x) {}"),
+        ("namespace a { typedef double real;", "}", "__global__ void ::a::k(real* x) {}"),
+        ("namespace a { namespace b { typedef double real;", "} }", "namespace a { __global__ void b::k(real* x) {} }"),
+        ("namespace a { typedef double real;", "}", "template <class T> __global__ void a::k(T* y, real* x) {}"),
+    ],
+)
+def test_kernel_that_is_defined_by_its_qualified_name_is_found(opened: str, declared: str, closed: str, defined: str) -> None:
+    module = Module(f"typedef float real;\n{opened} {'' if 'template' in defined else declared} {closed}\n{defined}")
+    (name,) = module.kernels
+    kernel = module[f"{name}<int>" if "template" in defined else name]
+    assert name == ("a::b::k" if "b::k" in defined else "a::k")
+    assert kernel.signature is not None
+    assert kernel.signature.parameters[-1].dtype == np.float64  # its names mean what they do in that namespace
 
 
 def test_overloads_are_refused() -> None:

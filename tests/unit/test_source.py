@@ -477,8 +477,12 @@ def test_from_json_modules_share_the_tokens_that_macros_may_become(most: int, mo
     hg.Module(bomb)
     modules = {f"m{n}": {"source": [bomb]} for n in range(50)}
     text = {"hipgraphdsl": 1, "name": "x", "modules": modules, "arrays": [], "parameters": [], "nodes": [], "order": []}
-    with pytest.raises(DeclarationError, match="becomes more than 100000 tokens"):
+    with pytest.raises(DeclarationError, match="modules of the file, become more than 1000000 tokens"):
         hg.Graph.from_json(json.dumps(text))
+    many = "".join(f"int x{n} = A13;\n" for n in range(3))  # each use is counted by itself
+    hg.Module(bomb + many)
+    with pytest.raises(DeclarationError, match="become more than 1000000 tokens"):
+        hg.Module(bomb + many * 10)
     declarations = "int f(int a, int b, int c, int d);\n" * (most * 14 // 1000) + KERNEL
     monkeypatch.setattr(macros, "_MOST_READ", most)
     text["modules"] = {f"m{n}": {"source": [declarations]} for n in range(5)}
