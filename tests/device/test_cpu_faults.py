@@ -125,8 +125,8 @@ def test_copy_and_fill_beyond_an_array_name_the_node(call: str, nbytes: int) -> 
             with pytest.raises(hg.HipError, match=r"bytes behind the end of an array of 400 bytes, in a copy or fill") as caught:
                 exe.run()
             assert caught.value.node == "worker"
+        values = np.zeros(nbytes, "uint8")
         with pytest.raises(hg.HipError, match="array of 400 bytes"):
-            values = np.zeros(nbytes, "uint8")
             exe.runtime.memcpy(exe.array("x").ptr, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
         assert exe.read("x").shape == (100,)
 
@@ -142,9 +142,9 @@ def test_arrays_beyond_the_limit_of_guards_are_made_too() -> None:
     finally:
         for pointer in pointers:
             runtime.free(pointer)
-    with graph("__global__ void k(int* o, int n) { o[n] = 1; }", 128).compile("cpu", check=False) as exe:
-        with pytest.raises(hg.HipError, match="behind the end of an array of 256 bytes"):  # guards are free again
-            exe.run()
+    exe = graph("__global__ void k(int* o, int n) { o[n] = 1; }", 128).compile("cpu", check=False)
+    with exe, pytest.raises(hg.HipError, match="behind the end of an array of 256 bytes"):  # guards are free again
+        exe.run()
 
 
 GRID = """__device__ unsigned bar = 0;
