@@ -149,8 +149,7 @@ class CompiledPath:
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             runtime = self._runtime
-            current = runtime.current_addresses(self._home.device)
-            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current, *runtime.wait_addresses())
+            self._bind(*runtime.launch_addresses(), program.handle, stream)
         self._long_way.stand_aside(self.launcher if self.bound else None)
 
     def enter(self, program: Program, stream: int) -> bool:
@@ -159,11 +158,15 @@ class CompiledPath:
             return self.bound
         entry = program.entry()
         if entry is not None:
-            current = self._runtime.current_addresses(self._home.device)
-            self.launcher.bind(entry[0], 0, entry[1], stream, *current, *self._runtime.wait_addresses())
+            self._bind(entry[0], 0, entry[1], stream)
             self.bound = self._entered = True
             self._long_way.stand_aside(self.launcher)
         return self.bound
+
+    def _bind(self, *calls: int) -> None:
+        runtime = self._runtime
+        current = runtime.current_addresses(self._home.device)
+        self.launcher.bind(*calls, *current, *runtime.wait_addresses(), runtime.room_address())
 
     def hold_back(self) -> None:
         """Send all launches through the slow path, without waiting for calls in progress."""

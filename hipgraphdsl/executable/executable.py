@@ -159,7 +159,7 @@ class Executable:
 
     @changing("launch")
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
-        """Enqueue one run of the workflow on a stream and return at once.
+        """Enqueue one run of the workflow on a stream and return at once, or as soon as the stream takes another launch.
 
         Host steps run in the calling thread: it calls the functions of eager nodes, and for a conditional node that the host
         evaluates it waits, reads the condition and launches the body. With host steps, `launch` returns when they are done and
@@ -200,6 +200,7 @@ class Executable:
         self._give(params, handle)
         own.compiled.wanted = bool(params)
         held = [] if stream is None else in_flight.held(handle, stream)
+        own.home.runtime.hold_back(handle)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
         issued = True
         try:

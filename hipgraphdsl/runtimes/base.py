@@ -478,6 +478,13 @@ class Runtime(Protocol):
         """Return, for `launcher`, the address of hipStreamIsCapturing; 0 if compiled code may not ask."""
         return 0
 
+    def room_address(self) -> int:
+        """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
+        return 0
+
+    def hold_back(self, stream: int) -> None:
+        """Wait while too many operations of a stream are in flight, if launches themselves cannot: Ctrl-C interrupts this."""
+
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""
         return b""

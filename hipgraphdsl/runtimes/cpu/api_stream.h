@@ -41,7 +41,7 @@ API int hipStreamDestroy(Handle stream) {
   if (s->capture.get()) capture_forget_stream(s);
   g_handles.remove(stream);
   stream_release(s);
-  memory_trim();  // what launches on it have freed is kept for its next launches only
+  memory_trim(kKeeps);  // what launches on it have freed is kept for its next launches only
   return hipSuccess;
 }
 
@@ -95,6 +95,12 @@ API int hgcpuStreamWait(Handle stream, uint64_t timeout_us) {
   STREAM(s, stream);
   uint64_t now = now_ns(), span = timeout_us < ~uint64_t(0) / 2000 ? timeout_us * 1000 : ~uint64_t(0) / 2 - now;
   return stream_finish(s, timeout_us ? now + span : 1);
+}
+// 0 when a launch on the stream would not wait for earlier ones, hipErrorNotReady after `timeout_us` microseconds.
+API int hgcpuStreamRoom(Handle stream, uint64_t timeout_us) {
+  ENTER();
+  STREAM(s, stream);
+  return stream_has_room(s, timeout_us ? now_ns() + timeout_us * 1000 : 1) ? hipSuccess : hipErrorNotReady;
 }
 API int hipDeviceSynchronize() {
   ENTER();

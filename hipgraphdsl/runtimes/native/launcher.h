@@ -69,6 +69,7 @@ typedef struct {
   waiting::query_fn query;
   clear_fn clear; /* NULL where there is none */
   unsigned long long capturing; /* a capturing_fn; 0 while nobody else knows the own stream */
+  waiting::query_fn room; /* 0 where a launch would not wait for room in the queue; NULL where the driver's own launch waits */
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
@@ -194,7 +195,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
     int code = 0, left = 0;
     bool set = false;
     self->inside++; /* whoever wants to change anything waits until it has come back */
-    if (enter(self, &before)) {
+    if ((!self->room || !self->room(self->stream, 0)) && enter(self, &before)) {
       set = !(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords));
       Py_BEGIN_ALLOW_THREADS
       if (set) code = self->launch(self->exec, self->stream);
@@ -301,11 +302,11 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear))
+  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear, room;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear, &room))
     return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
@@ -318,6 +319,7 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->home = home;
   self->query = (waiting::query_fn)(uintptr_t)query;
   self->clear = (clear_fn)(uintptr_t)clear;
+  self->room = (waiting::query_fn)(uintptr_t)room;
   self->calm = 0;
   Py_RETURN_NONE;
 }
@@ -426,7 +428,7 @@ static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
-     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call, with what, and where"},
+     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
