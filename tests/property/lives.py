@@ -20,7 +20,7 @@ import numpy.typing as npt
 from property.programs import DEVICE, FAULT, HOST, SHAPE, Step, Temporary, Values, called, called_between, issued
 from property.programs import declared as arrays_declared
 from property.programs import initial as initial_short
-from property.stories import DEFAULTS, LONG, MEMORY, MOST_LIVES, NUMBERS, Action, Given, Part, Program, Story
+from property.stories import DEFAULTS, LONG, MEMORY, MOST_LIVES, NUMBERED, NUMBERS, Action, Given, Part, Program, Story
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
@@ -152,12 +152,12 @@ class Life:
             g.param(name, "int32", array if kind == "name" else g.arrays[array], shape=SHAPE)
         g.param("v", "int32", copied(self.defaults["v"]), shape=SHAPE, copy=True)
         before = ""
-        for i, (part, number) in enumerate(zip(self.parts, self.numbers)):
+        for i, part in enumerate(self.parts):
             if isinstance(part, Temporary):
                 part.declare(g, f"n{i}")
                 first, last = f"n{i}_in", f"n{i}_out"
             else:
-                part.declare(g, f"n{i}", params.get(number))
+                part.declare(g, f"n{i}", params.get(self.parameter(i)))
                 first = last = f"n{i}"
             if self.in_line and before:
                 g.order(before, first)
@@ -177,7 +177,12 @@ class Life:
 
     def number(self, i: int) -> int:
         """Return the number of a step."""
-        return self.scalars[self.numbers[i]] if self.numbers[i] else self.parts[i].by
+        parameter = self.parameter(i)
+        return self.scalars[parameter] if parameter else self.parts[i].by
+
+    def parameter(self, i: int) -> str:
+        """Return the name of the parameter that is a step's number, if any."""
+        return self.numbers[i] if getattr(self.parts[i], "kind", "") in NUMBERED else ""
 
     def node(self, i: int) -> str:
         """Return the name of the node that writes what a part writes for all others."""
@@ -198,6 +203,10 @@ class Life:
         """Return whether two names are the same memory: nodes that have no order may then not run."""
         places = list(self.places.values())
         return any(np.shares_memory(a, b) for i, a in enumerate(places) for b in places[:i])
+
+    def has_eager(self) -> bool:
+        """Return whether the launching thread calls functions, which no capture holds."""
+        return any(getattr(part, "kind", "") in ("eager", "issue") for part in self.parts)
 
     def faulty(self) -> set[int]:
         """Return the steps that fail in the next launch."""
@@ -377,20 +386,23 @@ class World:
             exe.launch(stream=self.lives[-1].exe.stream, **given)
         elif way == "profile":
             exe.profile(**given)
-        elif way == "captured" and not given and self.can_capture(life):
-            outer = hg.Graph("outer")
-            word = outer.device_array("word", shape=1, dtype="i4")
-            outer.captured(lambda stream, _: exe.launch(stream=int(stream)), (word,), name="launches")
-            with outer.compile(runtime, "explicit") as launched:
-                launched.run()
+        elif way == "captured" and not given and not life.has_eager():
+            self.put_captured(exe)
         else:
             exe.launch(**given)
 
-    def can_capture(self, life: Life) -> bool:
-        """Return whether the launches of an Executable can be captured."""
-        has_host = any(getattr(part, "kind", "") in ("eager", "issue") for part in life.parts)
-        can = self.runtime.name == "cpu" or self.backend == "streams"
-        return can and self.backend != "serial" and not has_host and life.exe.plan.cut is None and not life.exe.plan.has_allocs
+    def put_captured(self, exe: hg.Executable) -> None:
+        """Launch inside another graph's capture; where that cannot be, it is refused, and nothing is left of it."""
+        outer = hg.Graph("outer")
+        outer.captured(lambda stream, _: exe.launch(stream=int(stream)), (outer.device_array("word", shape=1, dtype="i4"),), name="launches")
+        try:
+            launched = outer.compile(self.runtime, "explicit")
+        except hg.HipGraphError:
+            assert self.backend != "streams" or exe.plan.has_allocs
+            exe.launch()
+        else:
+            with launched:
+                launched.run()
 
     def fail(self, life: Life, way: str, given: Mapping[str, Any], faulty: set[int]) -> None:
         """Launch what fails: nothing behind the fault starts, all before it has run, and the error has the faulty node's name."""
@@ -435,7 +447,7 @@ class World:
             exe = life.exe
             names: dict[str, Any] = {**exe.workflow.arrays, **exe.workflow.parameters}
             try:
-                exe.set(f"n{i}", **new.fields(names, names.get(life.numbers[i])))
+                exe.set(f"n{i}", **new.fields(names, names.get(life.parameter(i))))
                 return
             except hg.UpdateError:  # what it touches is not ordered by the graph's edges
                 pass

@@ -6,17 +6,18 @@ What a story does, and what it must do to NumPy arrays, is in `lives`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 from property.programs import DEVICE, FAULT, HOST, Step, Temporary, steps
-from property.strategies import booleans, integers, one_of, permutations, sampled_from
+from property.strategies import booleans, integers, permutations, sampled_from, sets
 
 LONG = {"w": "device", "t": "host"}
 """Arrays of twice the rows; steps use the first half, and parameters any rows."""
 DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
 """Arrays that steps reach only as parameters."""
-NUMBERS = ("p", "r", "s")
+NUMBERS = ("p", "r")
 """Scalar parameters."""
 MEMORY = ("q", "o")
 """Array parameters: `o` is for functions on the host too."""
@@ -88,9 +89,10 @@ def parts(draw: Any, kind: str | None = None) -> Part:
     return replace(step, **{place: (name, getattr(step, place)[1])})
 
 
-_steps = one_of(steps("mix", (*DEVICE, "w"), (*HOST, "t")), steps(None, (*DEVICE, "w"), (*HOST, "t")))
-_small = integers(0, 2)
-_number = one_of(_small, _small, _small, sampled_from((FAULT, 7)))
+_kinds = ("mix", "mix", "mix", "copy", "set", "call", "call", "eager", "issue")
+_steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
+_small = integers(0, 1)  # few, so that a launch often gives what there is already
+_number = sampled_from((0, 0, 0, 1, 1, 1, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
@@ -102,7 +104,7 @@ _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) f
 @st.composite
 def programs(draw: Any, most: int) -> Program:
     found = tuple(draw(st.lists(parts(), min_size=1, max_size=most)))
-    numbers = tuple(draw(sampled_from(("", *NUMBERS))) if getattr(part, "kind", "") in NUMBERED else "" for part in found)
+    numbers = tuple(draw(sampled_from(("", *NUMBERS))) for _ in found)
     return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
 
 
@@ -119,7 +121,7 @@ def _given(draw: Any, name: str) -> Given:
 
 def _values(draw: Any) -> dict[str, Any]:
     """Return values for some parameters of a launch."""
-    chosen = draw(st.sets(sampled_from((*NUMBERS, *NUMBERS, *MEMORY, "v")), max_size=3))
+    chosen = draw(sets(sampled_from(NUMBERS if draw(booleans()) else (*NUMBERS, *MEMORY, "v")), max_size=3))
     return {
         name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)
     }
@@ -133,10 +135,11 @@ def _actions(draw: Any, program: Program) -> Action:
     if what == "launch":
         return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 3)))]
     if what == "update":
-        names = draw(st.sets(sampled_from((*NUMBERS, *MEMORY, "v")), max_size=2))
-        changed = {i: draw(parts(part.kind))} if isinstance(part, Step) and draw(booleans()) else {}
+        names = draw(sets(sampled_from((*NUMBERS, *MEMORY, "v")), max_size=3))
+        how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
+        changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
         defaults = {name: draw(_later[name]) for name in sorted(names)}
-        return what, life, changed, defaults, draw(sampled_from(FORMS)), draw(booleans())
+        return what, life, changed, defaults, draw(sampled_from(FORMS)), how == "kinds" or draw(booleans())
     if what == "set":
         return (what, life, i, draw(parts(part.kind))) if isinstance(part, Step) else ("clone", life)
     if what in ("enable", "disable"):
