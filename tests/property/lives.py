@@ -76,15 +76,16 @@ def rows(whole: Any, name: str, row: int) -> Any:
 
 
 def with_unused(g: hg.Graph, known: hg.Graph) -> hg.Graph:
-    """Declare what networkx has lost of a graph because neither a node nor a default uses it."""
-    used = {root for node in known.nodes for root in (*node.parameters, *(access.view.root for access in node.accesses))}
-    named = {p.default.name if isinstance(p.default, hg.HostArray | hg.DeviceArray) else p.default for p in used if getattr(p, "shape", ()) and hasattr(p, "default")}
+    """Declare what no node has brought along: arrays that none uses or has as the default of a parameter, and other parameters."""
+    parameters = {parameter.name: parameter for node in known.nodes for parameter in node.parameters}
+    used = {access.view.root.name for node in known.nodes for access in node.accesses}
+    used |= {p.default.name for p in parameters.values() if isinstance(p.default, hg.HostArray | hg.DeviceArray)}
     for name, array in known.arrays.items():
-        if array not in used and name not in named and name not in g.arrays:
+        if name not in used:
             (g.host_array if array.on_host else g.device_array)(name, array.initial)
     for name, p in known.parameters.items():
-        if p not in used and name not in g.parameters:
-            default = g.arrays.get(p.default, p.default) if isinstance(p.default, str) else p.default
+        if name not in parameters:
+            default = g.arrays[p.default.name] if isinstance(p.default, hg.HostArray | hg.DeviceArray) else p.default
             g.param(name, p.dtype, default, shape=p.shape, copy=p.copy)
     return g
 
@@ -243,7 +244,7 @@ def in_form(g: hg.Graph, form: str) -> hg.Graph:
     """Return a graph that has been a text, bytes or a networkx graph."""
     if form == "json":
         text = g.to_json()
-        return hg.Graph.from_json(text, callbacks={path: fn for path, fn in CALLBACKS.items() if path in text})
+        return hg.Graph.from_json(text, callbacks={path: fn for path, fn in CALLBACKS.items() if f'"{path}"' in text})
     if form == "pickle":
         g.check()
         found: hg.Graph = pickle.loads(pickle.dumps(g))
