@@ -443,8 +443,10 @@ class World:
 
     def set(self, life: Life, i: int, new: Part) -> None:
         old = life.parts[i]
+        if not isinstance(new, Step) or not isinstance(old, Step) or new.kind != old.kind:
+            return
         life.parts[i] = new
-        if life.is_defined() and isinstance(new, Step):
+        if life.is_defined():
             exe = life.exe
             names: dict[str, Any] = {**exe.workflow.arrays, **exe.workflow.parameters}
             try:
