@@ -297,6 +297,7 @@ class World:
 
     def look(self) -> None:
         """Compare all that there is."""
+        self.wait_for_others()
         for life in self.lives:
             assert life.exe.parameters == life.scalars, f"parameters of {life.name}"
             for name, wanted in life.own.items():
@@ -305,7 +306,7 @@ class World:
         for i, (real, wanted) in enumerate(zip(self.real, self.users)):
             assert real.tobytes() == wanted.tobytes(), f"array {i} of the user: {real} instead of {wanted}"
 
-    def wait_for_others(self, life: Life) -> None:
+    def wait_for_others(self, life: Life | None = None) -> None:
         """Wait for all others: memory that Executables share is the user's to order."""
         for other in self.lives:
             if other is not life:
@@ -511,6 +512,7 @@ class World:
     def do(self, action: Action) -> None:
         """Do what an action says."""
         life = self.at(action[1])
+        self.wait_for_others(life)
         match action:
             case ("launch", _, way, launches):
                 for values in launches:
@@ -524,7 +526,6 @@ class World:
             case ("update", _, changed, defaults, form, rebuild):
                 self.update(life, changed, defaults, form, rebuild)
             case ("write", _, name, number):
-                self.wait_for_others(life)
                 life.exe.write(name, number)
                 life.own[name][...] = number
             case ("clone" | "again" as what, _):
