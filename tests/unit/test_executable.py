@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -329,6 +330,32 @@ def test_an_executable_that_is_forgotten_warns_and_gives_everything_back(recorde
     with pytest.warns(ResourceWarning, match="never closed"):
         kept.clear()
     assert recorder.live == {}
+
+
+HOLDERS = {
+    "global": "",
+    "early module": "early.kept = exe",
+    "system": "sys.kept = exe",
+    "hook": "class Hook: kept = exe\nsys.displayhook = Hook()",
+    "numpy": "np.kept = exe",
+    "cycle": "class Held: pass\nheld = Held(); held.kept, held.own = exe, held; early.kept = held",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_an_executable_that_is_left_open_ends_with_the_process_in_silence(holder: str, tmp_path: Path) -> None:
+    """Modules are cleared in another order, whoever has it."""
+    (tmp_path / "early.py").write_text("kept = None\n")
+    made = [
+        "import sys, early", "import numpy as np", "import hipgraphdsl as hg", 'g = hg.Graph("left")',
+        'x, h = g.device_array("x", np.ones(4)), g.host_array("h", np.zeros(4))', "g.memcpy(h, x)",
+        "g.host(lambda h: None, (h,))",
+        'exe = g.compile("cpu")', "exe.launch()", HOLDERS[holder], "del exe" if HOLDERS[holder] else "",
+    ]  # fmt: skip
+    path = os.pathsep.join((str(tmp_path), str(Path(hg.__file__).parents[1])))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", "\n".join(made)], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_executable_in_a_cycle_gives_everything_back_when_it_is_collected(
