@@ -26,6 +26,7 @@ BACKENDS: dict[str, Callable[..., Program]] = {
 }
 """Builders by name: ``build(plan, scope, disabled) -> Program``."""
 
+
 def into_captures(backend: str, plan: Plan) -> bool:
     """Return whether a launch on a stream that captures is recorded there, as the same work.
 

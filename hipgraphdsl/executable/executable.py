@@ -29,7 +29,7 @@ from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline.timeline import Timeline
 from ..update import HasWorkflow
-from ..waiting import Deadline, require_seconds, unfinished_text
+from ..waiting import Deadline, require_seconds
 from ..workflow import AnyNode, Workflow
 from .changing import Users, changing, using
 from .compiled import LongWay
@@ -221,13 +221,8 @@ class Executable:
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
         """Refuse a launch that its stream's capture cannot record, bind its parameters, and build the program if needed."""
-        recorded = into_captures(self.backend, self.plan) and stream not in (0, 1)  # the null stream, which cannot capture
-        if stream is not None and not recorded and self._own.in_flight.captures(stream):
-            raise DeclarationError(
-                f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph"
-                f" {self.workflow.name!r} by backend {self.backend!r} cannot be recorded there; launch it when the capture has"
-                " ended, or compile a graph without alloc, eager and conditional nodes with backend='streams'"
-            )
+        if stream is not None:
+            self._own.in_flight.require_recorded(stream, self.backend, into_captures(self.backend, self.plan))
         self._own.give(params)
 
     @using("launch")
@@ -634,7 +629,7 @@ class Executable:
         if self._forked:  # the handles belong to the parent process
             self._closed = True
             return
-        cut = self._wait_to_close(timeout_s)
+        cut = self._own.wait_to_close(timeout_s, _CLOSE_WARNING_S, _ABORT_S)
         returned = ExitStack()  # calls all in reverse order, even if one fails
         self._closed = True
         try:
@@ -650,33 +645,6 @@ class Executable:
         if cut is not None:
             raise cut from self._own.hosts.take_failure()
         self._own.hosts.raise_failure()
-
-    def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
-        """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on."""
-        began = time.monotonic()
-        while True:
-            slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
-            try:
-                self._own.wait(slice_s)
-                return None
-            except WaitTimeout as error:
-                if timeout_s is None:
-                    waited, said = time.monotonic() - began, unfinished_text(error.unfinished)
-                    _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
-                    continue
-                if self._program is not None and self._program.abort():
-                    with suppress(WaitTimeout, HipError):  # the error only says that the work was aborted
-                        self._own.wait(_ABORT_S)
-                    if not self._own.in_flight.any:
-                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
-                raise WaitTimeout(
-                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
-                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
-                    error.unfinished,
-                ) from None
-            except HipError:  # a failed launch has finished; only synchronize reports its error
-                self._own.in_flight.forget()
-                return None
 
     def _leave(self, timeout_s: float | None = None) -> None:
         """Close with a time limit, where an endless wait could not be interrupted; leak unfinished work with a warning."""

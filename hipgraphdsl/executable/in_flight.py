@@ -91,6 +91,15 @@ class InFlight:
         """Return whether a launch on a stream would go to a capture, or end one; nobody captures the own stream before `lend`."""
         return (self._lent or stream != self.stream) and self._runtime.stream_is_capturing(stream)
 
+    def require_recorded(self, stream: int, backend: str, recorded: bool) -> None:
+        """Refuse a launch on a stream that captures, unless its calls are `recorded`; the null stream cannot capture itself."""
+        if not (recorded and stream not in (0, 1)) and self.captures(stream):
+            raise DeclarationError(
+                f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"
+                f" by backend {backend!r} cannot be recorded there; launch it when the capture has ended, or compile a graph"
+                " without alloc, eager and conditional nodes with backend='streams'"
+            )
+
     def _captures(self, stream: int) -> bool:
         """Return whether a stream captures, so that a query would end the capture."""
         return stream != 0 and self.captures(stream)  # the null stream cannot capture

@@ -17,11 +17,12 @@ from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..checks import require_sound
-from ..errors import HipError
+from ..errors import HipError, WaitTimeout
 from ..nodes import same
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
+from ..waiting import unfinished_text
 from ..workflow import Workflow
 from .changes import Changes, with_defaults
 from .compiled import CompiledPath, LongWay
@@ -397,6 +398,38 @@ class Instance:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
         name = self.program.failed() if self.program is not None and error.node is None else ""
         return error.of(name) if name else error
+
+    def wait_to_close(self, timeout_s: float | None, warning_s: float, abort_s: float) -> WaitTimeout | None:
+        """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on.
+
+        Without a time limit, a warning is logged after each `warning_s`; aborted work may take `abort_s` to end.
+        """
+        began = time.monotonic()
+        while True:
+            slice_s = warning_s if timeout_s is None else timeout_s
+            try:
+                self.wait(slice_s)
+                return None
+            except WaitTimeout as error:
+                if timeout_s is None:
+                    waited, said = time.monotonic() - began, unfinished_text(error.unfinished)
+                    _log.warning(
+                        "graph %r: close() has waited %.0f s for what it launched%s", self.state.workflow.name, waited, said
+                    )
+                    continue
+                if self.program is not None and self.program.abort():
+                    with suppress(WaitTimeout, HipError):  # the error only says that the work was aborted
+                        self.wait(abort_s)
+                    if not self.in_flight.any:
+                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
+                raise WaitTimeout(
+                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
+                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
+                    error.unfinished,
+                ) from None
+            except HipError:  # a failed launch has finished; only synchronize reports its error
+                self.in_flight.forget()
+                return None
 
     def rest(self, changing: threading.RLock) -> None:
         """Clean up after a wait, unless another thread is changing something.

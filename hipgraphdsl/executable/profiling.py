@@ -147,7 +147,9 @@ def elapsed_us(
         if handle is None:
             raise DeclarationError(f"graph {graph!r} records no event {name!r}")
         handles.append(handle)
-        by = [level.name(node) for level, node in state.workflow.walk() if node.recorded is not None and node.recorded.name == name]
+        by = [
+            level.name(node) for level, node in state.workflow.walk() if node.recorded is not None and node.recorded.name == name
+        ]
         if by and not any(switched.ran(node, state.names_off, launches) for node in by):
             raise HipGraphError(
                 f"elapsed_us: the last launch of graph {graph!r} did not record event {name!r}, because {by[0]!r} was disabled;"

@@ -209,17 +209,13 @@ def test_ctrl_c_at_any_moment_of_a_launch_in_segments_leaves_the_executable_usab
 # -- who is at fault, and what starts behind it --------------------------------------------------------------------------------
 
 FAULTY = hg.Module(
-    r"""
-extern "C" __global__ void culprit(int* x, int stop) { if (stop) __trap(); x[threadIdx.x] += 1; }
-extern "C" __global__ void add(int* x, int a) { x[threadIdx.x] += a; }
-""",
-    name="faulty",
+    'extern "C" __global__ void culprit(int* x, int stop) { if (stop) __trap(); x[threadIdx.x] += 1; }', name="faulty"
 )
 
 
 def _body(x: Any) -> hg.Graph:
     body = hg.Graph("body")
-    body.kernel(FAULTY["add"], 1, 4, (body.param("y", "i4", shape=4), 5))
+    body.kernel(MODULE["add"], 1, 4, (body.param("y", "i4", shape=4), 5))
     return body
 
 
@@ -248,7 +244,7 @@ def test_fault_before_a_step_of_the_host_names_the_node_at_fault(backend: Any, s
     g.kernel(FAULTY["culprit"], 1, 4, (x, g.param("stop", "int32", 1)), name="culprit")
     g.memcpy(h, x, name="down")
     step(g, x, h)
-    g.kernel(FAULTY["add"], 1, 4, (y, 100), name="behind", after=["step"])
+    g.kernel(MODULE["add"], 1, 4, (y, 100), name="behind", after=["step"])
     with g.compile(opened, backend) as exe:
         for _ in range(2):
             with pytest.raises(hg.HipError, match=r"\(719\).*'culprit'") as caught:
@@ -275,7 +271,7 @@ def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: 
     g.eager(lambda stream, _: None, (hg.reads(h),), name="waits")
     step(g, x, h)
     g.order("waits", "step")
-    g.kernel(FAULTY["add"], 1, 4, (y, 100), name="behind", after=["step"])
+    g.kernel(MODULE["add"], 1, 4, (y, 100), name="behind", after=["step"])
     with g.compile(device, backend) as exe:
         for _ in range(3):  # later launches are of recorded calls
             exe.launch()

@@ -129,7 +129,7 @@ REFUSED: dict[Any, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("whose", ["given", "own", "unknown"])
-@pytest.mark.parametrize("make, backend", [(make, backend) for make, backends in REFUSED.items() for backend in backends])
+@pytest.mark.parametrize(("make", "backend"), [(make, backend) for make, backends in REFUSED.items() for backend in backends])
 @pytest.mark.parametrize("runtime", HERE)
 def test_launch_into_a_capture_is_refused_before_any_call(runtime: Any, make: Any, backend: Any, whose: Any) -> None:
     opened = hg.open_runtime(runtime)
@@ -159,7 +159,7 @@ def test_launch_inside_a_captured_node_is_refused_with_the_node(runtime: Any, ba
         outer = hg.Graph("outer")
         y = outer.device_array("y", shape=N, dtype="i4")
         outer.captured(lambda stream, _: inner.launch(stream=stream), (y,), name="launches")
-        with pytest.raises(hg.CallbackError, match="node 'launches'.* captures") as raised:
+        with pytest.raises(hg.CallbackError, match=r"node 'launches'.* captures") as raised:
             outer.compile(opened, backend)
         assert isinstance(raised.value, hg.DeclarationError)
         inner.run()

@@ -217,7 +217,7 @@ def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> N
 
 
 @pytest.fixture(params=["compiled", "python"])
-def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchCalls, list[Any]]:
+def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchCalls, Any]:
     """What compiled code does, or Python, and what it has called."""
     called: list[Any] = []
 
@@ -235,7 +235,7 @@ def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.Monk
     return LaunchCalls(runtime), called
 
 
-def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple[LaunchCalls, list[Any]]) -> None:
+def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple[LaunchCalls, Any]) -> None:
     calls, called = taken
     calls.stream_wait_event(LAUNCH_STREAM, 0xE1)
     calls.graph_launch(0xA1, LAUNCH_STREAM)
@@ -256,7 +256,7 @@ def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple
         ]
 
 
-def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, list[Any]]) -> None:
+def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, Any]) -> None:
     calls, called = taken
     fails = [True]
 
@@ -280,7 +280,7 @@ def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, li
     assert [call[:2] for call in called] == [("hipGraphLaunch", 0xA1), ("hipGraphLaunch", 0xA2), ("hipEventRecord", 0xBAD)]
 
 
-def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, list[Any]]) -> None:
+def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, Any]) -> None:
     calls, called = taken
 
     def many(*args: int) -> int:
@@ -325,7 +325,7 @@ def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, 
     assert called[1:] == [("hipGraphLaunch", 0xA1, 0x51), "none", (*whole[2][:-1], 0x51), ("hipEventRecord", 0xE1, 0x51)]
 
 
-def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, list[Any]]) -> None:
+def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, Any]) -> None:
     calls, _ = taken
     calls.add(LaunchCall(print, (LAUNCH_STREAM,)))
     compiled = calls.compiled
