@@ -94,7 +94,9 @@ _REFUSED: Final = (
     (re.compile(r"__match_all(_sync)?"), "__match_all", "use __match_any"),
     (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU", "put them behind #if !defined(HGCPU_CPU)"),
     (
-        re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"),
+        re.compile(
+            r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"
+        ),
         "HIP's host calls in kernel source",
         _HOST_CODE,
     ),
@@ -357,7 +359,18 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the source of the modules that generate the compiled text; it is part of the cache key."""
-    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations", "../../source/names")
+    names = (
+        "rtc",
+        "weave",
+        "split",
+        "warps",
+        "uniform",
+        "syntax",
+        "tokens",
+        "../../source/tokens",
+        "../../source/declarations",
+        "../../source/names",
+    )
     return tuple(_header(f"{name}.py") for name in names)
 
 
