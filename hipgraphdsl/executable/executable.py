@@ -121,8 +121,8 @@ class Executable:
 
         Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
         notes, and `report` is called with each stage's name. With `sanitize` the runtime checks kernels: arrays have guards and
-        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays use the memory of
-        `inherit` where they are alike; its Executable waits for its launches before this one is launched.
+        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
+        `inherit` use its memory.
         """
         backend_named(backend)
         require_batch(options.get("batch", "auto"))
@@ -135,8 +135,7 @@ class Executable:
         made = made or plan_for(workflow, runtime.target, backend, device, note, **options)
         after_plan = time.perf_counter()
         executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
-        if inherit is not None:
-            executable._own.memory.inherit(inherit)
+        executable._own.memory.inherit(inherit)
         executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
         executable._closed = False
         try:
@@ -168,9 +167,8 @@ class Executable:
         Parameters
         ----------
         stream : int or stream object, optional
-            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own. The object
-            is kept alive until the launch has been waited for. If the stream has been destroyed by then, the wait is for all
-            work of the device.
+            A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
+            waited for; by default the Executable's own. If it has been destroyed by then, all of the device's work is waited for.
         timeout_s : float, optional
             Limit in seconds for waits of host steps. When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
@@ -356,8 +354,7 @@ class Executable:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
         Memory that the host can access also has ``__array_interface__``. This call does not wait: synchronize before you read the
-        memory. The returned object and whatever wraps it keep the memory alive, also after `close`, which frees it only when the
-        last of them is gone; an address alone (`ptr`) does not.
+        memory. The returned object, and whatever wraps it, keeps the memory alive, also after `close`; an address alone does not.
 
         Raises
         ------
@@ -463,16 +460,13 @@ class Executable:
 
     def _take_over(self, other: Executable) -> None:
         """Take ownership of another Executable's resources and discard it; this one's resources are already released."""
-        before, total = self.stats, other.stats
+        other.stats.include(self.stats)
         _living.discard(other)
         other._closed = True
         other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
         self._own, self._closed = other._own, False
         self._own.memory.keep_inherited()
         self._own.bind_compiled()
-        total.instantiations += before.instantiations
-        total.launches += before.launches
-        total.updates += before.updates
 
     @changing("clone")
     def clone(self) -> Executable:
@@ -480,10 +474,7 @@ class Executable:
         return self._twin(None)
 
     def _twin(self, workflow: Workflow | None) -> Executable:
-        """Return an Executable of another workflow with this one's memory, or without one a copy with memory of its own.
-
-        Arrays and parameters have the values that they have here, where names match.
-        """
+        """Return an Executable with this one's values: of another workflow with this one's memory, or a copy with its own."""
         own, inherit = self._own, None if workflow is None else self._own.memory
         new = own.state.workflow if workflow is None else workflow
         twin = Executable.build(new, self.runtime, self.backend, device=self.device, inherit=inherit, **own.options)
@@ -699,9 +690,7 @@ class Executable:
             else:
                 self._leave()  # Python reports its exceptions through sys.unraisablehook
         except (AttributeError, TypeError):
-            # At exit, modules are cleared in an unspecified order, and this code may find None for what they had. The process
-            # ends then, which frees everything.
-            if not _ends():
+            if not _ends():  # else modules have been cleared, and the process, which ends, frees everything
                 raise
 
     def __reduce__(self) -> NoReturn:

@@ -163,7 +163,7 @@ class Memory:
         self._taken: dict[str, Array] = {}
         """Arrays whose memory comes from there, as the former graph declares them."""
 
-    def inherit(self, before: Memory) -> None:
+    def inherit(self, before: Memory | None) -> None:
         """Use the memory of another Executable for arrays that are alike, instead of allocating; both hold it then."""
         self._before = before
 

@@ -151,7 +151,7 @@ STORED = [
 def test_graph_that_was_stored_says_the_same_defaults(form: str, way: str) -> None:
     g = graph(form, 5)
     g.check()
-    made = {
+    made: dict[str, Callable[[], hg.Graph]] = {
         "JSON": lambda: hg.Graph.from_json(g.to_json()),
         "networkx": lambda: hg.Graph.from_networkx(g.dag),
         "pickle": lambda: pickle.loads(pickle.dumps(g)),
