@@ -65,6 +65,7 @@ ORDER = (
     "document.text",
     "document.parts",
     "document.reader",
+    "binding",
     "workflow",
     "collectives",
     "repeating",

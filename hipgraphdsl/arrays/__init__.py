@@ -23,7 +23,7 @@ from .coercion import (
     own_copy,
     require_flags,
 )
-from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, lacking, require_fit, unlike, whole_array
+from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
 
@@ -57,6 +57,7 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "device_need",
     "float_overflow",
     "int_from",
     "lacking",

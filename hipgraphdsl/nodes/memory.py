@@ -9,7 +9,20 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, HostArray, Need, Parameter, Viewable, converted, float_overflow
+from ..arrays import (
+    WRITE,
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    HostArray,
+    Need,
+    Parameter,
+    Viewable,
+    converted,
+    device_need,
+    float_overflow,
+)
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
@@ -239,7 +252,7 @@ def _unfillable(dst: ArrayView) -> str:
 
 
 def _reached_by_device(view: ArrayView) -> Need:
-    return Need("device", view.dtype.alignment)
+    return device_need(view.dtype.alignment)
 
 
 class MemsetNode(Node):
