@@ -185,10 +185,12 @@ class Draft:
             root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
-        for parameter in node.parameters:
+        parameters = node.parameters
+        for parameter in parameters:
             if self.parameters.get(parameter.name) is not parameter:
                 self._require_known(parameter, node)
-        self._require_usable_defaults(node)
+        if parameters:
+            self._require_usable_defaults(node, parameters)
         if made is not None:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
@@ -215,9 +217,9 @@ class Draft:
             self._dag.add_node(name, node=node)
             self._dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
 
-    def _require_usable_defaults(self, node: Node) -> None:
+    def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
-        standing = {p: array_by_default(p, self.arrays) for p in node.parameters if p.shape and p.default is not None}
+        standing = {p: array_by_default(p, self.arrays) for p in parameters if p.shape and p.default is not None}
         for view, need, who in node.needs if standing else ():
             array = standing.get(view.root)  # type: ignore[call-overload]  # other roots are no keys
             if array is not None and (fault := lacking(array.as_view(), need)):

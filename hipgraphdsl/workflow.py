@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -25,10 +24,10 @@ from .arrays import (
     UnboundValues,
     array_by_default,
     as_dict,
-    as_view,
+    device_need,
     lacking,
-    unlike,
 )
+from .binding import bound, bound_array, bound_value, needs_behind, needs_inside
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
 from .document.reader import Loader
 from .document.text import written
@@ -38,7 +37,6 @@ from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .nodes.memory import element_value
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -480,22 +478,22 @@ class ChildGraphNode(Node):
                     " rename one of them",
                 )
             if inner in workflow.arrays:
-                bound[inner] = _bound_array(workflow.arrays[inner], value, name)
+                bound[inner] = bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
                 parameter = workflow.parameters[inner]
-                bound[inner] = _bound_array(parameter, value, name) if parameter.shape else _bound_value(parameter, value, name)
+                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
-        for root, outer, need, who in _needs_behind(workflow, bound):
+        for root, outer, need, who in needs_behind(workflow, bound):
             if fault := lacking(outer, need):
                 why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
                 raise node_error(name, why, array=outer.root.name)
 
     @lazy
     def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return _needs_inside(self)
+        return needs_inside(self)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -553,61 +551,6 @@ class ChildGraphNode(Node):
         return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
 
 
-def _needs_behind(workflow: Workflow, bind: Mapping[str, Any]) -> Iterator[tuple[Any, ArrayView, Need, str]]:
-    """Yield what the nodes of a held workflow need of the views that it is bound to: array or parameter, view, need, node.
-
-    A parameter that is not bound stands for its default array, which may be bound.
-    """
-    if not any(isinstance(value, ArrayView) for value in bind.values()):
-        return
-    for root, needs in workflow.needs.items():
-        outer = bound(root, workflow, bind)
-        if outer is None and isinstance(root, Parameter) and (default := workflow.default_view(root)) is not None:
-            outer = bound(default.root, workflow, bind)
-        if outer is not None:
-            for need, who in needs.items():
-                yield root, outer, need, who
-
-
-def _needs_inside(node: ChildGraphNode | ConditionalNode) -> tuple[tuple[ArrayView, Need, str], ...]:
-    """Return what the workflows that a node holds need of the memory that they are bound to."""
-    return tuple(
-        (outer, need, f"{key}/{who}")
-        for key, document, bind in node.held
-        for _, outer, need, who in _needs_behind(document, bind)
-    )
-
-
-def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
-    """Validate and return the view bound to an array or an array parameter of a child."""
-    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
-    if isinstance(inner, AllocArray):
-        raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
-    wanted = found = ""
-    if unlike(inner, outer) or not outer.contiguous:
-        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and shape"
-        found = f"{outer.dtype}{list(outer.shape)}" + ("" if outer.contiguous else " and not contiguous")
-    elif isinstance(inner, Parameter):
-        pass  # what its nodes need decides
-    elif inner.on_host and not outer.root.on_host:
-        wanted, found = "a host array", f"{outer.root.kind} memory"
-    elif inner.on_device and not outer.root.on_device:
-        wanted, found = "reached by the device", "pageable host memory"
-    if wanted:
-        raise node_error(node, f"{inner.name!r} of the child is {wanted}; {outer.name!r} is {found}", array=outer.root.name)
-    return outer
-
-
-def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
-    """Validate and return the value or parameter bound to a scalar parameter of a child."""
-    if isinstance(value, Parameter):
-        if value.dtype != inner.dtype or value.shape:
-            raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
-        return value
-    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
-    return deepcopy(value)
-
-
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
@@ -621,7 +564,7 @@ def _as_workflow(value: Any, node: str) -> Workflow:
     return found
 
 
-_CONDITION: Final = Need("device", 4)
+_CONDITION: Final = device_need(4)
 
 
 class ConditionalNode(Node):
@@ -685,7 +628,7 @@ class ConditionalNode(Node):
 
     @lazy
     def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return ((self.condition, _CONDITION, self.name), *_needs_inside(self))
+        return ((self.condition, _CONDITION, self.name), *needs_inside(self))
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
@@ -729,15 +672,6 @@ class ConditionalNode(Node):
     @property
     def likeness(self) -> tuple[Hashable, ...]:
         return (self.mode, *super().likeness)
-
-
-def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
-    """Return what an array or parameter of a held workflow is bound to, or None; roots of other workflows are not bound."""
-    name = root.name
-    if name not in bind:
-        return None
-    own = workflow.arrays.get(name, workflow.parameters.get(name))
-    return bind[name] if own is root else None
 
 
 def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:

@@ -68,6 +68,7 @@ ORDER = (
     "document.text",
     "document.parts",
     "document.reader",
+    "binding",
     "workflow",
     "collectives",
     "repeating",

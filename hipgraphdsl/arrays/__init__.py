@@ -38,7 +38,7 @@ from .dtypes import (
     unheld,
     widened,
 )
-from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, lacking, require_fit, unlike, whole_array
+from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
 
@@ -76,6 +76,7 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "device_need",
     "dtype_named",
     "float_overflow",
     "has_extras",

@@ -7,6 +7,7 @@ default, by a launch, or because a parent binds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ..errors import DeclarationError
@@ -26,6 +27,12 @@ class Need(NamedTuple):
 WRITE = Need("write")
 HOST = Need("host")
 COLLECTIVE = Need("collective")
+
+
+@lru_cache
+def device_need(align: int) -> Need:
+    """Return what code on a device needs of memory whose elements it takes to begin at multiples of `align` bytes."""
+    return Need("device", align)
 
 
 def lacking(view: ArrayView, need: Need) -> str:

@@ -174,15 +174,16 @@ class Executable:
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)
-            of its size and dtype. This launch and later ones use that memory in place and keep it alive: change it only when
+            of its shape and dtype. This launch and later ones use that memory in place and keep it alive: change it only when
             they have finished. A parameter with ``copy=True`` copies the values.
 
         Raises
         ------
         DeclarationError
-            If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
-            memory that unordered nodes access, one of them writing; or if the stream captures: only backend ``"streams"`` can be
-            recorded, without alloc, eager and conditional nodes. The graph is unchanged then, and the capture goes on.
+            If a parameter is missing, unknown or of the wrong kind, if it is bound to memory that a node which uses it could not
+            be given directly, or to memory that unordered nodes access, one of them writing; or if the stream captures: only
+            backend ``"streams"`` can be recorded, without alloc, eager and conditional nodes. The graph is unchanged then, and
+            the capture goes on.
         CallbackError
             If the function of an eager node raised; also an instance of the raised exception's class (a HipError is raised as it
             is), with the node's name. Enqueued work has finished then, and nothing more is enqueued.

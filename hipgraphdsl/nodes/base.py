@@ -272,8 +272,9 @@ class Node(BaseModel):
         The node is itself, or one inside it. A node whose arrays do not meet them cannot be made; parameters are judged by what
         stands for them.
         """
-        written = [(access.view, WRITE) for access in self.own_accesses if access.mode != "read"]
-        return tuple((view, need, self.name) for view, need in (*written, *self._reached()))
+        name = self.name
+        written = [(access.view, WRITE, name) for access in self.own_accesses if access.mode != "read"]
+        return (*written, *[(view, need, name) for view, need in self._reached()])
 
     def _reached(self) -> Iterable[tuple[ArrayView, Need]]:
         """Return the views that its code must be able to reach, each with that need."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, kind_of, lacking, no_array, part_of
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
 from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
@@ -223,8 +223,9 @@ class KernelNode(Node):
         return parameters_of((*self.args, *self.grid, *self.block))
 
     def _reached(self) -> list[tuple[ArrayView, Need]]:
-        pairs = ((p, views_of((arg,))) for p, arg in zip(self.signature.parameters, self.args))
-        return [(view, _reached(parameter, view)) for parameter, views in pairs for view in views]
+        signature = self.kernel.signature or self.signature
+        pairs = ((p, arg.view if type(arg) is Access else arg) for p, arg in zip(signature.parameters, self.args))
+        return [(view, _reached(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -391,4 +392,4 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
 
 def _reached(parameter: KernelParameter, view: ArrayView) -> Need:
     """Return what a kernel needs of memory whose address it is given: elements of a vector type are aligned as a whole."""
-    return Need("device", max(view.dtype.alignment, parameter.target_align))
+    return device_need(max(view.dtype.alignment, parameter.target_align))

@@ -20,6 +20,7 @@ from ..arrays import (
     Parameter,
     Viewable,
     converted,
+    device_need,
     float_overflow,
     int_range,
     is_complex,
@@ -256,7 +257,7 @@ def _unfillable(dst: ArrayView) -> str:
 
 
 def _reached_by_device(view: ArrayView) -> Need:
-    return Need("device", view.dtype.alignment)
+    return device_need(view.dtype.alignment)
 
 
 class MemsetNode(Node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from ..arrays import WRITE, Access, ArrayView, Need, Parameter, as_handle, as_int, as_view
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, as_handle, as_int, as_view, device_need
 from ..errors import DeclarationError, node_error
 from .base import Node, check_name, lazy, parameters_of, require_met
 from .fields import Form, Integer, Owner, Several, TextWriter, quoted
@@ -322,7 +322,7 @@ def wait_value(view: Any, value: int, condition: str = "eq") -> MemoryOp:
 
 
 def _reached(view: ArrayView) -> Need:
-    return Need("device", view.dtype.itemsize)
+    return device_need(view.dtype.itemsize)
 
 
 class MemoryOpsNode(Node):

@@ -53,7 +53,7 @@ def _copy(g: hg.Graph, p: Any, *, to: bool) -> None:
     g.memcpy(*((p, other) if to else (other, p)), name="n")
 
 
-PLACES = {
+PLACES: dict[str, Place] = {
     "host": Place(lambda g, p: g.host(nothing, (p,), name="n"), lambda p: {"args": (p,)}),
     "host reads": Place(
         lambda g, p: g.host(nothing, (p,), reads=[p], writes=[], name="n"), lambda p: {"args": (p,), "access": (hg.reads(p),)}
@@ -106,6 +106,11 @@ OBJECTS = {
     "object at an address of four": _memory(shift=4),
 }
 
+
+def _external(known: Any) -> Callable[[hg.Graph], Any]:
+    return lambda g: g.external_array("p", known)
+
+
 THINGS: dict[str, Callable[[hg.Graph], Any]] = {
     "device array": lambda g: g.device_array("p", np.zeros(4, "int32")),
     "host array": lambda g: g.host_array("p", np.zeros(4, "int32")),
@@ -115,7 +120,7 @@ THINGS: dict[str, Callable[[hg.Graph], Any]] = {
     "part of a host array": lambda g: g.host_array("p", np.zeros(12, "int32"))[4:8],
     "alloc": lambda g: g.alloc("p", 4, "int32").array.as_view(),
     "symbol": lambda g: MODULE.symbol("table"),
-    **{name: lambda g, known=known: g.external_array("p", known) for name, known in OBJECTS.items()},
+    **{name: _external(known) for name, known in OBJECTS.items()},
 }
 WHOLE = ("device array", "host array", "pageable array", *OBJECTS)
 """What an array parameter takes by its default or by a launch."""
@@ -194,13 +199,14 @@ def by_update(runtime: Runtime, place: Place, thing: str) -> None:
 
 
 def by_set(runtime: Runtime, place: Place, thing: str) -> None:
-    assert place.settable is not None
+    settable = place.settable
+    assert settable is not None
     g = hg.Graph("set")
     place.add(g, g.host_array("good", shape=4, dtype="int32"))
     p = g.param("p", "int32", THINGS[thing](g), shape=4)
     with g.compile(runtime) as exe:
         exe.run()
-        text = refusal(lambda: exe.set("n", **place.settable(p)))
+        text = refusal(lambda: exe.set("n", **settable(p)))
         exe.run()
     if text:
         raise hg.DeclarationError(text)
