@@ -182,22 +182,23 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'")
     if result.subdtype is not None:
         raise DeclarationError(f"dtype {dtype!r} has a shape of its own; give {result.base} and put {result.shape} into shape=")
-    _require_storable(result, f"dtype {result}")
+    _require_storable(result, result)
     if result.itemsize == 0:
         raise DeclarationError(f"dtype {dtype!r} has elements of 0 bytes; give its size")
     return result if result.kind == "V" or is_extra(result) else result.newbyteorder("=")
 
 
-def _require_storable(dtype: np.dtype[Any], what: str) -> None:
-    """Raise DeclarationError for a dtype that no device or file holds; `what` names it, or the field that has it."""
+def _require_storable(dtype: np.dtype[Any], whole: np.dtype[Any], path: tuple[str, ...] = ()) -> None:
+    """Raise DeclarationError for a dtype that no device or file holds, the whole one or that of the field at a path in it."""
     if dtype.subdtype is not None:
-        _require_storable(dtype.subdtype[0], what)
+        _require_storable(dtype.subdtype[0], whole, path)
     elif dtype.names is not None:
         for name in dtype.names:
-            _require_storable(dtype[name], f"{what}: field {name!r}, {dtype[name]},")
+            _require_storable(dtype[name], whole, (*path, name))
     elif not is_extra(dtype) and (
         dtype.kind not in "biufcV" or (dtype.kind in "fc" and dtype.itemsize > 8 * (1 + (dtype.kind == "c")))
     ):
+        what = f"dtype {whole}" + f": field {'.'.join(path)!r}, {dtype}," * bool(path)
         raise DeclarationError(
             f"{what} cannot live on a device; use bool, 8- to 64-bit integers, float16, bfloat16, float32, float64,"
             " complex, a type of ml_dtypes or structured dtypes of these"
