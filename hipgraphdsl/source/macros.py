@@ -113,6 +113,13 @@ class MacroTable(dict[str, Macro]):
         """Return whether any macro, current or past, has a word in its text."""
         return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
 
+    def named_by(self, name: str) -> set[str]:
+        """Return a macro's name and the names of all macros, so far, that lead to it."""
+        found = {name}
+        while more := {other for other in self.history if any(found & macro.words for macro in self.meanings(other))} - found:
+            found |= more
+        return found
+
     def meanings(self, name: str) -> list[Macro]:
         """Return all definitions that a name has had."""
         return [macro for _, macro in self.history.get(name, ()) if macro is not None]
