@@ -20,7 +20,7 @@ import numpy.typing as npt
 from property.programs import DEVICE, FAULT, HOST, SHAPE, Step, Temporary, Values, called, called_between, issued
 from property.programs import declared as arrays_declared
 from property.programs import initial as initial_short
-from property.stories import DEFAULTS, LONG, MEMORY, MOST_LIVES, NUMBERED, NUMBERS, Action, Given, Part, Program, Story
+from property.stories import DEFAULTS, EQUAL, LONG, MEMORY, MOST_LIVES, NUMBERED, NUMBERS, Action, Given, Part, Program, Story
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
@@ -348,7 +348,7 @@ class World:
             elif name == "v":
                 given[name] = life.copied = copied(value)
             else:
-                given[name] = life.given[name] = value
+                given[name] = life.given[name] = life.scalars[name] if value == EQUAL else value
         faulty, gone, aliases = life.faulty(), self.owners_gone(life), life.has_aliases()
         if not life.is_defined() or (faulty and (gone or way != "own" or not isinstance(self.runtime, CpuRuntime))):
             life.given, life.bound, life.copied = before

@@ -21,6 +21,8 @@ NUMBERS = ("p", "r")
 """Scalar parameters."""
 MEMORY = ("q", "o")
 """Array parameters: `o` is for functions on the host too."""
+EQUAL = "as it is"
+"""The value that a scalar parameter has already, which a launch gives again."""
 NUMBERED = ("mix", "set", "call", "eager")
 MOST_LIVES = 3
 
@@ -93,10 +95,12 @@ def parts(draw: Any, kind: str | None = None) -> Part:
     return replace(step, **{place: (name, getattr(step, place)[1])})
 
 
-_kinds = ("mix", "mix", "mix", "copy", "set", "call", "call", "eager", "issue")
+_kinds = ("mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
+_by = {"mix": ("r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+"""Parameters for the numbers of each kind: `r` is for arguments of kernels alone, as the compiled path sets them."""
 _small = integers(0, 1)  # few, so that a launch often gives what there is already
-_number = sampled_from((0, 0, 0, 1, 1, 1, 7, FAULT))
+_number = sampled_from((0, 0, 1, 1, EQUAL, EQUAL, EQUAL, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
@@ -108,7 +112,7 @@ _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) f
 @st.composite
 def programs(draw: Any, most: int) -> Program:
     found = tuple(draw(st.lists(parts(), min_size=1, max_size=most)))
-    numbers = tuple(draw(sampled_from(("", *NUMBERS))) for _ in found)
+    numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
     return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
 
 
@@ -137,7 +141,7 @@ def _actions(draw: Any, program: Program) -> Action:
     if what == "launch":
         return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 3)))]
     if what == "update":
-        names = draw(sets(sampled_from((*NUMBERS, *MEMORY, "v")), max_size=3))
+        names = draw(sets(sampled_from((*NUMBERS, *NUMBERS, *MEMORY, "v")), max_size=3))
         how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
         changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
         defaults = {name: draw(_later[name]) for name in sorted(names)}
