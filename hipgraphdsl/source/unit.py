@@ -142,7 +142,10 @@ class Unit:
                     head.append(token)
                 continue
             if flat != len(self._flat):
-                flat, last = len(self._flat), max((m.start() for m in NAME.finditer(lexer.text) if m.group() in self._flat), default=-1)
+                flat, last = (
+                    len(self._flat),
+                    max((m.start() for m in NAME.finditer(lexer.text) if m.group() in self._flat), default=-1),
+                )
             if last >= lexer.position or self._opens_scope(head):
                 head.clear()
             else:
