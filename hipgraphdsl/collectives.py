@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
+from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, is_extra, reads, writes
 from .draft import Draft
 from .errors import node_error
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
-from .nodes.base import lazy
+from .nodes.base import lazy, require_met
 from .nodes.fields import Choice, Flag, Integer, Views
+from .nodes.memory import copyable
 from .nodes.values import fitting
-from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow
 
 Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
@@ -94,10 +95,8 @@ class CollectiveNode(ChildGraphNode):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
         views = {field: tuple(data[field]) for field in ("targets", "sources")}
-        given = dict.fromkeys(view.root for field in views.values() for view in field)
-        for root in given:
-            if not isinstance(root, Array) or isinstance(root, AllocArray) or root.on_host:
-                raise node_error(name, f"a collective is about device arrays (got {root.kind} {root.name!r})", array=root.name)
+        for view in {view.root: view for field in views.values() for view in field}.values():
+            require_met(name, view, COLLECTIVE)
         _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
         _require_roles(name, data["does"], views["targets"], views["sources"], data.get("root", 0))
 
@@ -118,6 +117,10 @@ class CollectiveNode(ChildGraphNode):
         targets, sources = (tuple(inner[_place(view)].as_view() for view in views) for views in (self.targets, self.sources))
         _Recipe(draft, "", self).add(targets, sources)
         return Workflow.of(draft)
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return tuple((view, COLLECTIVE, self.name) for view in (*self.targets, *self.sources))
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -198,6 +201,7 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
                 f"{does} divides {view.name!r} {list(view.shape)} into {many} equal parts along its first axis",
                 array=view.root.name,
             )
+    _require_copyable(name, does, targets, sources)
     read: dict[Any, list[ArrayView]] = {}
     for view in sources:
         read.setdefault(view.root, []).append(view)
@@ -209,6 +213,25 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
         dtype = dtype_name(sources[0].dtype)
         if dtype not in _TYPES and dtype not in _HALVES:
             raise node_error(name, f"{op} of {dtype} is not known; fold it by a kernel of your own")
+
+
+def _require_copyable(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView]) -> None:
+    """Raise if a collective that only copies would copy between shapes that `Graph.memcpy` refuses."""
+    if does not in ("broadcast", "all_gather", "all_to_all"):
+        return  # the others copy to rows with a single axis
+    parts = {"all_gather": (len(sources), 1), "all_to_all": (len(sources), len(targets))}.get(does, (1, 1))
+    takes, gives = (
+        {part.shape: part for part in (_share(view, 0, count) if count > 1 else view for view in views)}
+        for views, count in zip((targets, sources), parts)
+    )
+    for to, origin in product(takes.values(), gives.values()):
+        if not copyable(to, origin):
+            raise node_error(
+                name,
+                f"{does} copies {origin.name!r} {list(origin.shape)} to {to.name!r} {list(to.shape)}; give arrays of one shape,"
+                " or with a single axis",
+                array=to.root.name,
+            )
 
 
 def _require_roles(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], root: int) -> None:
@@ -224,7 +247,7 @@ def _require_roles(name: str, does: str, targets: Sequence[ArrayView], sources: 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a type of elements."""
-    return "bfloat16" if is_bfloat16(dtype) else str(dtype)
+    return dtype.name if is_extra(dtype) else str(dtype)
 
 
 class _Recipe:

@@ -204,7 +204,8 @@ class Declaring:
 
         The graph and its Executables keep the object alive. No copy is made, and nothing waits for work that another library has
         queued on the memory. `device` and `access` are as for `device_array`; `device` defaults to the object's
-        ``__dlpack_device__``, if it has one. Host memory takes no `access`.
+        ``__dlpack_device__``, if it has one. Host memory takes no `access`. Arrays of JAX on the CPU are taken as read-only, and
+        JAX copies one that it would donate while the graph holds it, without a warning.
 
         Raises
         ------
@@ -293,6 +294,9 @@ class Declaring:
 
         Parameters
         ----------
+        dst, src : array or view
+            Of the same dtype and shape; extents of 1 do not count. Between contiguous arrays of equal size, one may have a single
+            axis: it holds the elements of the other in C order.
         device : int, optional
             The device that performs it; by default the destination's, else the source's.
 
@@ -347,7 +351,9 @@ class Declaring:
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
-        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
+        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`. An
+        array that it only reads comes as a read-only view, which not every library heeds: ``torch.from_dlpack`` makes a tensor
+        of it that can be written.
         """
         return self._call(HostNode, options, fn, args=args, reads=reads, writes=writes)
 

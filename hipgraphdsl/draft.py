@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted, naming, own_copy
+from .arrays import (
+    AllocArray,
+    Array,
+    Parameter,
+    Viewable,
+    array_by_default,
+    array_values,
+    as_dtype,
+    as_shape,
+    converted,
+    lacking,
+    naming,
+    ndarray_of,
+    own_copy,
+    require_fit,
+    whole_array,
+)
 from .errors import DeclarationError, listed, node_error
 from .hazards import HazardTracker
 from .kernels import Symbol
@@ -115,14 +131,26 @@ class Draft:
         elif default is not None and not shape:
             element_value(default, dtype, f"parameter {name!r}: default")
             default = deepcopy(default[()] if isinstance(default, np.ndarray) else default)
+        elif isinstance(default, Viewable):
+            default = whole_array(name, default)
+            if default.kind != "external" and self.arrays.get(default.name) is not default:
+                raise DeclarationError(
+                    f"parameter {name!r}: default: graph {self.name!r} does not declare this {default.kind} array"
+                    f" {default.name!r}; its arrays are {listed(self.arrays)}",
+                    array=name,
+                )
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
                 f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
+        parameter = Parameter(name, dtype, default, shape, bool(copy))
+        standing = array_by_default(parameter, self.arrays)
+        if standing is not None:
+            require_fit(name, parameter, standing)
         self.snapshot = None
-        parameter = self.parameters[name] = Parameter(name, dtype, default, shape, bool(copy))
+        self.parameters[name] = parameter
         return parameter
 
     def require_new(self, name: str, what: str, known: Mapping[str, Any]) -> None:
@@ -135,6 +163,8 @@ class Draft:
         """Add the arrays and parameters that a node uses and that the draft does not have."""
         for parameter in node.parameters:
             self.parameters.setdefault(parameter.name, parameter)
+            if isinstance(parameter.default, Array) and parameter.shape:
+                self.arrays.setdefault(parameter.default.name, parameter.default)
         for view in chain((access.view for access in node.accesses), node.addresses):
             if isinstance(view.root, Array) and not isinstance(view.root, (Symbol, AllocArray)):
                 self.arrays.setdefault(view.root.name, view.root)
@@ -155,9 +185,12 @@ class Draft:
             root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
-        for parameter in node.parameters:
+        parameters = node.parameters
+        for parameter in parameters:
             if self.parameters.get(parameter.name) is not parameter:
                 self._require_known(parameter, node)
+        if parameters:
+            self._require_usable_defaults(node, parameters)
         if made is not None:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
@@ -183,6 +216,20 @@ class Draft:
         if self._dag is not None:
             self._dag.add_node(name, node=node)
             self._dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
+
+    def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
+        """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
+        standing = {p: array_by_default(p, self.arrays) for p in parameters if p.shape and p.default is not None}
+        for view, need, who in node.needs if standing else ():
+            array = standing.get(view.root)  # type: ignore[call-overload]  # other roots are no keys
+            if array is not None and (fault := lacking(array.as_view(), need)):
+                root = view.root
+                raise node_error(
+                    node.name,
+                    f"parameter {root.name!r} stands for {array.kind} array {array.name!r} by default, which {who!r} cannot use:"
+                    f" {fault}",
+                    array=root.name,
+                )
 
     def default_name(self, base: str) -> str:
         """Return `base`, with a number appended if nodes already use it."""
@@ -363,8 +410,7 @@ def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Describ
             )
         wanted_dtype = None if dtype is None else as_dtype(dtype)
         try:
-            given = np.asarray(initial)
-            values = converted(initial, given.dtype if wanted_dtype is None else wanted_dtype)
+            values = converted(initial, ndarray_of(initial).dtype if wanted_dtype is None else wanted_dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"the initial values cannot be taken: {error}") from None
         values = own_copy(values.astype(as_dtype(values.dtype), copy=False))

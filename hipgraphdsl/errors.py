@@ -30,6 +30,9 @@ from .printed import short
 if TYPE_CHECKING:
     from .checks.report import Report
 
+# Codes by which HIP and CUDA report that a kernel, copy or host function has failed after its call returned: ECC error, illegal
+# address, time limit, assertion, and stack, instruction, alignment, address space, program counter and launch failures.
+_FAULTS: Final = frozenset({214, 700, 702, 710, *range(714, 720)})
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class created by a class statement
 
 __all__ = [
@@ -213,9 +216,18 @@ class HipError(HipGraphError):
         self.node = node
         self.hint = hint
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether earlier work on the device failed: any later call may report that, whatever node it is made for."""
+        return self.code in _FAULTS
+
     def at(self, node: str, hint: str | None = None) -> HipError:
-        """Return a copy of the error that names the node; the error itself if it already names one."""
-        return self if self.node else HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
+        """Return a copy of the error that names the node of the call; the error itself if it names one or is a fault."""
+        return self if self.node or self.is_fault else self.of(node, hint)
+
+    def of(self, node: str, hint: str | None = None) -> HipError:
+        """Return a copy of the error that names the node at fault."""
+        return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
 
     def hinted(self, hint: str) -> HipError:
         """Return a copy of the error with a hint appended."""

@@ -324,7 +324,11 @@ class Graph(Declaring):
 
     @staticmethod
     def from_json(
-        text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+        text: str,
+        arrays: Mapping[str, Any] | None = None,
+        callbacks: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        file: str | os.PathLike[str] | None = None,
     ) -> Graph:
         """Load a workflow; nothing is run, compiled or imported.
 
@@ -336,13 +340,15 @@ class Graph(Declaring):
             Values, by name, of arrays that the file holds only as a hash, and objects of external arrays.
         callbacks : mapping, optional
             Callables by import path, by function name or by node name.
+        file : str or path, optional
+            The file that the text was read from: `check` reports the line of a node in it. It is not opened.
 
         Raises
         ------
         DeclarationError
             If the text is not a workflow, has a newer version, is truncated or exceeds the limits.
         """
-        return Graph.from_workflow(Workflow.model_validate_json(text, arrays=arrays, callbacks=callbacks))
+        return Graph.from_workflow(Workflow.model_validate_json(text, arrays=arrays, callbacks=callbacks, file=file))
 
     @staticmethod
     def from_networkx(dag: nx.DiGraph[Any], *, name: str | None = None, infer: bool = True) -> Graph:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -18,23 +18,25 @@ from .arrays import (
     Array,
     ArrayView,
     ExternalArray,
-    HostArray,
+    Need,
     Parameter,
     Region,
     UnboundValues,
+    array_by_default,
     as_dict,
-    as_view,
+    device_need,
+    lacking,
 )
+from .binding import bound, bound_array, bound_value, needs_behind, needs_inside
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
-from .document.reader import MAX_CHILD_DEPTH, Loader
+from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, listed, node_error
+from .errors import listed, node_error
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
-from .nodes.base import lazy, parameters_of, views_of
+from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .nodes.memory import element_value
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -42,6 +44,9 @@ from .printed import human_count
 if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Self
+
+MAX_DEPTH: Final = 64
+"""How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -128,6 +133,11 @@ class Workflow:
         return tuple(dict.fromkeys(found))
 
     @cached_property
+    def depth(self) -> int:
+        """How many levels of child graphs and bodies are nested in it; 0 if it holds none."""
+        return max((1 + inner.depth for node in self.nodes if not node.derives for _, inner, _ in node.held), default=0)
+
+    @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """The accesses of all nodes, without repeats."""
         found: dict[tuple[Any, str, Region], Access] = {}
@@ -135,6 +145,18 @@ class Workflow:
             for access in node.accesses:
                 found.setdefault((access.view.root, access.mode, access.bytes), access)
         return tuple(found.values())
+
+    @cached_property
+    def needs(self) -> Mapping[Any, Mapping[Need, str]]:
+        """What nodes need of the memory that an array or a parameter stands for: each need with the name of a node that has it.
+
+        The names of nodes inside children are full names.
+        """
+        found: dict[Any, dict[Need, str]] = {}
+        for node in self.nodes:
+            for view, need, who in node.needs:
+                found.setdefault(view.root, {}).setdefault(need, who)
+        return found
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -163,9 +185,12 @@ class Workflow:
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> ArrayView | None:
-        """Return the view that an array parameter defaults to; None if its default is no array, view or array name."""
-        default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
-        return default.as_view() if isinstance(default, (Array, ArrayView)) else None
+        """Return the view that an array parameter defaults to; None if its default is no array or array name."""
+        default = parameter.default
+        if not isinstance(default, (str, Array)) or parameter.copy:
+            return None
+        found = array_by_default(parameter, self.arrays)
+        return None if found is None else found.as_view()
 
     def levels(self) -> Iterator[Level]:
         """Yield this workflow and all workflows held by its nodes, in pre-order, once per occurrence."""
@@ -237,21 +262,19 @@ class Workflow:
         bodies: dict[str, dict[str, Data]] = {}
         done: set[Workflow] = set()
 
-        def write(workflow: Workflow, depth: int) -> dict[str, Data]:
-            if depth > MAX_CHILD_DEPTH:
-                raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
+        def write(workflow: Workflow) -> dict[str, Data]:
             for node in workflow.nodes:
                 for module in node.modules:  # in order of first use
                     names.key_of_module(module)
                 for _, inner, _ in () if node.derives else node.held:
                     if inner not in done:
                         done.add(inner)
-                        data = write(inner, depth + 1)
+                        data = write(inner)
                         key = names.key_of_workflow(inner)
                         bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
             return workflow.to_data(names)
 
-        body = write(self, 0)
+        body = write(self)
         out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.name, "infer": body.pop("infer")}
         out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
         out.update(body)
@@ -272,14 +295,18 @@ class Workflow:
 
     @staticmethod
     def model_validate_json(
-        text: str, *, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+        text: str,
+        *,
+        arrays: Mapping[str, Any] | None = None,
+        callbacks: Mapping[str, Callable[..., Any]] | None = None,
+        file: str | os.PathLike[str] | None = None,
     ) -> Workflow:
         """Return the workflow that JSON describes; does not run, compile or import anything.
 
         Parameters
         ----------
         text : str
-        arrays, callbacks : mapping, optional
+        arrays, callbacks, file : optional
             As for `Graph.from_json`.
 
         Raises
@@ -287,7 +314,7 @@ class Workflow:
         DeclarationError
             If it is not a workflow, has a newer version, is truncated or exceeds a limit; the error names line and field.
         """
-        return Loader(KINDS, Workflow.of, arrays, callbacks).text(text)
+        return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
 
     @staticmethod
     def from_data(
@@ -423,9 +450,9 @@ class ChildGraphNode(Node):
     workflow : Workflow
         A snapshot: later changes of the original graph have no effect.
     bind : dict of str to view, Parameter or value
-        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and size),
-        parameters, or values. Unbound arrays belong to the parent's Executable as ``<node>/<array>``; unbound parameters
-        keep their defaults.
+        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and shape, and
+        such as each node of the child could be given directly), parameters, or values. Unbound arrays belong to the parent's
+        Executable as ``<node>/<array>``; unbound parameters keep their defaults.
     """
 
     kind: ClassVar[str] = "child"
@@ -451,14 +478,22 @@ class ChildGraphNode(Node):
                     " rename one of them",
                 )
             if inner in workflow.arrays:
-                bound[inner] = _bound_array(workflow.arrays[inner], value, name)
+                bound[inner] = bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
                 parameter = workflow.parameters[inner]
-                bound[inner] = _bound_array(parameter, value, name) if parameter.shape else _bound_value(parameter, value, name)
+                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         data["bind"] = bound
+        for root, outer, need, who in needs_behind(workflow, bound):
+            if fault := lacking(outer, need):
+                why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
+                raise node_error(name, why, array=outer.root.name)
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return needs_inside(self)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -516,39 +551,20 @@ class ChildGraphNode(Node):
         return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
 
 
-def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
-    """Validate and return the view bound to an array or an array parameter of a child."""
-    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
-    if isinstance(inner, AllocArray):
-        raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
-    wanted = found = ""
-    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
-        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and size"
-        found = f"{outer.dtype}{list(outer.shape)}" + ("" if outer.contiguous else " and not contiguous")
-    elif isinstance(inner, HostArray) and not outer.root.on_host:
-        wanted, found = "a host array", f"{outer.root.kind} memory"
-    elif inner.on_device and not outer.root.on_device:
-        wanted, found = "reached by the device", "pageable host memory"
-    if wanted:
-        raise node_error(node, f"{inner.name!r} of the child is {wanted}; {outer.name!r} is {found}", array=outer.root.name)
-    return outer
-
-
-def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
-    """Validate and return the value or parameter bound to a scalar parameter of a child."""
-    if isinstance(value, Parameter):
-        if value.dtype != inner.dtype or value.shape:
-            raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
-        return value
-    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
-    return deepcopy(value)
-
-
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
     if not isinstance(found, Workflow):
         raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
+    if found.depth >= MAX_DEPTH:
+        raise node_error(
+            node,
+            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
+            " declare some of them in one graph",
+        )
     return found
+
+
+_CONDITION: Final = device_need(4)
 
 
 class ConditionalNode(Node):
@@ -594,10 +610,7 @@ class ConditionalNode(Node):
             raise node_error(
                 name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
             )
-        if isinstance(condition.root, Array) and not condition.root.on_device:
-            raise node_error(
-                name, f"the device reads the condition; {condition.name!r} is pageable host memory", array=condition.root.name
-            )
+        require_met(name, condition, _CONDITION)
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
@@ -612,6 +625,10 @@ class ConditionalNode(Node):
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
         if mode != "while" and data.get("check_every", 1) > 1:
             raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
+
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        return ((self.condition, _CONDITION, self.name), *needs_inside(self))
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
@@ -655,15 +672,6 @@ class ConditionalNode(Node):
     @property
     def likeness(self) -> tuple[Hashable, ...]:
         return (self.mode, *super().likeness)
-
-
-def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
-    """Return what an array or parameter of a held workflow is bound to, or None; roots of other workflows are not bound."""
-    name = root.name
-    if name not in bind:
-        return None
-    own = workflow.arrays.get(name, workflow.parameters.get(name))
-    return bind[name] if own is root else None
 
 
 def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:

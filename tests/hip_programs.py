@@ -14,8 +14,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it
 import numpy as np
 from conformance import spec
+from places import DTYPES
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import as_dtype, kind_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = {
@@ -155,6 +157,22 @@ def complex_numbers() -> Written:
     return Written(g)
 
 
+def dtypes() -> Written:
+    """Arrays, fills and parameters of every type of elements; the host's C++ knows those of ml_dtypes by their bits."""
+    g = hg.Graph("dtypes")
+    for name in DTYPES:
+        dtype = as_dtype(name)
+        values = np.array([1, 0, 1, 1, 0]).astype("i1" if kind_of(dtype) in "iu" else "f4")
+        values = -values if name == "int1" else values + (name == "float8_e8m0fnu")
+        x, y = g.device_array(name, values.astype(dtype)), g.host_array(f"{name}_out", shape=5, dtype=dtype)
+        large = g.host_array(f"{name}_large", np.resize(values[2:], 1000).astype(dtype))
+        g.memcpy(y, x)
+        g.memset(y[1:2], values[0].item(), after=[g.nodes[-1]])
+        g.memset(y[2:3], g.param(f"p_{name}", name, values.astype(dtype)[2]))
+        g.memcpy(large[:5], x)
+    return Written(g)
+
+
 def large_values() -> Written:
     """Values that only files hold."""
     g = hg.Graph("large values")
@@ -170,6 +188,7 @@ MAKERS: dict[str, Callable[[], Written]] = {
     **{name: (lambda name=name: of_row(name)) for name in ROWS},  # type: ignore[misc]
     "07_jacobi": lambda: of_example("07_jacobi", side=24, check_every=2),
     "cooperative": cooperative,
+    "dtypes": dtypes,
     "large_values": large_values,
     "template_arguments": template_arguments,
 }

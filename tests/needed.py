@@ -20,7 +20,7 @@ THEIRS = {"pydantic": ("pydantic-core", "annotated-types", "typing-extensions", 
 """What a missing one needs itself; pip answers for those that are there."""
 BY_GPU = {"cuda.bindings": "runtime 'nvidia'", "hip": "runtime 'amd' (hip-python)"}
 """Modules, and what lacks without them; one of them is needed."""
-OPTIONAL = ("torch", "cupy", "matplotlib", "pygraphviz", "jsonschema", "yaml")
+OPTIONAL = ("torch", "jax", "cupy", "matplotlib", "pygraphviz", "jsonschema", "yaml")
 """Modules that some tests use, which skip without."""
 
 

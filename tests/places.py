@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import EXTRAS, NAMES, as_dtype
 from hipgraphdsl.runtimes.base import Runtime
 
 COMPUTING = ("cpu", "amd", "nvidia")
@@ -22,6 +23,20 @@ def _opens(name: str) -> bool:
 
 
 HERE = tuple(filter(_opens, COMPUTING))
+
+
+def _is_here(name: str) -> bool:
+    try:
+        as_dtype(name)
+    except hg.DeclarationError:
+        return False
+    return True
+
+
+DTYPES = tuple(name for name in NAMES if _is_here(name))
+"""Names of the types of elements, those apart that the installed ml_dtypes lacks."""
+EXTRA_DTYPES = tuple(name for name in DTYPES if name in EXTRAS)
+"""Those of ml_dtypes."""
 
 
 def runtime_or_skip(name: str) -> Runtime:

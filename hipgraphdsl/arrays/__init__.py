@@ -5,28 +5,50 @@ An `ArrayView` selects elements of one array by basic slices with positive steps
 the unit of dependency.
 """
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, KnownMemory, Parameter, UnboundValues
 from .coercion import (
     array_values,
     as_device,
     as_devices,
     as_dict,
-    as_dtype,
     as_handle,
     as_int,
     as_rank,
     as_shape,
     converted,
-    float_overflow,
     int_from,
     naming,
     own_copy,
     require_flags,
 )
+from .dlpack import ndarray_of
+from .dtypes import (
+    CODES,
+    EXTRAS,
+    NAMES,
+    as_dtype,
+    dtype_named,
+    float_overflow,
+    has_extras,
+    int_range,
+    is_complex,
+    is_extra,
+    kind_of,
+    part_of,
+    unheld,
+    widened,
+)
+from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
 
 __all__ = [
+    "CODES",
+    "COLLECTIVE",
+    "EXTRAS",
+    "HOST",
+    "NAMES",
+    "WRITE",
     "Access",
     "AllocArray",
     "Array",
@@ -34,12 +56,15 @@ __all__ = [
     "DeviceArray",
     "ExternalArray",
     "HostArray",
+    "KnownMemory",
     "Mode",
+    "Need",
     "Parameter",
     "Region",
     "Root",
     "UnboundValues",
     "Viewable",
+    "array_by_default",
     "array_values",
     "as_device",
     "as_devices",
@@ -51,13 +76,28 @@ __all__ = [
     "as_shape",
     "as_view",
     "converted",
+    "device_need",
+    "dtype_named",
     "float_overflow",
+    "has_extras",
     "int_from",
+    "int_range",
+    "is_complex",
+    "is_extra",
+    "kind_of",
+    "lacking",
     "naming",
+    "ndarray_of",
     "no_array",
     "own_copy",
+    "part_of",
     "reads",
+    "require_fit",
     "require_flags",
+    "unheld",
+    "unlike",
     "updates",
+    "whole_array",
+    "widened",
     "writes",
 ]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError
-from .coercion import as_dtype, as_shape, naming
-from .dlpack import described, exported, gpu_of
+from .coercion import as_shape, naming
+from .dlpack import described, exported, gpu_of, on_host, require_plain
+from .dtypes import as_dtype
 from .regions import Region
 from .views import ArrayView, Root
+
+_PLAIN: Final = re.compile("[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16))")  # a typestr of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +113,36 @@ class AllocArray(Array):
     kind = "alloc"
 
 
+class KnownMemory:
+    """Memory that an Executable has handed out; `ExternalArray.wrap` takes from it what no protocol of other libraries says.
+
+    Attributes
+    ----------
+    ptr : int
+        Address of the first element.
+    shape : tuple of int
+    dtype : numpy.dtype
+    strides : tuple of int
+        In bytes.
+    on_host : bool
+        Whether it is host memory.
+    device : int
+        The device that owns it.
+    access : tuple of int
+        Other devices that may reach it from their kernels.
+    writeable : bool
+    """
+
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    on_host: bool
+    device: int
+    access: tuple[int, ...]
+    writeable: bool
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ExternalArray(Array):
     """Memory of the user or of another library, used in place.
@@ -164,15 +199,21 @@ class ExternalArray(Array):
             If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold, or
             if `access` is given for host memory.
         """
-        interface = getattr(obj, "__cuda_array_interface__", None)
+        known = isinstance(obj, KnownMemory)
         with naming(what, name):
-            if isinstance(interface, dict):
-                given, shape, strides, pointer, writeable = _device_memory(interface)
-                location: Literal["host", "device"] = "device"
+            interface = None if known or type(obj) is np.ndarray else _shared(obj, _interface)
+            if known:
+                given, shape, strides, pointer, writeable = obj.dtype, obj.shape, obj.strides, obj.ptr, obj.writeable
+                location: Literal["host", "device"] = "host" if obj.on_host else "device"
+                if not obj.on_host:
+                    device, access = _placed(obj, device), access or obj.access
+            elif isinstance(interface, dict):
+                given, shape, strides, pointer, writeable = _device_memory(interface, obj)
+                location = "device"
                 device = gpu_of(obj) if device is None else device
             elif (gpu := _shared(obj, gpu_of)) is not None:
                 capsule = _shared(obj, exported)
-                given, shape, strides, pointer, writeable = described(capsule)
+                given, shape, strides, pointer, writeable = described(capsule, obj)
                 obj, location, device = (obj, capsule), "device", gpu if device is None else device
             else:
                 obj = host = _shared(obj, _on_host)
@@ -182,12 +223,12 @@ class ExternalArray(Array):
                         " give x.data, or x.filled(value), which copies",
                         array=name,
                     )
-                if access:
-                    raise DeclarationError(
-                        "access lists devices that may reach another device's memory, and this is host memory; leave it out"
-                    )
                 given, shape, strides, location = host.dtype, host.shape, host.strides, "host"
                 pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
+            if access and location == "host":
+                raise DeclarationError(
+                    "access lists devices that may reach another device's memory, and this is host memory; leave it out"
+                )
             dtype = as_dtype(given)
             if dtype != np.dtype(given):
                 raise DeclarationError(f"it has foreign byte order {given}")
@@ -245,8 +286,26 @@ class Parameter(Root):
         return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
-def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any, int, bool]:
-    """Return dtype, shape, strides, address and writeability from a `__cuda_array_interface__`."""
+def _placed(memory: KnownMemory, device: int | None) -> int:
+    """Return the device of known memory; refuse another one."""
+    if device not in (None, memory.device):
+        raise DeclarationError(f"it is memory of device {memory.device} (got device={device}); leave device out")
+    return memory.device
+
+
+def _interface(obj: Any) -> Any:
+    """Return an object's `__cuda_array_interface__`; None if it has none, or one that fails where DLPack is offered too."""
+    require_plain(obj)
+    try:
+        return getattr(obj, "__cuda_array_interface__", None)
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:  # torch's, for types that it cannot describe
+        if hasattr(obj, "__dlpack__"):
+            return None
+        raise TypeError(f"its __cuda_array_interface__ raises {type(error).__name__}: {error}") from None
+
+
+def _device_memory(interface: dict[str, Any], obj: Any) -> tuple[Any, tuple[int, ...], Any, int, bool]:
+    """Return dtype, shape, strides, address and writeability from an object's `__cuda_array_interface__`."""
     try:
         given, shape, strides = interface["typestr"], as_shape(interface["shape"]), interface.get("strides")
         pointer, readonly = interface["data"]
@@ -257,14 +316,28 @@ def _device_memory(interface: dict[str, Any]) -> tuple[Any, tuple[int, ...], Any
         raise DeclarationError("its __cuda_array_interface__ has a mask, and a device knows none")
     if not 0 < pointer < 2**64:
         raise DeclarationError(f"its __cuda_array_interface__ has address {pointer:#x}, where no memory is")
+    if isinstance(given, str) and not _PLAIN.fullmatch(given):
+        given = _named_dtype(obj) or given
     return given, shape, strides, pointer, not readonly
+
+
+def _named_dtype(obj: Any) -> np.dtype[Any] | None:
+    """Return the dtype of an object whose typestr is raw bytes, as for structs, bfloat16 or float8; None if nothing names it."""
+    own = getattr(obj, "dtype", None)
+    if isinstance(own, np.dtype):
+        return own
+    with suppress(BufferError, TypeError, ValueError, AttributeError):
+        return described(exported(obj), obj).dtype
+    return None
 
 
 def _shared(obj: Any, by: Callable[[Any], Any]) -> Any:
     """Return what `by` makes of an object's memory; raise DeclarationError if the object refuses."""
     try:
         return by(obj)
-    except (TypeError, AttributeError, BufferError, RuntimeError, ValueError) as error:
+    except DeclarationError:
+        raise
+    except (TypeError, AttributeError, BufferError, RuntimeError, ValueError, KeyError) as error:
         raise DeclarationError(
             f"{type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array, or an object with"
             " __cuda_array_interface__, __dlpack__ or the buffer protocol"
@@ -277,4 +350,4 @@ def _on_host(obj: Any) -> np.ndarray[Any, Any]:
         return obj
     if hasattr(obj, "__array_interface__"):
         return np.asarray(obj)
-    return np.from_dlpack(obj) if hasattr(obj, "__dlpack__") else np.asarray(memoryview(obj))
+    return on_host(obj) if hasattr(obj, "__dlpack__") else np.asarray(memoryview(obj))

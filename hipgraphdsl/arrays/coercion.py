@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Number
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError
+from .dlpack import ndarray_of
+from .dtypes import float_overflow, int_range, kind_of, unheld, widened
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
@@ -73,6 +77,13 @@ def int_from(least: int, value: Any, what: str) -> int:
     return number
 
 
+def as_path(path: Any, what: str = "path") -> Path:
+    """Return the path of a file, which messages call `what`; refuse a value that is neither a str nor a path."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise DeclarationError(f"{what} is a str or a pathlib.Path (got {path!r})")
+    return Path(path)
+
+
 def require_flags(**flags: Any) -> None:
     """Raise DeclarationError for a keyword argument that is neither True nor False."""
     for name, value in flags.items():
@@ -110,32 +121,6 @@ def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
     return dict(value or {})
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of a name or type; DeclarationError if a GPU cannot hold it. ``"bfloat16"`` needs ml_dtypes."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise DeclarationError("dtype 'bfloat16' needs the package ml_dtypes: pip install ml_dtypes") from None
-        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]  # ml_dtypes has no types
-    try:
-        result = np.dtype("float64" if dtype is None else dtype)
-    except (TypeError, ValueError, SyntaxError):
-        result = None
-    if result is None or dtype is None:  # NumPy treats None as float64, which the user did not ask for
-        raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'")
-    if result.subdtype is not None:
-        raise DeclarationError(f"dtype {dtype!r} has a shape of its own; give {result.base} and put {result.shape} into shape=")
-    if result.hasobject or result.kind in "OSUMm" or (result.kind in "fc" and result.itemsize > 8 * (1 + (result.kind == "c"))):
-        raise DeclarationError(
-            f"dtype {result} cannot live on a device; use bool, 8- to 64-bit integers, float16, bfloat16, float32, float64,"
-            " complex or structured dtypes of these"
-        )
-    if result.itemsize == 0:
-        raise DeclarationError(f"dtype {dtype!r} has elements of 0 bytes; give its size")
-    return result.newbyteorder("=") if result.kind != "V" else result
-
-
 def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Convert values to a dtype, for declared and for written arrays; only rounding of floats may change a value.
 
@@ -146,39 +131,37 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """
     if np.ma.is_masked(values):
         raise ValueError("some are masked; fill them first, as with values.filled(0)")
-    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs and untyped bytes
-        if dtype.names is None and (size := np.asarray(values).itemsize) > dtype.itemsize:
-            raise ValueError(f"{size} bytes do not fit an element of {dtype.itemsize}")
+    if dtype.names is not None:
         return np.asarray(values, dtype)
-    given = np.asarray(values)
+    kind = kind_of(dtype)
+    given = ndarray_of(values)
+    if kind == "V":  # untyped bytes
+        if given.itemsize > dtype.itemsize:
+            raise ValueError(f"{given.itemsize} bytes do not fit an element of {dtype.itemsize}")
+        return np.asarray(given, dtype)
     if given.dtype == dtype:
         return given.view(dtype)  # NumPy has two 64-bit integer types with equal dtypes
+    given = widened(given)
     if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
-        given = given.astype(dtype if dtype.kind in "iu" else "c16" if dtype.kind == "c" else "f8")
-    if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
+        given = given.astype(dtype if dtype.kind in "iu" else "c16" if kind == "c" else "f8")
+    if given.dtype.kind not in "biufc":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
-    if given.dtype.kind == "c" and dtype.kind != "c":
+    if given.dtype.kind == "c" and kind != "c":
         raise TypeError(f"they are complex, and the dtype is {dtype}; give their real parts")
-    if dtype.kind == "b" and not np.isin(given, (0, 1)).all():
+    if kind == "b" and not np.isin(given, (0, 1)).all():
         raise ValueError("they are neither true nor false")
-    if dtype.kind in "iu" and given.size:
+    if kind in "iu" and given.size:
         if given.dtype.kind not in "biu" and not (np.isfinite(given) & (np.trunc(given) == given)).all():
             raise ValueError(f"they are no whole numbers, and the dtype is {dtype}; round them first")
-        info = np.iinfo(dtype)
+        least, most = int_range(dtype)
         for extreme in (given.min(), given.max()):
-            if not info.min <= int(extreme) <= info.max:
-                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max} of {dtype}")
+            if not least <= int(extreme) <= most:
+                raise OverflowError(f"{extreme} is out of the range {least}..{most} of {dtype}")
     with np.errstate(over="ignore"):
-        result = given.astype(dtype)
-    if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
+        result: np.ndarray[Any, Any] = given.astype(dtype)
+    if kind in "fc" and unheld(given, result).any():
         raise OverflowError(float_overflow(dtype))
     return result
-
-
-def float_overflow(dtype: np.dtype[Any]) -> str:
-    """Return the message that a value exceeds the range of a float dtype."""
-    kind = np.zeros(1, dtype).real.dtype.type
-    return f"overflow: the range of {dtype} is ±{float(np.nextafter(kind(np.inf), kind(0))):.6g}"
 
 
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,23 +1,31 @@
-"""DLPack of device memory, which NumPy neither imports nor exports: the structures of dlpack.h."""
+"""DLPack of memory that NumPy neither imports nor exports, of devices and of types that it lacks: the structures of dlpack.h."""
 
 from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..errors import DeclarationError
-from .coercion import as_dtype
+from .dtypes import EXTRAS, as_dtype, dtype_named, is_extra
 
-BFLOAT16: Final = 4
-"""The code of a type that NumPy lacks, kDLBfloat."""
 _KINDS: Final = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_EXTRAS: Final = {(extra.code, extra.bits): name for name, extra in EXTRAS.items() if extra.code is not None}
 _GPUS: Final = (2, 10)  # kDLCUDA, kDLROCM
+_HOSTS: Final = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged, as NumPy takes them
 _NO_ORDER: Final = -1  # the value of `stream` with which the producer waits for nothing and lets nothing wait
 _VERSION: Final = (1, 0)
-_READ_ONLY, _COPIED = 1, 2  # of the flags
+_READ_ONLY, _COPIED, _PADDED = 1, 2, 4  # of the flags; padded: an element of less than 8 bits has a byte of its own
+_JAX: Final = ("jax", "jaxlib")  # nobody may write jax's arrays, whose capsules cannot say so; its `stream` is a handle alone
+_LAZY: Final = (
+    ("requires_grad", "it requires a gradient, which nodes of a graph do not record", "detach"),
+    ("is_conj", "its memory holds the conjugates of its values", "resolve_conj"),
+    ("is_neg", "its memory holds the negatives of its values", "resolve_neg"),
+)
+"""Attributes or methods of torch's tensors that tell of values which are not those in memory, and what makes a plain tensor."""
 
 _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
@@ -70,13 +78,32 @@ def gpu_of(obj: Any) -> int | None:
     return int(number) if int(kind) in _GPUS else None
 
 
+def require_plain(obj: Any) -> None:
+    """Raise TypeError for a tensor whose values are more than its memory: one that requires a gradient, a lazy conjugate."""
+    for name, what, method in _LAZY:
+        found = getattr(obj, name, False)
+        if hasattr(obj, method) and (found() if callable(found) else found):
+            raise TypeError(f"{what}; give x.{method}()")
+
+
+def is_on_host(obj: Any) -> bool:
+    """Return whether an object offers host memory by DLPack."""
+    tell = getattr(obj, "__dlpack_device__", None)
+    return callable(tell) and hasattr(obj, "__dlpack__") and int(tell()[0]) in _HOSTS
+
+
+def _is_of_jax(obj: Any) -> bool:
+    return type(obj).__module__.partition(".")[0] in _JAX
+
+
 def exported(obj: Any) -> Any:
-    """Return a capsule of an object's device memory; the producer waits for no work that it has queued.
+    """Return a capsule of an object's memory; the producer waits for no work that it has queued.
 
     The capsule is never marked as consumed, so its own destructor calls the deleter of its tensor, once.
     """
-    options: tuple[dict[str, Any], ...] = ({"stream": _NO_ORDER, "max_version": _VERSION}, {"stream": _NO_ORDER})
-    for known in options:
+    require_plain(obj)
+    order: dict[str, Any] = {} if is_on_host(obj) or _is_of_jax(obj) else {"stream": _NO_ORDER}
+    for known in ({**order, "max_version": _VERSION}, order):
         with suppress(TypeError):  # older producers know no versions, and some no streams
             return obj.__dlpack__(**known)
     return obj.__dlpack__()
@@ -100,8 +127,8 @@ def tensor_of(capsule: Any) -> tuple[Tensor, int]:
     return managed.tensor, managed.flags
 
 
-def described(capsule: Any) -> Described:
-    """Return the description of the device memory in a capsule.
+def described(capsule: Any, owner: Any = None) -> Described:
+    """Return the description of the memory in a capsule that `owner` has made.
 
     Raises
     ------
@@ -111,13 +138,116 @@ def described(capsule: Any) -> Described:
     tensor, flags = tensor_of(capsule)
     if flags & _COPIED:
         raise DeclarationError("its __dlpack__ gives a copy, and not its memory")
-    kind = _KINDS.get(tensor.code)
-    if tensor.lanes != 1 or tensor.bits % 8 or (kind is None and (tensor.code, tensor.bits) != (BFLOAT16, 16)):
-        kind = f"type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes"
-        raise DeclarationError(f"its __dlpack__ has {kind}, and no dtype has")
-    dtype = as_dtype("bfloat16" if kind is None else f"{kind}{tensor.bits // 8}")
-    if not tensor.data:
-        raise DeclarationError("its __dlpack__ has address 0, where no memory is")
+    dtype = _dtype_of(tensor, flags)
     shape = tuple(tensor.shape[: tensor.ndim])
+    if not tensor.data and 0 not in shape:
+        raise DeclarationError("its __dlpack__ has address 0, where no memory is")
     strides = tuple(n * dtype.itemsize for n in tensor.strides[: tensor.ndim]) if tensor.strides else None
-    return Described(dtype, shape, strides, tensor.data + tensor.byte_offset, not flags & _READ_ONLY)
+    return Described(
+        dtype, shape, strides, (tensor.data or 0) + tensor.byte_offset, not (flags & _READ_ONLY or _is_of_jax(owner))
+    )
+
+
+def _dtype_of(tensor: Tensor, flags: int) -> np.dtype[Any]:
+    code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
+    name = _EXTRAS.get((code, bits))
+    if name is not None and bits < 8 and not (lanes == 1 and flags & _PADDED):
+        raise DeclarationError(
+            f"its __dlpack__ has elements of {bits} bits, which share bytes, and an element of {name} has its own; give the"
+            " bytes, as torch's x.view(torch.uint8)"
+        )
+    if lanes == 1 and name is not None:
+        return as_dtype(name)
+    found = None if lanes != 1 or bits % 8 or code not in _KINDS else dtype_named(f"{_KINDS[code]}{bits // 8}")
+    if found is None:
+        raise DeclarationError(f"its __dlpack__ has type code {code}, {bits} bits and {lanes} lanes, and no dtype has")
+    return found
+
+
+def on_host(obj: Any) -> np.ndarray[Any, Any]:
+    """Return an array that shares the host memory which an object offers by DLPack, and keeps the object alive.
+
+    Memory whose capsule has no flags is read-only, as in NumPy.
+
+    Raises
+    ------
+    DeclarationError
+        As `described`.
+    """
+    if not is_on_host(obj):
+        raise BufferError(f"its __dlpack_device__ is {obj.__dlpack_device__()}, neither the host nor a GPU")
+    capsule = exported(obj)
+    told = described(capsule, obj)
+    writeable = told.writeable and _is_capsule(capsule, b"dltensor_versioned")
+    memory = _Memory(
+        {
+            "version": 3,
+            "shape": told.shape,
+            "strides": told.strides,
+            "typestr": f"|V{told.dtype.itemsize}",
+            "data": (told.pointer, not writeable),
+        },
+        (obj, capsule),
+    )
+    return np.asarray(memory).view(told.dtype)
+
+
+class _Memory:
+    """Host memory as NumPy imports it; the array refers to this object, which keeps the owner alive."""
+
+    def __init__(self, interface: dict[str, Any], owner: Any) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
+
+
+def ndarray_of(values: Any) -> np.ndarray[Any, Any]:
+    """Return values as an array, also those of a type that NumPy takes only from ml_dtypes; TypeError if none can be."""
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)
+    require_plain(values)
+    try:
+        return np.asarray(values)
+    except (TypeError, RuntimeError, BufferError):
+        if not is_on_host(values):
+            raise
+        return on_host(values)
+
+
+def capsule_of(memory: np.ndarray[Any, Any], device: tuple[int, int], options: dict[str, Any]) -> Any:
+    """Return a capsule of memory at a DLPack device; NumPy makes it, without reading the memory.
+
+    Raises
+    ------
+    BufferError
+        If DLPack has no code for the dtype, or the consumer asks for a copy or for another device.
+    """
+    dtype = memory.dtype
+    extra = EXTRAS.get(dtype.type.__name__)
+    if extra is None and dtype.kind not in "biufc":
+        raise BufferError(f"DLPack has no code for dtype {dtype}")
+    if extra is not None and (extra.code is None or extra.bits < 8):
+        raise BufferError(f"DLPack has no code for dtype {dtype} with a byte for each element; give its bytes")
+    if options.get("copy"):
+        raise BufferError("copy=True: this memory is lent, not copied; copy what the other library makes of it")
+    asked = options.get("dl_device")
+    if asked is not None and tuple(map(int, asked)) != device:
+        raise BufferError(f"dl_device={tuple(map(int, asked))}: this memory is on device {device}")
+    like = np.dtype(f"u{dtype.itemsize}") if is_extra(dtype) else dtype
+    known: dict[str, Any] = {"max_version": _VERSION} if options.get("max_version") and _has_versions() else {}
+    made = memory.view(like).__dlpack__(**known)
+    tensor, _ = tensor_of(made)
+    tensor.device_type, tensor.device_id = device
+    if extra is not None:
+        assert extra.code is not None
+        tensor.code = extra.code
+    return made
+
+
+@lru_cache(maxsize=1)
+def _has_versions() -> bool:
+    """Return whether this NumPy makes versioned capsules."""
+    try:
+        np.zeros(1).__dlpack__(max_version=_VERSION)
+    except TypeError:
+        return False
+    return True

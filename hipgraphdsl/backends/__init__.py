@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..errors import unknown_name
+from ..plan.steps import Plan
 from .capture import CaptureProgram
 from .explicit import ExplicitProgram
 from .handles import SharedHandles
@@ -15,7 +16,7 @@ from .segmented import in_segments
 from .serial import SerialProgram
 from .streams import StreamsProgram
 
-__all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named"]
+__all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named", "into_captures"]
 
 BACKENDS: dict[str, Callable[..., Program]] = {
     "explicit": partial(in_segments, ExplicitProgram.build),
@@ -24,6 +25,16 @@ BACKENDS: dict[str, Callable[..., Program]] = {
     "serial": SerialProgram,
 }
 """Builders by name: ``build(plan, scope, disabled) -> Program``."""
+
+
+def into_captures(backend: str, plan: Plan) -> bool:
+    """Return whether a launch on a stream that captures is recorded there, as the same work.
+
+    Launches of graphs are not: AMD runs them at once, and CUDA ends the capture. Neither are waits of the host, and memory that
+    the launch allocates would belong to the captured graph.
+    """
+    return backend == "streams" and plan.cut is None and not plan.has_allocs
+
 
 _CALLED = {  # names in other libraries
     **dict.fromkeys(("graph", "graphs", "default", "auto"), "explicit"),

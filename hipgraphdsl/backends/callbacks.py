@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter
-from ..arrays.dlpack import BFLOAT16, tensor_of
-from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, node_error
+from ..arrays import Access, ArrayView, KnownMemory, Parameter, is_extra
+from ..arrays.dlpack import capsule_of
+from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
 from ..runtimes.base import Runtime
 from .handles import EagerCall
@@ -27,6 +27,10 @@ _tokens = itertools.count(1)
 
 running: Final[dict[int, tuple[str, HostCalls]]] = {}
 """By thread ID, the host node whose callback is running, and its `HostCalls`."""
+
+
+class Stopped(HipGraphError):
+    """A host callback has raised, so that its launch starts nothing more; the next `synchronize` raises the callback's error."""
 
 
 def refuse_inside(action: str, graph: str) -> None:
@@ -53,10 +57,16 @@ NO_CALL: Final = (_TRAMPOLINE, 0)
 
 
 def memory_view(
-    address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None
+    address: int,
+    nbytes: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    strides: tuple[int, ...] | None = None,
+    owner: Any = None,
 ) -> np.ndarray[Any, Any]:
-    """Return host memory as a NumPy array, without a copy; the caller keeps the memory alive."""
+    """Return host memory as a NumPy array, without a copy; it keeps `owner` alive, and without one the caller the memory."""
     buffer: Any = (ctypes.c_char * nbytes).from_address(address)
+    buffer.owner = owner
     return np.ndarray(shape, dtype, buffer, 0, strides)
 
 
@@ -65,8 +75,20 @@ def bytes_at(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return memory_view(address, nbytes, (nbytes,), np.dtype(np.uint8))
 
 
-Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
-"""Returns the memory of a view as a buffer, and its address; the memory lives as long as a reference to the buffer exists."""
+class Lent(NamedTuple):
+    """The memory of one array, lent to code of the user."""
+
+    buffer: Any
+    """The memory lives as long as a reference to this object exists, also after the Executable has been closed."""
+    start: int
+    on_host: bool
+    device: int
+    access: tuple[int, ...]
+    writeable: bool
+
+
+Lend = Callable[[Scope, ArrayView], Lent | None]
+"""Lends the memory that a view lies in; None for memory that lives only while the graph runs, and variables of modules."""
 
 
 @dataclass(slots=True, eq=False)
@@ -167,10 +189,12 @@ class HostCalls:
 
     def _between(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[int], None]:
         inside, runtime = self.inside, self._runtime
-        given, handle = CapturedStream(0, runtime), 0
+        given, handle, failures = CapturedStream(0, runtime), 0, self.failures
 
         def call(stream: int) -> None:
             nonlocal given, handle
+            if failures:
+                raise Stopped
             if stream != handle:
                 given, handle = CapturedStream(stream, runtime), stream
             thread = threading.get_ident()
@@ -201,10 +225,17 @@ class HostCalls:
         if not isinstance(arg, (ArrayView, Access)):
             return scope.value(arg) if isinstance(arg, Parameter) else arg
         view = _view(arg)
+        lent = self._lend(scope, view)
         if isinstance(node, CapturedNode) or (isinstance(node, EagerNode) and not scope.is_host(view)):
-            return CapturedArray(scope.address(view), view, scope)
-        buffer, start = self._lend(scope, view)
-        array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
+            borrowed = None if lent is None else lent._replace(buffer=None)  # a traceback would keep the memory with the argument
+            return CapturedArray(scope.address(view), view, scope, borrowed)
+        if lent is None or not lent.on_host:
+            raise node_error(
+                node.name,
+                f"{view.name!r} stands for device memory here, and a host function takes host memory; copy it to a host_array",
+                array=view.root.name,
+            )
+        array: Any = np.ndarray(view.shape, view.dtype, lent.buffer, scope.address(view) - lent.start, view.strides)
         array.flags.writeable = any(
             a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access
         )
@@ -310,8 +341,11 @@ class CapturedStream:
         return (0, self._handle)
 
 
-class CapturedArray:
-    """An array inside a captured function.
+class CapturedArray(KnownMemory):
+    """An array's memory: what a captured or eager function is given, and `Executable.array` returns.
+
+    What `Executable.array` returns keeps the memory alive, also after `close`, and so does whatever wraps it: NumPy, DLPack,
+    `Graph.external_array`, an array parameter. What a function is given is valid until the function returns.
 
     Attributes
     ----------
@@ -319,52 +353,70 @@ class CapturedArray:
         Address of the first element.
     shape, dtype, strides, nbytes
         As in NumPy; strides in bytes.
+    on_host : bool
+        Whether it is host memory.
+    device : int
+        The device that owns it.
+    access : tuple of int
+        Other devices that may reach it from their kernels.
+    writeable : bool
     """
 
-    def __init__(self, ptr: int, view: ArrayView, scope: Scope) -> None:
+    def __init__(self, ptr: int, view: ArrayView, scope: Scope, lent: Lent | None) -> None:
         self.ptr = ptr
         self.shape = view.shape
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        self._on_host = scope.is_host(view)
+        self.on_host = scope.is_host(view) if lent is None else lent.on_host
+        self.device = scope.owner(view) if lent is None else lent.device
+        self.access = tuple(getattr(view.root, "access", ())) if lent is None else lent.access
+        self.writeable = view.root.writeable if lent is None else lent.writeable
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime
-        self._device = scope.owner(view)
+        self._keep = None if lent is None else lent.buffer
 
     def __int__(self) -> int:
         return self.ptr
 
+    def __repr__(self) -> str:
+        where = "host memory" if self.on_host else f"memory of device {self.device}"
+        return f"<{where} at {self.ptr:#x}: {self.dtype}{list(self.shape)}>"
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": (self.ptr, False)}
+        # A type of ml_dtypes has no typestr; it is given as raw bytes, and DLPack names it.
+        typestr = f"|V{self.dtype.itemsize}" if is_extra(self.dtype) else self.dtype.str
+        data = (self.ptr, not self.writeable)
+        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": typestr, "data": data}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if not self._reachable:
             raise AttributeError("__array_interface__: this is device memory, which NumPy cannot reach")
+        if self.dtype.kind not in "biufc" or is_extra(self.dtype):
+            raise AttributeError(f"__array_interface__: it has no name for dtype {self.dtype}; __array__ gives the array")
         return {**self.__cuda_array_interface__}
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if not self._reachable:
+            raise TypeError("this is device memory, which NumPy cannot reach; copy it, as by Executable.read")
+        memory = memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides)
+        return memory.copy() if copy else memory
 
     @property
     def _reachable(self) -> bool:
-        return self._on_host or self._runtime.target.dlpack_device == 1
+        return self.on_host or self._runtime.target.dlpack_device == 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self._reachable:
             return (1, 0)
-        return (self._runtime.target.dlpack_device, self._device)
+        return (self._runtime.target.dlpack_device, self.device)
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self._reachable:
-            return memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides).__dlpack__(**options)
-        bfloat16 = self.dtype.name == "bfloat16"
-        if not bfloat16 and self.dtype.kind not in "biufc":
-            raise DeclarationError(f"DLPack has no code for dtype {self.dtype}")
-        # NumPy creates the capsule without reading the memory; the device, and a type that NumPy lacks, are patched in.
-        like = np.dtype(np.uint16) if bfloat16 else self.dtype
-        made = memory_view(self.ptr, self._span, self.shape, like, self.strides).__dlpack__()
-        tensor, _ = tensor_of(made)
-        tensor.device_type, tensor.device_id = self.__dlpack_device__()
-        if bfloat16:
-            tensor.code = BFLOAT16
-        return made
+        return capsule_of(self._viewed(self.dtype), self.__dlpack_device__(), options)
+
+    def _viewed(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        array = memory_view(self.ptr, self._span, self.shape, dtype, self.strides, self._keep)
+        array.flags.writeable = self.writeable
+        return array

@@ -11,6 +11,7 @@ from ..errors import HipError, WaitTimeout
 from ..plan.steps import Plan, Step
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
+from .callbacks import Stopped
 from .operations import CallEager, RunChild, RunConditional
 from .program import Program
 from .scope import Scope
@@ -31,13 +32,16 @@ class HostSteps:
         """Name of the node before which the thread waits, or whose wait timed out or was interrupted; else empty."""
 
     def failed(self) -> bool:
-        """Return whether a callback has raised; then no further work starts, and the Executable's next synchronize raises."""
+        """Return whether a callback has raised."""
         return bool(self._shared.calls.failures)
 
-    def wait(self, stream: int, name: str) -> bool:
-        """Wait for the work on a stream before a node starts; return False if a callback has raised.
+    def wait(self, stream: int, name: str) -> None:
+        """Wait for the work on a stream before a node starts; Ctrl-C and the deadline of the launch end the wait.
 
-        Ctrl-C and the deadline of the launch end the wait.
+        Raises
+        ------
+        Stopped
+            If a callback has raised.
         """
         wait, deadline = self._runtime.stream_wait, self._shared.deadline
         self.at = name
@@ -52,16 +56,19 @@ class HostSteps:
             if not self.failed():
                 raise
         self.at = ""
-        return not self.failed()
+        if self.failed():
+            raise Stopped
 
     def do(
         self, operation: CallEager | RunConditional, stream: int, program: Program, step: Step, *, refresh: bool = False
     ) -> None:
-        """Call the function of an eager node unless a callback has raised, or run the bodies that a conditional node selects."""
+        """Call the function of an eager node, or run the bodies that a conditional node selects; `Stopped` as for `wait`."""
         if isinstance(operation, RunConditional):
             for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
                 body.launch(stream)
-        elif self.wait(stream, step.name) if operation.waits else not self.failed():
+        else:
+            if operation.waits:
+                self.wait(stream, step.name)
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
@@ -76,7 +83,8 @@ class HostSteps:
         times = operation.times if operation.mode is ConditionalMode.WHILE else 1
         while True:
             runtime.memcpy_async(self._word, operation.condition, 4, MemcpyKind.DEFAULT, stream)
-            body = operation.chosen(word.value) if self.wait(stream, name) else None
+            self.wait(stream, name)
+            body = operation.chosen(word.value)
             if body is None:
                 return
             program = self._program_of(body, device, refresh=refresh)

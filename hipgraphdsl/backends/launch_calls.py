@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partialmethod
-from typing import Any
 
 from ..runtimes.base import Replay, Runtime
 from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
@@ -13,13 +12,11 @@ from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
 class LaunchCalls:
     """Records calls of a runtime, of other libraries and of host functions, and replays them at each launch, in that order.
 
-    `LAUNCH_STREAM` as an argument is replaced by the stream of the launch. While `failures`, those of callbacks, is not empty,
-    host functions are skipped unless marked `always`.
+    `LAUNCH_STREAM` as an argument is replaced by the stream of the launch.
     """
 
-    def __init__(self, runtime: Runtime, failures: list[Any]) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._failures = failures
         self._calls: list[LaunchCall] = []
 
     def add(self, call: LaunchCall) -> None:
@@ -40,16 +37,16 @@ class LaunchCalls:
         return self._run if self.compiled is None else self.compiled
 
     def _run(self, stream: int) -> None:
-        for what, args, always in self._calls:
+        for what, args in self._calls:
             given = [stream if arg == LAUNCH_STREAM else arg for arg in args]
             if isinstance(what, str):
                 getattr(self._runtime, what)(*given)
             elif isinstance(what, ForeignCall):
                 what.make(*given)
-            elif always or not self._failures:
+            else:
                 what(*given)
 
     @cached_property
     def compiled(self) -> Replay | None:
         """The compiled replay of all calls, or None if unavailable; no call may be added after the first access."""
-        return self._runtime.launch_calls(self._calls, self._failures)
+        return self._runtime.launch_calls(self._calls)

@@ -149,7 +149,7 @@ class SegmentedProgram(Program):
 
     def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
         hosts = self.scope.shared.calls
-        calls = LaunchCalls(self.runtime, hosts.failures)
+        calls = LaunchCalls(self.runtime)
         # Prepared calls of other libraries do not check whether a callback has raised: use them only if there are no callbacks.
         by_library = self._launched and not hosts.names()
 
@@ -164,7 +164,7 @@ class SegmentedProgram(Program):
                 for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
                     calls.add(call)
             elif isinstance(operation, (CallEager, RunConditional)):
-                calls.add(LaunchCall(partial(self._do, step, operation), (stream,), always=True))
+                calls.add(LaunchCall(partial(self._do, step, operation), (stream,)))
 
         lanes.run(LAUNCH_STREAM, take_down, calls=calls)
         return calls

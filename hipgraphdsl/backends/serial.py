@@ -44,7 +44,7 @@ class SerialProgram(EagerProgram):
                 self.runtime.stream_synchronize(place)
             except HipError as error:
                 if not self.host.failed():
-                    raise error.at(self.scope.prefix + step.name) from error.__cause__
+                    raise error.of(self.scope.prefix + step.name) from error.__cause__
             if self.host.failed():
                 return
 

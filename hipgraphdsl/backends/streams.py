@@ -147,7 +147,7 @@ class EagerProgram(Program):
         """Device of the launch stream: for a body, that of the conditional node."""
         self.host = HostSteps(scope, type(self))
         self._made: dict[tuple[Scope, Any], int] = {}
-        """Memory that a launch has allocated and not freed, by scope and array."""
+        """Memory that a launch has allocated and not freed, by scope and array, without what a capture has recorded."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
@@ -187,7 +187,8 @@ class EagerProgram(Program):
             elif isinstance(operation, Alloc):
                 self._alloc(operation, stream, self.scope_of(current))
             elif isinstance(operation, Free):
-                if not self._keeps:  # forget it first: a failed free is not retried
+                if not (self._keeps and operation.pointer in self._made.values()):
+                    # forget it first: a failed free is not retried
                     self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
                     operation.issue(self.runtime, stream)
             else:
@@ -205,8 +206,14 @@ class EagerProgram(Program):
         return cast("Iterator[EagerProgram]", chosen)
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
-        """Allocate memory, after freeing what the previous launch allocated and did not free."""
+        """Allocate memory, after freeing what the previous launch allocated and did not free.
+
+        While a stream captures, the captured graph owns what it allocates.
+        """
         key = (scope, operation.array)
+        if self.runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:
+            operation.issue(self.runtime, stream)
+            return
         if self._keeps and key in self._made:
             scope.addresses[operation.array] = self._made[key]
             return

@@ -7,7 +7,9 @@ HG7xx performance advice, HG8xx known defects of platforms.
 
 from __future__ import annotations
 
-from ..errors import CheckError
+from contextlib import suppress
+
+from ..errors import CheckError, DeclarationError
 from ..parts import find
 from ..placement import devices_of
 from ..target import Target
@@ -22,6 +24,7 @@ from .races import check_events, check_races, edges_cover_accesses
 from .reach import Reach
 from .report import Diagnostic, Report
 from .scope import scopes_of
+from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
 
 __all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
@@ -33,6 +36,9 @@ OF_GRAPHS = frozenset({"HG507", "HG508"})
 
 def require_sound(workflow: Workflow, target: Target, device: int, backend: str) -> None:
     """Raise CheckError if a workflow has errors that apply to a backend; `OF_GRAPHS` apply only to those that build graphs."""
+    for module in workflow.modules:
+        with suppress(DeclarationError):  # raised where the module is loaded
+            _ = module.image  # a file that has not been read tells nothing of its kernels
     report = check_workflow(workflow, target, device)
     if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
         raise CheckError(report)
@@ -51,6 +57,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_ignores(scope)
         check_use(scope)
         check_copies(scope)
+        check_standing(scope)
         check_limits(scope, target)
         if check_bounds is not None:
             check_bounds(scope)

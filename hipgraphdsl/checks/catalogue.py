@@ -66,9 +66,12 @@ HG408 warning variable of another device: Each device has its own copy of a modu
     writes on its device.
 HG409 error access beyond an array: A thread of a kernel reads or writes beyond the begin or the end of an array, where other
     memory may lie.
+HG410 error memory that a node cannot use: An array parameter stands by default for memory that one of its nodes could not be
+    given directly, or that does not fit it.
 # HG5xx: launch limits
 HG501 error block too large: A block has more threads, or more along one axis, than the device takes.
-HG502 error block over the kernel's launch bounds: A block has more threads than __launch_bounds__ promises.
+HG502 error block that the kernel is not built for: A block has more threads than __launch_bounds__ promises, or not those that a
+    code object requires.
 HG503 error grid too large: A grid has more blocks along one axis than the device takes.
 HG504 error grid times block too large: HIP on AMD takes at most 2^32 - 1 threads along one axis of the whole launch.
 HG505 error too much shared memory: Static and dynamic shared memory of a block exceed what the device has.

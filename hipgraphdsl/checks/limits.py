@@ -94,6 +94,7 @@ def _block_faults(node: KernelNode, block: Extents, target: Target | None) -> It
             if extent is not None and extent > limit:
                 message = f"a block of {extent} threads along {axis}; {on} at most {limit}"
                 yield "HG501", message, "use another shape of block"
+    yield from _built_for_faults(node, block)
     bounds = node.kernel.launch_bounds
     if bounds is not None and threads is not None and threads > bounds:
         yield (
@@ -101,6 +102,28 @@ def _block_faults(node: KernelNode, block: Extents, target: Target | None) -> It
             f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
             f" (__launch_bounds__({bounds}))",
             "use a smaller block, or raise the launch bounds",
+        )
+
+
+def _built_for_faults(node: KernelNode, block: Extents) -> Iterator[Fault]:
+    """Yield what the kernel of a code object does not take."""
+    name, threads = node.kernel.name, _product(block)
+    built = node.kernel.module.blocks.get(name)
+    if built is None:
+        return
+    if built.required is not None and any(found not in (None, wanted) for found, wanted in zip(block, built.required)):
+        yield (
+            "HG502",
+            f"a block of {_text(block)} threads; kernel {name!r} is built for blocks of {_text(built.required)}"
+            " (.reqd_workgroup_size of its code object)",
+            f"give block={built.required}",
+        )
+    elif built.most is not None and threads is not None and threads > built.most:
+        yield (
+            "HG502",
+            f"a block of {threads} threads; kernel {name!r} is built for at most {built.most} (.max_flat_workgroup_size of its"
+            " code object)",
+            "use a smaller block, or build the code object for a larger one",
         )
 
 

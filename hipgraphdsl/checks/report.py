@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -195,11 +196,19 @@ class Report(Printed):
         }
         return json.dumps(document, indent=1)
 
-    def to_sarif(self) -> str:
+    def to_sarif(self, file: str | os.PathLike[str] | None = None) -> str:
         """Return the report as SARIF 2.1.0, for code hosts and editors.
 
-        Diagnostics that `ignore` suppressed are included, as suppressed in source with their justification.
+        Diagnostics that `ignore` suppressed are included, as suppressed in source with their justification. Code hosts refuse a
+        finding without a file, and some findings concern no node, or one whose line is not known.
+
+        Parameters
+        ----------
+        file : str or path, optional
+            The file that such findings name. Default: that of the first finding with a line, else the graph's name.
         """
+        places = [place for d in self for place in d.sources]
+        nowhere = [_location(os.fspath(file) if file is not None else places[0][0] if places else self.graph)]
         found = [(d, "") for d in self.diagnostics] + list(self.ignored)
         codes = sorted({d.code for d, _ in found})
         rules = [
@@ -222,20 +231,19 @@ class Report(Printed):
                 "message": {"text": d.message + (f"; {d.hint}" if d.hint else "")},
             }
             names = [{"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes]
-            first, *others = [_location(file, line) for file, line in d.sources] or [{}]
-            if names:
-                first["logicalLocations"] = names
-            if first:
-                result["locations"] = [first]
+            first, *others = [_location(file, line) for file, line in d.sources] or nowhere
+            result["locations"] = [{**first, "logicalLocations": names} if names else first]
             if others:
                 result["relatedLocations"] = [{"id": n, **place} for n, place in enumerate(others, 1)]
             if reason:
                 result["suppressions"] = [{"kind": "inSource", "justification": reason}]
             results.append(result)
+        package = sys.modules[__name__.partition(".")[0]]  # which is below this module, and imports it
+        driver = {"name": package.__name__, "version": package.__version__, "rules": rules}
         document = {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
             "version": "2.1.0",
-            "runs": [{"tool": {"driver": {"name": "hipgraphdsl", "rules": rules}}, "results": results}],
+            "runs": [{"tool": {"driver": driver}, "results": results}],
         }
         return json.dumps(document, indent=1)
 
@@ -253,7 +261,7 @@ def _short_path(file: str) -> str:
     return file if relative.startswith("..") else relative
 
 
-def _location(file: str, line: int) -> dict[str, Any]:
+def _location(file: str, line: int = 1) -> dict[str, Any]:
     short = _short_path(file)
     uri = Path(file).as_uri() if os.path.isabs(short) else quote(Path(short).as_posix())
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": max(line, 1)}}}

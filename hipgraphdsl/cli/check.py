@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 from ..parts import module_of
 from .arguments import add_ranks, add_target, add_workflow, layout
 from .files import put, require_place
 from .status import FAULTY, GOOD, Misuse
 from .tables import plain_console
-from .workflows import load_graph
+from .workflows import file_of, load_graph
 
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
 EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 --devices-per-rank 4", "wave.py --format sarif")
@@ -36,7 +38,10 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:
-        text = {"text": report.__str__, "json": report.to_json, "sarif": report.to_sarif}[options.format]()
+        writers: dict[str, Callable[[], str]] = {
+            "text": report.__str__, "json": report.to_json, "sarif": partial(report.to_sarif, file_of(options.workflow))
+        }  # fmt: skip
+        text = writers[options.format]()
         put(text.rstrip("\n") + "\n", options.output)
     if shared is not None and not report.errors:
         module_of("parts.ranks.tables").print_ranks(graph.workflow(), shared)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from rich.text import Text
 
-from ..arrays import AllocArray
+from ..arrays import AllocArray, kind_of, widened
 from ..bench.arguments import from_zero, positive
 from ..errors import listed
+from ..export.files import npy_file
 from ..graph import Graph
 from ..parts import load, module_of
 from ..printed import counted, short
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     for name, path in saves.items():
         try:
             with open(path, "wb") as file:
-                np.save(file, done.arrays[name], allow_pickle=False)
+                file.write(npy_file(done.arrays[name]))
         except OSError as error:
             raise Misuse(f"{path!r} cannot be written: {error.strerror}") from None
     summaries = [_summary(name, values) for name, values in done.arrays.items()]
@@ -211,7 +212,7 @@ def _relaunch(exe: Executable, count: int, timeout: float | None, expected_s: fl
 
 def _summary(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"name": name, "dtype": str(values.dtype), "shape": list(values.shape)}
-    kind = "f" if values.dtype.name == "bfloat16" else values.dtype.kind
+    kind = kind_of(values.dtype)
     if kind in "biuf":
         numbers = values.astype("f8")
         finite = numbers[np.isfinite(numbers)]
@@ -221,7 +222,7 @@ def _summary(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
         if finite.size < numbers.size:
             out["not_finite"] = int(numbers.size - finite.size)
     elif kind == "c":
-        magnitude = np.abs(values)
+        magnitude = np.abs(widened(values))
         out["min"], out["max"], out["mean"] = (float(f(magnitude)) for f in (np.min, np.max, np.mean))
         out["of"] = "magnitude"
     return {key: value for key, value in out.items() if not (isinstance(value, float) and not np.isfinite(value))}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Parameter
+from ..arrays import Parameter, kind_of
 from ..errors import DeclarationError, listed
 from ..graph import Graph
 from ..workflow import Level, Workflow
@@ -82,13 +82,15 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
                 f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give"
                 f" --param {parameter.name}=@FILE.npy"
             )
-        return np.ascontiguousarray(load_npy(text[1:]))
+        values = np.ascontiguousarray(load_npy(text[1:]))
+        return values.view(dtype) if values.dtype == np.dtype(f"V{dtype.itemsize}") else values
     try:
-        if dtype.kind == "b":
+        kind = kind_of(dtype)
+        if kind == "b":
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-        if dtype.kind in "iu":
+        if kind in "iu":
             return int(text, 0)
-        if dtype.kind == "c":
+        if kind == "c":
             return complex(text)
         if dtype.names is None:
             return float(text)

@@ -76,6 +76,11 @@ def load_graph(spec: str, arrays: Mapping[str, Any] | None = None, import_callba
     return _graph_in(module, place, name)
 
 
+def file_of(spec: str) -> Path | None:
+    """Return the file that a command line names; None for a module."""
+    return next((path for path in (Path(spec), Path(spec.rpartition(":")[0])) if path.is_file()), None)
+
+
 def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_callbacks: bool) -> Graph:
     try:
         with path.open("rb") as file:
@@ -89,7 +94,7 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
 
     def load(callbacks: Mapping[str, Callable[..., Any]]) -> Graph:
         if suffix == ".json":
-            return Graph.from_json(text, arrays, callbacks)
+            return Graph.from_json(text, arrays, callbacks, file=path)
         if suffix == ".graphml":
             return Graph.from_workflow(module_of("parts.formats.graphml").loads(text, arrays, callbacks))
         return Graph.from_workflow(module_of("parts.formats.yaml").loads(text, arrays, callbacks))

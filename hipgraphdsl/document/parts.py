@@ -22,6 +22,7 @@ from ..arrays import (
     as_dtype,
     as_rank,
     converted,
+    is_extra,
     own_copy,
 )
 from ..errors import DeclarationError
@@ -170,7 +171,7 @@ def _sha256_of(values: np.ndarray[Any, Any]) -> str:
 def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
     """Return the elements in C order as numbers that load to the same bytes, or None if no such numbers exist."""
     kind = values.dtype.kind
-    if kind not in "biuf" or not np.isfinite(values).all():
+    if kind not in "biuf" or is_extra(values.dtype) or not np.isfinite(values).all():
         return None
     short = kind == "f" and values.dtype.itemsize < 8
     return [float(str(value)) for value in values.reshape(-1)] if short else values.reshape(-1).tolist()
@@ -254,6 +255,8 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
+        if isinstance(value, np.ndarray) and value.dtype == np.dtype(f"V{dtype.itemsize}"):
+            value = value.view(dtype)  # a .npy file has raw bytes for types that it cannot describe
         # A list has no dtype, so it is converted; an ndarray must have the array's dtype.
         found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ..arrays import as_dict
+from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
@@ -17,9 +19,6 @@ from .parts import VERSION, array_of, module_of, parameter_of
 from .text import MAX_NODES, Item, Reader, Section, guard
 
 W = TypeVar("W")
-
-MAX_CHILD_DEPTH = 16
-"""Maximum nesting depth of child graphs."""
 
 
 class Loader(Generic[W]):
@@ -37,6 +36,8 @@ class Loader(Generic[W]):
     callbacks : mapping
         Callables by import path, by function name or by node name. A node without one holds an `UnboundCallback`, for which
         compile raises an error that names it.
+    file : str or path
+        Name of the file, for the places of nodes; it is not opened.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class Loader(Generic[W]):
         make: Callable[[Draft], W],
         arrays: Mapping[str, Any] | None,
         callbacks: Mapping[str, Callable[..., Any]] | None,
+        file: str | os.PathLike[str] | None = None,
     ) -> None:
         self.kinds = kinds
         self.make = make
+        self.file = "<workflow file>" if file is None else str(as_path(file, "file"))
         self.arrays = as_dict(arrays, "arrays")
         self.callbacks = as_dict(callbacks, "callbacks")
         self.used: set[str] = set()
@@ -57,7 +60,6 @@ class Loader(Generic[W]):
         self.modules: dict[str, Module] = {}
         self.children: dict[str, W] = {}
         self.declared: Mapping[str, Section] = {}
-        self.depths: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
         """Number of nodes of each workflow; a child's nodes count once per use."""
         for name, fn in self.callbacks.items():
@@ -188,7 +190,7 @@ class _Section(Names):
         if kind not in self.loader.kinds:
             raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}")
         self._count(1)
-        self.made.add(self.loader.kinds[kind].from_data(members, self, ("<workflow file>", item.line)))
+        self.made.add(self.loader.kinds[kind].from_data(members, self, (self.loader.file, item.line)))
 
     # -- resolving names
 
@@ -199,11 +201,6 @@ class _Section(Names):
         if type(key) is str and key in self.loader.declared and key not in self.workflows:
             raise Fault(f"workflow {key[:60]!r} stands after this one; inner workflows come first")
         workflow = super().workflow(key)
-        depths = self.loader.depths
-        depth = depths.get(key, 0) + 1
-        if depth > MAX_CHILD_DEPTH:
-            raise Fault(f"child graphs are nested deeper than {MAX_CHILD_DEPTH}")
-        depths[self.key] = max(depths.get(self.key, 0), depth)
         self._count(self.loader.sizes.get(key, 0))
         return workflow
 

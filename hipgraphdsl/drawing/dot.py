@@ -36,13 +36,13 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
 
 
 def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, **options: Any) -> str:
-    """Return a drawing as SVG; `timeout_s` limits the layout time in seconds, the other parameters are as for `render`."""
-    return svg_text(render(workflow, direction=direction, **options), timeout_s=timeout_s)
+    """Return a drawing as SVG without the document type, so that it can be embedded in a page.
 
-
-def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
-    """Lay out DOT text; return it as SVG without the document type, so that it can be embedded in a page."""
-    text = fitting(lay_out(dot, "svg", what="an .svg file", timeout_s=timeout_s).decode())
+    `timeout_s` limits the layout time in seconds, the other parameters are as for `render`.
+    """
+    picture = draw(workflow, **options)
+    laid_out = lay_out(dot_text(picture, direction=direction), "svg", what="an .svg file", timeout_s=timeout_s)
+    text = fitting(laid_out.decode(), f"{picture.title}: {picture.subtitle}")
     # Drop the ids, which would collide between drawings on one page.
     return re.sub(r' id="(?:graph|node|edge|clust)\d+"', "", text)
 

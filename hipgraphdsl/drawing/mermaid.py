@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, STYLES, shortened
+
+_log = logging.getLogger("hipgraphdsl")
+
+_MOST_EDGES: Final = 500  # Mermaid's default `maxEdges`
+_MOST_TEXT: Final = 50_000  # Mermaid's default `maxTextSize`, in UTF-16 units, without front matter and comments
 
 _SHAPES: Final = {
     "round": ("(", ")"),
@@ -26,9 +32,33 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
 
 
 def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
-    """Return a picture as a Mermaid flowchart."""
-    lines = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", f"flowchart {as_direction(direction)}"]
-    lines += [f"  %% {fault.code} {_comment(fault.message)}" for fault in picture.faults]
+    """Return a picture as a Mermaid flowchart; log a warning, and begin with it, if Mermaid refuses to draw it by default."""
+    lines = _chart(picture, direction)
+    head = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", lines[0]]
+    beyond = _beyond(len(picture.links), "\n".join(lines) + "\n")
+    if beyond:
+        _log.warning("the chart of %s holds %s", picture.title, beyond)
+        head.append(f"  %% This chart holds {_comment(beyond)}")
+    head += [f"  %% {fault.code} {_comment(fault.message)}" for fault in picture.faults]
+    return "\n".join([*head, *lines[1:]]) + "\n"
+
+
+def _beyond(edges: int, text: str) -> str:
+    """Return which of Mermaid's default limits a chart exceeds, and what to do; empty if none."""
+    units = len(text.encode("utf-16-le")) // 2
+    limits = ((edges, _MOST_EDGES, "edges", "maxEdges"), (units, _MOST_TEXT, "characters", "maxTextSize"))
+    found = [(f"{count} {what} ({most})", option, count) for count, most, what, option in limits if count > most]
+    if not found:
+        return ""
+    options = " and ".join(f"{option} to {count}" for _, option, count in found)
+    return (
+        f"more than Mermaid draws by default: {', '.join(said for said, *_ in found)}; draw less (fold=True), write .html or"
+        f" .svg, or set Mermaid's {options} where it is drawn, which a file cannot"
+    )
+
+
+def _chart(picture: Picture, direction: str) -> list[str]:
+    lines = [f"flowchart {as_direction(direction)}"]
     for depth, thing in picture.walk():
         indent = "  " * (depth + 1)
         if isinstance(thing, Cluster):
@@ -70,7 +100,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
             fill = LANES[cluster.lane % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
             stroke = f"{CRITICAL},stroke-width:3px" if cluster.critical else "#a9b4c0"
             lines.append(f"  style {cluster.id} fill:{fill},stroke:{stroke},color:{INK}")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _text(text: str) -> str:

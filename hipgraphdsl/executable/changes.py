@@ -128,6 +128,7 @@ class Changes:
         same_parameters = not children and all(
             set(old[i].node.parameters) == set(step.node.parameters) for i, step in steps.items()
         )
+        same_needs = not children and all(old[i].node.needs == step.node.needs for i, step in steps.items())
         names: list[Name] = []
         affected = list(steps)
         by_name = {child.name: child for child in children}
@@ -142,7 +143,8 @@ class Changes:
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:
                 affected.append(i)
-        made = state.changed(_with_nodes(state.workflow, nodes), steps, same_parameters=same_parameters)
+        workflow = _with_nodes(state.workflow, nodes)
+        made = state.changed(workflow, steps, same_parameters=same_parameters, same_needs=same_needs)
         if self._packs_otherwise(state, changes, children):
             made = made.replanned(self._target)
         kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
@@ -244,6 +246,15 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     return replace(workflow, nodes=tuple(replaced))
 
 
+def with_defaults(workflow: Workflow, defaults: Mapping[str, Any]) -> Workflow:
+    """Return the workflow with other defaults of parameters."""
+    changed = {name: replace(workflow.parameters[name], default=default) for name, default in defaults.items()}
+    parameters = {**workflow.parameters, **changed}
+    uses = (any(parameter.name in changed for parameter in node.parameters) for node in workflow.nodes)
+    nodes = (node.translated(workflow.arrays, parameters) if used else node for node, used in zip(workflow.nodes, uses))
+    return replace(workflow, parameters=parameters, nodes=tuple(nodes))
+
+
 def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
@@ -290,7 +301,7 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
     nodes[workflow.index[name]] = new
     report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
-    faults = [d for d in own if d.code != "HG409"]  # HG409 is about bounds, not about order
+    faults = [d for d in own if d.code not in ("HG409", "HG410")]  # these are about bounds and defaults, not about order
     if faults:
         raise _refused(
             name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+import sys
 import threading
 import time
 import warnings
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..arrays import Array, as_int
-from ..backends import Program, backend_named
-from ..backends.callbacks import CapturedArray, refuse_inside, running
+from ..backends import Program, backend_named, into_captures
+from ..backends.callbacks import CapturedArray, Stopped, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -29,7 +30,7 @@ from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..update import HasWorkflow
-from ..waiting import Deadline, require_seconds, unfinished_text
+from ..waiting import Deadline, require_seconds
 from ..workflow import AnyNode, Workflow
 from .call_path import CallPath
 from .changing import Users, changing, using
@@ -37,6 +38,7 @@ from .devices import Home
 from .elapsed import elapsed_us
 from .in_flight import stream_handle
 from .instance import Instance
+from .memory import Memory
 from .state import Change, Planned, plan_for
 from .stats import Stats
 
@@ -122,6 +124,7 @@ class Executable:
         check: bool = False,
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
+        inherit: Memory | None = None,
         **options: Any,
     ) -> Self:
         """Plan with the options of `plan_for` (or use the plan `made`), load, allocate, lower and instantiate.
@@ -130,7 +133,8 @@ class Executable:
 
         Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
         notes, and `report` is called with each stage's name. With `sanitize` the runtime checks kernels: arrays have guards and
-        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds.
+        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
+        `inherit` use its memory.
         """
         backend_named(backend)
         require_batch(options.get("batch", "auto"))
@@ -143,6 +147,7 @@ class Executable:
         made = made or plan_for(workflow, runtime.target, backend, device, note, **options)
         after_plan = time.perf_counter()
         executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
+        executable._own.memory.inherit(inherit)
         executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
         executable._closed = False
         try:
@@ -165,7 +170,7 @@ class Executable:
 
     @changing("launch")
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
-        """Enqueue one run of the workflow on a stream and return at once.
+        """Enqueue one run of the workflow on a stream and return at once, or as soon as the stream takes another launch.
 
         Host steps run in the calling thread: it calls the functions of eager nodes, and for a conditional node that the host
         evaluates it waits, reads the condition and launches the body. With host steps, `launch` returns when they are done and
@@ -174,20 +179,23 @@ class Executable:
         Parameters
         ----------
         stream : int or stream object, optional
-            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
+            A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
+            waited for; by default the Executable's own. If it has been destroyed by then, all of the device's work is waited for.
         timeout_s : float, optional
             Limit in seconds for waits of host steps. When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)
-            of its size and dtype. This launch and later ones use that memory in place and keep it alive: change it only when
+            of its shape and dtype. This launch and later ones use that memory in place and keep it alive: change it only when
             they have finished. A parameter with ``copy=True`` copies the values.
 
         Raises
         ------
         DeclarationError
-            If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
-            memory that unordered nodes access, one of them writing. The graph is unchanged then.
+            If a parameter is missing, unknown or of the wrong kind, if it is bound to memory that a node which uses it could not
+            be given directly, or to memory that unordered nodes access, one of them writing; or if the stream captures: only
+            backend ``"streams"`` can be recorded, without alloc, eager and conditional nodes. The graph is unchanged then, and
+            the capture goes on.
         CallbackError
             If the function of an eager node raised; also an instance of the raised exception's class (a HipError is raised as it
             is), with the node's name. Enqueued work has finished then, and nothing more is enqueued.
@@ -198,28 +206,34 @@ class Executable:
         """
         require_seconds(timeout_s)
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
-        self._give(params)
-        own.compiled.wanted = bool(params)
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
+        self._give(params, handle)
+        own.compiled.wanted = bool(params)
+        held = [] if stream is None else in_flight.held(handle, stream)
+        own.home.runtime.hold_back(handle)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
         issued = True
         try:
             own.launch(handle)
+        except Stopped:
+            pass
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.settle(handle)
-            issued = not in_flight.refused(handle, error)
-            raise
+            issued = not in_flight.is_gone(handle, error)
+            raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             if issued:  # noted without a function call, which Ctrl-C could interrupt
                 with in_flight.lock:
-                    in_flight.pending[handle] = []
+                    in_flight.pending[handle] = held
         own.stats.launches += 1
 
-    def _give(self, params: Mapping[str, Any]) -> None:
-        """Bind the parameters of a launch, and build the program if needed."""
+    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
+        """Refuse a launch that its stream's capture cannot record, bind its parameters, and build the program if needed."""
+        if stream is not None:
+            self._own.in_flight.require_recorded(stream, self.backend, into_captures(self.backend, self.plan))
         self._own.give(params)
 
     @using("launch")
@@ -229,6 +243,8 @@ class Executable:
         assert own.program is not None
         try:
             own.program.entry_failed(code, own.in_flight.stream)
+        except HipError as error:
+            raise own.blamed(error) from error.__cause__
         finally:
             if self.plan.cut is not None:
                 own.in_flight.settle(own.in_flight.stream)
@@ -351,7 +367,7 @@ class Executable:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
         Memory that the host can access also has ``__array_interface__``. This call does not wait: synchronize before you read the
-        memory, and do not use it after `close`.
+        memory. The returned object, and whatever wraps it, keeps the memory alive, also after `close`; an address alone does not.
 
         Raises
         ------
@@ -359,7 +375,7 @@ class Executable:
             If there is no array of that name, or it lives only while the graph runs.
         """
         block = self._own.memory.find(name, "array")
-        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
+        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope, block.lend())
 
     @using("known")
     def known(self) -> Any:
@@ -412,7 +428,9 @@ class Executable:
             were given (an external array with other memory cannot change in place). A parameter that no launch has given takes
             the graph's default.
         rebuild : bool
-            If a change cannot be applied in place, rebuild the graph instead of raising UpdateError.
+            If a change cannot be applied in place, or the platform's call for it fails, rebuild the graph instead of raising.
+            Arrays of the same kind, dtype, shape and device keep their memory then; others get new memory, with their values if
+            dtype and shape agree.
 
         Raises
         ------
@@ -429,7 +447,7 @@ class Executable:
         try:
             self._own.adopt(self._own.changes.with_workflow(self._own.state, new), new)
             return
-        except UpdateError:
+        except (UpdateError, HipError):  # a rule of the package or of the platform
             if not rebuild:
                 raise
         self._replace_by(self._afresh(new))
@@ -452,28 +470,28 @@ class Executable:
 
     def _take_over(self, other: Executable) -> None:
         """Take ownership of another Executable's resources and discard it; this one's resources are already released."""
-        before, total = self.stats, other.stats
+        other.stats.include(self.stats)
         _living.discard(other)
         other._closed = True
         other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
         self._own, self._closed = other._own, False
+        self._own.memory.keep_inherited()
         self._own.bind_compiled()
-        total.instantiations += before.instantiations
-        total.launches += before.launches
-        total.updates += before.updates
 
     @changing("clone")
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
-        return self._twin(self.workflow)
+        return self._twin(None)
 
-    def _twin(self, workflow: Workflow) -> Executable:
-        """Return an Executable of a workflow, with this one's values of arrays and parameters where names match."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.options)
+    def _twin(self, workflow: Workflow | None) -> Executable:
+        """Return an Executable with this one's values: of another workflow with this one's memory, or a copy with its own."""
+        own, inherit = self._own, None if workflow is None else self._own.memory
+        new = own.state.workflow if workflow is None else workflow
+        twin = Executable.build(new, self.runtime, self.backend, device=self.device, inherit=inherit, **own.options)
         try:
             self.synchronize()
-            twin._own.memory.copy_from(self._own.memory)
-            twin._own.take_over(self._own)
+            twin._own.memory.copy_from(own.memory)
+            twin._own.take_over(own, same_graph=workflow is None)
         except BaseException:
             twin.close()
             raise
@@ -493,31 +511,41 @@ class Executable:
         self._give(params)
         self.synchronize()
         state = self._own.state.on_streams(self.runtime.target)
-        hosts = self._own.hosts
+        hosts, own = self._own.hosts, self._own.in_flight
         hosts.keep()
         try:
-            self._own.in_flight.launched(self.stream)  # Ctrl-C may come before `_finish` has noted it
+            own.launched(own.stream)  # Ctrl-C may come before `_finish` has noted it
             found: Timeline = timeline.profile(
-                state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish
+                state.plan, self._own.scope, state.disabled, self._own.home, own.stream, self._finish
             )
             return found
         finally:
             hosts.undo()  # restore the graph's own host calls, made for its own memory
 
     def _finish(self) -> None:
-        self._own.in_flight.launched(self.stream)
+        self._own.in_flight.launched(self._own.in_flight.stream)
         self.synchronize()
 
-    @using("elapsed_us")
+    @changing("elapsed_us")  # another thread's launch would record the events again meanwhile
     def elapsed_us(self, start: Any, stop: Any) -> float:
-        """Return microseconds between two events that the last launch recorded, given by name or as Event."""
+        """Wait, and return microseconds between two events that the last launch recorded, given by name or as Event.
+
+        Raises
+        ------
+        DeclarationError
+            If no node of the graph uses such an event.
+        HipGraphError
+            If the last launch did not record both, because there was none or the nodes that record one were disabled; or if a
+            launch of another graph, which shares an event, is recording it.
+        """
         self.synchronize()
-        return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
+        own = self._own
+        return elapsed_us(own.state, own.switched, self.stats.launches, own.shared, self.runtime, start, stop)
 
     @property
     def workflow(self) -> Workflow:
         """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
-        return self._own.state.workflow
+        return self._own.workflow
 
     @property
     def plan(self) -> Plan:
@@ -563,7 +591,7 @@ class Executable:
     @property
     def stream(self) -> int:
         """The raw handle of the Executable's own stream."""
-        return self._own.in_flight.stream
+        return self._own.in_flight.lend()
 
     @property
     @changing("parameters", when_closed=True)
@@ -589,8 +617,9 @@ class Executable:
         Parameters
         ----------
         timeout_s : float, optional
-            Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted
-            and everything is freed; otherwise the Executable stays open, because the device may still use its memory.
+            Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted:
+            no node and no block of a kernel starts any more, and everything is freed when what runs has ended. If that takes
+            more than 2 s, or the runtime cannot abort, the Executable stays open, because the device may still use its memory.
 
         Raises
         ------
@@ -605,7 +634,7 @@ class Executable:
         if self._forked:  # the handles belong to the parent process
             self._closed = True
             return
-        cut = self._wait_to_close(timeout_s)
+        cut = self._own.wait_to_close(timeout_s, _CLOSE_WARNING_S, _ABORT_S)
         returned = ExitStack()  # calls all in reverse order, even if one fails
         self._closed = True
         try:
@@ -622,42 +651,22 @@ class Executable:
             raise cut from self._own.hosts.take_failure()
         self._own.hosts.raise_failure()
 
-    def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
-        """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on."""
-        began = time.monotonic()
-        while True:
-            slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
-            try:
-                self._own.wait(slice_s)
-                return None
-            except WaitTimeout as error:
-                if timeout_s is None:
-                    waited, said = time.monotonic() - began, unfinished_text(error.unfinished)
-                    _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
-                    continue
-                if self._program is not None and self._program.abort():
-                    with suppress(WaitTimeout, HipError):  # the error only says that the work was aborted
-                        self._own.wait(_ABORT_S)
-                    if not self._own.in_flight.any:
-                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
-                raise WaitTimeout(
-                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
-                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
-                    error.unfinished,
-                ) from None
-            except HipError:  # a failed launch has finished; only synchronize reports its error
-                self._own.in_flight.forget()
-                return None
-
-    def _leave(self) -> None:
+    def _leave(self, timeout_s: float | None = None) -> None:
         """Close with a time limit, where an endless wait could not be interrupted; leak unfinished work with a warning."""
         try:
-            self.close(timeout_s=_LEAVE_S)
+            self.close(timeout_s=_LEAVE_S if timeout_s is None else timeout_s)
         except CallbackError:
             raise
         except WaitTimeout as error:
             self._leave_open()
             _log.warning("%s", error)
+
+    @changing("close", when_closed=True)
+    def _leave_interrupted(self) -> None:
+        """Close after Ctrl-C: start nothing more if the runtime can do that, and wait only for what runs."""
+        if not self._closed:
+            ended = not self._forked and self._program is not None and self._program.abort()
+            self._leave(0 if ended else _ABORT_S)
 
     def _leave_open(self) -> None:
         """Refuse further calls, but keep all resources until the process ends."""
@@ -671,20 +680,32 @@ class Executable:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self.close()
-        else:  # an exception is being raised, and the caller must receive it
             try:
+                self.close()
+                return
+            except KeyboardInterrupt as error:
+                self.__exit__(type(error))
+                raise
+        try:  # an exception is being raised, and the caller must receive it
+            if issubclass(kind, KeyboardInterrupt):
+                self._leave_interrupted()
+            else:
                 self._leave()
-            except CallbackError as error:
-                _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
+        except CallbackError as error:
+            _log.warning("graph %r: nobody has waited for the exception of a callback: %s", self.workflow.name, error)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+    def __del__(self, _ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_closed", True):
+            return
+        try:
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
             if threading.get_ident() in running:  # inside a host callback, where waiting is forbidden
                 _thread.start_new_thread(self._leave, ())
             else:
                 self._leave()  # Python reports its exceptions through sys.unraisablehook
+        except (AttributeError, TypeError):
+            if not _ends():  # else modules have been cleared, and the process, which ends, frees everything
+                raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")

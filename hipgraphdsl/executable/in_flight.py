@@ -9,7 +9,7 @@ from typing import Any
 
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
-from ..runtimes.data import ERROR_INVALID_HANDLE, CaptureStatus
+from ..runtimes.data import ERROR_INVALID_HANDLE
 from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
 from .call_path import CallPath
 from .devices import Home
@@ -21,12 +21,17 @@ class InFlight:
     def __init__(self, name: str, home: Home, compiled: CallPath) -> None:
         self.stream = 0
         """The Executable's own stream; 0 before `open`."""
+        self._lent = False
+        """Whether others know the own stream."""
         self._name = name
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
-        self.pending: dict[int, list[None]] = {}
-        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch."""
+        self.pending: dict[int, list[Any]] = {}
+        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch.
+
+        The list has the stream objects that the launches were given, which may own the stream.
+        """
         self.lock = threading.Lock()
         self._failed: HipError | None = None
         """The error of a failed launch, kept until nothing is in flight and `wait` raises it."""
@@ -38,6 +43,10 @@ class InFlight:
     def open(self) -> None:
         """Create the own stream."""
         self.stream = self._runtime.stream_create()
+
+    def held(self, handle: int, stream: Any) -> list[Any]:
+        """Return the entry of `pending` for a launch on a stream that the user gave; it keeps the stream's object alive."""
+        return [stream] if stream is not handle else [*self.pending.get(handle, ())]
 
     def launched(self, stream: int) -> None:
         """Note a launch on a stream as in flight."""
@@ -53,7 +62,7 @@ class InFlight:
             launch(stream)
             return
         runtime = self._runtime
-        if self._captures(stream):
+        if self.captures(stream):
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
@@ -71,11 +80,29 @@ class InFlight:
             if stream != own:
                 runtime.event_record(self.end, stream)
 
+    def lend(self) -> int:
+        """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""
+        self._lent = True
+        if self._compiled.launcher is not None:
+            self._compiled.launcher.capturing = self._runtime.capture_address()
+        return self.stream
+
+    def captures(self, stream: int) -> bool:
+        """Return whether a launch on a stream would go to a capture, or end one; nobody captures the own stream before `lend`."""
+        return (self._lent or stream != self.stream) and self._runtime.stream_is_capturing(stream)
+
+    def require_recorded(self, stream: int, backend: str, recorded: bool) -> None:
+        """Refuse a launch on a stream that captures, unless its calls are `recorded`; the null stream cannot capture itself."""
+        if not (recorded and stream not in (0, 1)) and self.captures(stream):
+            raise DeclarationError(
+                f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"
+                f" by backend {backend!r} cannot be recorded there; launch it when the capture has ended, or compile a graph"
+                " without alloc, eager and conditional nodes with backend='streams'"
+            )
+
     def _captures(self, stream: int) -> bool:
-        """Return whether a stream captures: what is launched on it does not run, and a query would end the capture."""
-        if stream in (0, self.stream):  # the null stream is never captured, and nobody else captures the own one
-            return False
-        return self._runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE
+        """Return whether a stream captures, so that a query would end the capture."""
+        return stream != 0 and self.captures(stream)  # the null stream cannot capture
 
     @property
     def is_elsewhere(self) -> bool:
@@ -107,10 +134,7 @@ class InFlight:
                     else:  # most waits are short, and an empty context manager takes a tenth of their time
                         done = self._captures(stream) or wait(stream, left)
                 except HipError as error:
-                    # The query may have failed while the work runs on, and the work must not outlive its modules and memory.
-                    with suppress(HipError):
-                        self._runtime.stream_synchronize(stream)
-                    self._failed, done = self._failed or error, True
+                    self._failed, done = self._failed or self._ended(stream, error), True
                 if done:
                     with self.lock:
                         if self.pending.get(stream) is last:  # else another thread has launched meanwhile
@@ -134,8 +158,23 @@ class InFlight:
         except HipError as error:
             self._failed = self._failed or error
 
-    def refused(self, stream: int, error: Exception) -> bool:
-        """Return whether a launch failed because its stream does not exist, so that nothing on it can be waited for."""
+    def _ended(self, stream: int, error: HipError) -> HipError | None:
+        """Wait for the work of a stream whose query has failed; return the error to raise, None if only the stream is gone.
+
+        The work may run on, and must not outlive its modules and memory.
+        """
+        try:
+            if self.is_gone(stream, error):
+                with self._home.there():
+                    self._runtime.device_synchronize()
+                return None
+            self._runtime.stream_synchronize(stream)
+        except HipError as failed:
+            return failed if error.code == ERROR_INVALID_HANDLE else error
+        return error
+
+    def is_gone(self, stream: int, error: Exception) -> bool:
+        """Return whether a call failed because its stream does not exist any more."""
         if not isinstance(error, HipError) or error.code != ERROR_INVALID_HANDLE:
             return False
         try:
@@ -151,11 +190,14 @@ class InFlight:
                 pass
 
     def done(self) -> bool:
-        """Return whether all launches have finished."""
+        """Return whether all launches have finished; those on a stream that is gone, or that has failed, count as finished."""
         self.note_compiled()
+        with self._home.there():
+            return all(map(self._finished, tuple(self.pending)))
+
+    def _finished(self, stream: int) -> bool:
         try:
-            with self._home.there():
-                return all(self._captures(stream) or self._runtime.stream_query(stream) for stream in tuple(self.pending))
+            return self._captures(stream) or self._runtime.stream_query(stream)
         except HipError:
             return True
 

@@ -11,25 +11,27 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from ..arrays import Parameter
+from ..arrays import Array, Parameter
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..checks import require_sound
-from ..errors import HipError
+from ..errors import HipError, WaitTimeout
 from ..nodes import same
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
+from ..waiting import unfinished_text
 from ..workflow import Workflow
 from .call_path import CallPath
-from .changes import Changes
+from .changes import Changes, with_defaults
 from .devices import Home, grant_access
 from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters
+from .elapsed import Switched
 from .scopes import fill, modules_of
 from .state import Change, Planned, State, put, within
 from .stats import Stats
@@ -73,6 +75,7 @@ class Instance:
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
+        self.switched = Switched()
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""
         self.program: Program | None = None
@@ -81,6 +84,8 @@ class Instance:
         """Whether the program may differ from the state."""
         self.launch: Callable[[int], None] = _not_built
         """Enqueues one run on a stream."""
+        self._described: tuple[Workflow, Mapping[str, Any], Workflow] | None = None
+        """The last result of `workflow`, after what it was made of."""
         self._build_program = backend_named(backend)
         self._runtime = runtime
         self._since = 0
@@ -143,7 +148,7 @@ class Instance:
         if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
-        missing, read_only = parameters.missing, parameters.read_only
+        missing, standing = parameters.missing, parameters.standing
         try:
             values = parameters.checked(params, self.state.uses, all_given=not defaults)
             lost = [name for name in params if name in parameters.table and name not in values]
@@ -159,7 +164,7 @@ class Instance:
             parameters.missing = missing - values.keys() - copied.keys()
             self.become(Change(self.state, tuple(steps), names, changed), [n for n in values if parameters.table[n][1].shape])
         except BaseException:
-            parameters.missing, parameters.read_only = missing, read_only
+            parameters.missing, parameters.standing = missing, standing
             raise
         parameters.copy(copied)
         parameters.lose(lost)
@@ -178,18 +183,29 @@ class Instance:
             raise
 
     def _take_defaults(self, workflow: Workflow) -> None:
-        """Set parameters that no launch has given to the defaults of a workflow."""
-        given = {}
+        """Take the defaults of a workflow, and set parameters that no launch has given to them."""
+        given: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
+        arrays, defaults = self.state.workflow.arrays, self.state.defaults
         for name, new in workflow.parameters.items():
             old = self.state.workflow.parameters.get(name)
-            alike = old is not None and (old.dtype, old.shape, old.copy) == (new.dtype, new.shape, new.copy)
-            if alike and new.default is not None and name not in self.parameters.chosen:
-                given[name] = new.default
+            if old is None or (old.dtype, old.shape, old.copy) != (new.dtype, new.shape, new.copy):
+                continue
+            default = arrays.get(new.default.name, new.default) if isinstance(new.default, Array) else new.default
+            if not same(default, defaults.get(name, old.default)):
+                changed[name] = default
+            if default is not None and name not in self.parameters.chosen:
+                given[name] = default
         self.give(given, defaults=True)
+        if changed:
+            self.state = self.state._replace(defaults={**defaults, **changed})
 
-    def take_over(self, other: Instance) -> None:
-        """Copy the parameter values and the disabled nodes of another instance where names match."""
-        given = other.parameters.as_given_to(self.parameters)
+    def take_over(self, other: Instance, *, same_graph: bool) -> None:
+        """Copy the parameter values and the disabled nodes of another instance where names match.
+
+        With `same_graph` both were built from one workflow, and defaults that updates of the other have changed hold here too.
+        """
+        given = other.parameters.as_given_to(self.parameters, defaults=same_graph)
         self.give(given, defaults=True)
         self.parameters.chosen |= other.parameters.chosen & given.keys()
         state, off = self.state, other.state.names_off
@@ -197,7 +213,19 @@ class Instance:
         if any(name != child and within(name, child) for name in off for child in children):
             state = state.replanned(self._runtime.target, inline=True)  # gives each node inside a child its own step
         state = state.without(off)
+        if same_graph:
+            state = state._replace(defaults=other.state.defaults)
         self.become(Change(state, tuple(sorted(state.disabled.union(state.steps_since(self.state))))))
+
+    @property
+    def workflow(self) -> Workflow:
+        """The workflow with all changes since it was compiled; `state.workflow` has the parameters of then, by identity."""
+        state, known = self.state, self._described
+        if not state.defaults:
+            return state.workflow
+        if known is None or known[0] is not state.workflow or known[1] is not state.defaults:
+            known = self._described = state.workflow, state.defaults, with_defaults(state.workflow, state.defaults)
+        return known[2]
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:
         """Apply a change to the program and make its state current; on failure the state is unchanged.
@@ -215,6 +243,7 @@ class Instance:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
             given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
+            parameters.require_usable(parameters.standing if first_use else arrays, state.uses)
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
@@ -233,6 +262,8 @@ class Instance:
         stale = self.hosts.stale()
         if stale and not self.in_flight.any:
             self.hosts.forget(stale)
+        if state.disabled or self.state.disabled:
+            self.switched.note(self.state.names_off, state.names_off, self.counted().launches)
         self.state = state
         if self.program is not None and not waits:
             self.program.follow(state.plan, state.disabled)
@@ -368,10 +399,44 @@ class Instance:
         try:
             self.in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            name = self.program.failed() if self.program is not None and error.node is None else ""
-            if not name:
-                raise
-            raise error.at(name) from error.__cause__
+            raise self.blamed(error) from error.__cause__
+
+    def blamed(self, error: HipError) -> HipError:
+        """Return the error of a launch with the node at fault, if the runtime can tell."""
+        name = self.program.failed() if self.program is not None and error.node is None else ""
+        return error.of(name) if name else error
+
+    def wait_to_close(self, timeout_s: float | None, warning_s: float, abort_s: float) -> WaitTimeout | None:
+        """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on.
+
+        Without a time limit, a warning is logged after each `warning_s`; aborted work may take `abort_s` to end.
+        """
+        began = time.monotonic()
+        while True:
+            slice_s = warning_s if timeout_s is None else timeout_s
+            try:
+                self.wait(slice_s)
+                return None
+            except WaitTimeout as error:
+                if timeout_s is None:
+                    waited, said = time.monotonic() - began, unfinished_text(error.unfinished)
+                    _log.warning(
+                        "graph %r: close() has waited %.0f s for what it launched%s", self.state.workflow.name, waited, said
+                    )
+                    continue
+                if self.program is not None and self.program.abort():
+                    with suppress(WaitTimeout, HipError):  # the error only says that the work was aborted
+                        self.wait(abort_s)
+                    if not self.in_flight.any:
+                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
+                raise WaitTimeout(
+                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
+                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
+                    error.unfinished,
+                ) from None
+            except HipError:  # a failed launch has finished; only synchronize reports its error
+                self.in_flight.forget()
+                return None
 
     def rest(self, changing: threading.RLock) -> None:
         """Clean up after a wait, unless another thread is changing something.
@@ -409,9 +474,9 @@ class Instance:
         """Read back the launches and parameter values of the compiled call path since the last call."""
         self._count_compiled()
         for name, value in self.compiled.take_back().items():
+            self.parameters.chosen.add(name)
             if not same(self.parameters.current(name), value):
                 put([self.parameters.name(name, value)])
-                self.parameters.chosen.add(name)
                 assert self.program is not None
                 self.program.outdated.update(self.compiled.steps_of(name))
 

@@ -64,7 +64,7 @@ def _may_be_pageable(root: Any) -> bool:
 
 
 def _block_at(address: int, blocks: Sequence[Block]) -> Block | None:
-    return next((block for block in blocks if block.pointer <= address < block.pointer + block.array.nbytes), None)
+    return next((block for block in blocks if block.holds(address)), None)
 
 
 def _address(root: Root) -> int:

@@ -6,6 +6,7 @@ import _thread
 import ctypes
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
@@ -15,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
-from ..backends.callbacks import bytes_at, memory_view
+from ..backends.callbacks import Lent, bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
 from ..plan.temporaries import Packing
 from ..plan.watch import WatchedPlan
@@ -26,6 +27,9 @@ from .devices import Home
 from .stats import Stats
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
+
+_lending: Final = threading.Lock()
+"""Held while a block makes the buffer that it lends: two threads may ask for the same memory at once."""
 
 
 @dataclass(slots=True)
@@ -46,32 +50,51 @@ class Block:
     refused: HipError | None = None
     """Why it could not be page-locked."""
     lent: weakref.ref[Any] | None = None
-    """Weak reference to the buffer behind the views that callbacks hold."""
+    """Weak reference to the buffer that keeps the memory alive for all to whom it is lent."""
+    holders: int = 1
+    """How many `Memory` objects have it: two while an Executable is being rebuilt."""
 
-    def lend(self) -> Any:
-        """Return host memory as a buffer, which keeps the memory alive beyond `give_back`."""
-        buffer: Any = None if self.lent is None else self.lent()
-        if buffer is None:
-            buffer = (ctypes.c_char * self.array.nbytes).from_address(self.pointer)
-            buffer.owner = self.keep
-            self.lent = weakref.ref(buffer)
-        return buffer
+    def lend(self) -> Lent:
+        """Lend the memory: it lives as long as the buffer, beyond `give_back`."""
+        with _lending:
+            buffer: Any = None if self.lent is None else self.lent()
+            if buffer is None:
+                buffer = (ctypes.c_char * self.array.nbytes).from_address(self.pointer)  # an address; it is not read here
+                buffer.owner = self.keep
+                self.lent = weakref.ref(buffer)
+        array = self.array
+        return Lent(buffer, self.pointer, array.on_host, self.device, array.access, array.writeable)
+
+    def holds(self, address: int, nbytes: int = 1) -> bool:
+        """Return whether bytes from an address on lie in the memory."""
+        return self.pointer <= address and address + nbytes <= self.pointer + self.array.nbytes
+
+    def part(self, parameter: Parameter, address: int) -> ExternalArray:
+        """Return the memory from an address in it on as external memory for a parameter; it keeps the memory alive."""
+        buffer, _, on_host, device, access, writeable = self.lend()
+        name, shape, dtype = parameter.name, parameter.shape, parameter.dtype
+        if on_host:
+            return ExternalArray(name, shape, dtype, buffer, address, "host", writeable)
+        return ExternalArray(name, shape, dtype, buffer, address, "device", writeable, device=device, access=access)
 
     def give_back(self, home: Home) -> None:
-        """Free the allocation on its device if the Executable owns it; lent memory is freed with its last view."""
+        """Free the allocation on its device if the Executable owns it; lent memory is freed when nobody has its buffer."""
+        if self.holders > 1:
+            self.holders -= 1
+            return
         if home.sanitize:
             home.runtime.name_array(self.pointer, self.array.nbytes, None)
         if self.release is None:
             return
-        views = None if self.keep is not None or self.lent is None else self.lent()
-        if views is not None:
-            weakref.finalize(views, self._returned_later, home, os.getpid()).atexit = False
+        buffer = None if self.keep is not None or self.lent is None else self.lent()
+        if buffer is not None:
+            weakref.finalize(buffer, self._returned_later, home, os.getpid()).atexit = False
             return
         with nullcontext() if self.device == home.device else home.returning(self.device):
             self.release(self.pointer - self.guard)
 
     def _returned_later(self, home: Home, process: int) -> None:
-        """Free the allocation in a new thread: the last view may be destroyed where HIP forbids calls.
+        """Free the allocation in a new thread: the buffer may be destroyed where HIP forbids calls.
 
         HIP forbids them in host callbacks and in threads that capture. Locks of `threading` may be held there as well.
         """
@@ -136,6 +159,18 @@ class Memory:
         """Blocks in which packed arrays of alloc nodes share memory, by device."""
         self._words: list[Block] = []
         """Blocks for the progress words of watched plans; the last one is the largest."""
+        self._before: Memory | None = None
+        self._taken: dict[str, Array] = {}
+        """Arrays whose memory comes from there, as the former graph declares them."""
+
+    def inherit(self, before: Memory | None) -> None:
+        """Use the memory of another Executable for arrays that are alike, instead of allocating; both hold it then."""
+        self._before = before
+
+    def keep_inherited(self) -> None:
+        """Note that the other Executable has been closed, so that this one alone holds the memory."""
+        self._before = None
+        self._taken.clear()
 
     def find(self, asked: str | Array, action: str = "") -> Block:
         """Return the memory of an array, by name or as declared; refuse unknown arrays and those that exist only in a launch."""
@@ -153,6 +188,11 @@ class Memory:
             raise DeclarationError(f"graph {self._workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
         return block
 
+    def holding(self, address: int, nbytes: int = 1) -> tuple[str, Block] | None:
+        """Return the array that bytes lie in, with its name; the Executable's own memory before external memory."""
+        found = [(name, block) for name, block in self.arrays.items() if block.holds(address, nbytes)]
+        return min(found, key=lambda pair: isinstance(pair[1].array, ExternalArray), default=None)
+
     def _name_of(self, array: Any, action: str) -> str:
         if not isinstance(array, Array):
             raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {array!r})")
@@ -168,6 +208,13 @@ class Memory:
         """Allocate an array on its device, or bind an external array, and return its address."""
         home = self._home
         device = home.device if array.device is None else array.device
+        known = None if self._before is None else self._before.arrays.get(name)
+        if known is not None and known.device == device and _alike(known.array, array):
+            known.holders += 1  # first: Ctrl-C in between leaks it, and does not free it twice
+            self.arrays[name] = known
+            self._taken[name], known.array = known.array, array
+            self._count(array.on_host, array.nbytes + 2 * known.guard)
+            return known.pointer
         with nullcontext() if device == home.device else self._runtime.using_device(device):
             block = self.arrays[name] = self._allocate_here(name, array, prefix, device)
             block.device = device
@@ -181,7 +228,7 @@ class Memory:
                 values = _guarded(_initial(name, array), guard)
                 start = runtime.malloc(nbytes)
                 block = self.arrays[name] = Block(array, start + guard, runtime.free, device=device, guard=guard)
-                self._stats.device_bytes += nbytes
+                self._count(False, nbytes)
                 runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
             case HostArray():
                 values = _guarded(_initial(name, array), guard)
@@ -192,7 +239,7 @@ class Memory:
                     pages = np.empty(_pages(nbytes) + mmap.PAGESIZE, np.uint8)
                     start = _pages(pages.ctypes.data)
                     block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
-                self._stats.host_bytes += nbytes
+                self._count(True, nbytes)
                 bytes_at(start, nbytes)[...] = values
             case ExternalArray():
                 block = hold(array, bind_external(array, prefix), self._home)
@@ -201,6 +248,12 @@ class Memory:
         if self._home.sanitize and not isinstance(array, ExternalArray):
             runtime.name_array(block.pointer, array.nbytes, name)
         return block
+
+    def _count(self, on_host: bool, nbytes: int) -> None:
+        if on_host:
+            self._stats.host_bytes += nbytes
+        else:
+            self._stats.device_bytes += nbytes
 
     def make_own(self, name: str, parameter: Parameter) -> Block:
         """Allocate page-locked memory for a parameter that copies its values; the caller must free it."""
@@ -230,7 +283,7 @@ class Memory:
         """Copy the values of another Executable's own arrays of equal name, shape and dtype; no launch may be in flight."""
         for name, block in other.arrays.items():
             mine = self.arrays.get(name)
-            if mine is None or isinstance(block.array, ExternalArray) or isinstance(mine.array, ExternalArray):
+            if mine is None or mine is block or isinstance(block.array, ExternalArray) or isinstance(mine.array, ExternalArray):
                 continue
             if mine.array.shape == block.array.shape and mine.array.dtype == block.array.dtype:
                 self.write(mine, other.read(block))
@@ -294,10 +347,25 @@ class Memory:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of everything with an exit stack."""
+        stack.callback(self._hand_back)
         for block in (*self.arrays.values(), *self._packed.values(), *self._words):
             stack.callback(block.give_back, self._home)
         for table in (self.arrays, self._packed, self._words):
             stack.callback(table.clear)
+
+    def _hand_back(self) -> None:
+        """Let what was inherited be described by the graph of the Executable that keeps it."""
+        if self._before is not None:
+            for name in self._taken.keys() & self._before.arrays:  # none if that one has been closed first
+                self._before.arrays[name].array = self._taken[name]
+            self.keep_inherited()
+
+
+def _alike(one: Array, other: Array) -> bool:
+    """Return whether two arrays of one name may have the same memory, one after the other."""
+    if isinstance(one, ExternalArray) or type(one) is not type(other):
+        return False
+    return all(getattr(one, what, None) == getattr(other, what, None) for what in ("shape", "dtype", "pinned"))
 
 
 def bind_external(array: ExternalArray, prefix: str) -> int:
@@ -312,7 +380,8 @@ def bind_external(array: ExternalArray, prefix: str) -> int:
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
     """Return a block that keeps external memory alive; host memory is page-locked if possible and `array.lock` is set."""
-    block = Block(array, pointer, keep=array.obj, device=home.device, pageable=array.on_host)
+    device = home.device if array.device is None else array.device
+    block = Block(array, pointer, keep=array.obj, device=device, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
     if home.sanitize:

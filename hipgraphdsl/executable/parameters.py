@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
+from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
 from ..backends import Scope
+from ..backends.callbacks import Lent
 from ..errors import DeclarationError, listed
+from ..kernels import Symbol
 from ..nodes import element_value
 from ..workflow import Level, Workflow
 from .devices import Home, let_reach
@@ -43,8 +45,8 @@ class Parameters:
         self._name = name
         self._home = home
         self._memory = memory
-        self.read_only: frozenset[tuple[str, int]] = frozenset()
-        """Parameters and addresses of memory that was last given to them as read-only."""
+        self.standing: Mapping[str, Array] = {}
+        """What array parameters are bound to; it is replaced, never changed, so that a failed launch can restore it."""
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -105,13 +107,8 @@ class Parameters:
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of a value for an array parameter; an external object is kept alive until it is replaced."""
-        if isinstance(value, Viewable) and not isinstance(value, Array):
-            view = value.as_view()
-            raise DeclarationError(
-                f"parameter {name!r} takes a whole array of the graph, by its name, or an object with memory; got"
-                f" {view.name!r}, a view of {view.root.kind} {view.root.name!r}",
-                array=name,
-            )
+        if isinstance(value, Viewable):
+            value = whole_array(name, value)
         if isinstance(value, Array) and not isinstance(value, ExternalArray):
             value = value.name
         if isinstance(value, str):
@@ -120,10 +117,9 @@ class Parameters:
         else:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value, what="parameter")
             pointer = bind_external(array, "")
-        require_alike(name, parameter, array)
+        require_fit(name, parameter, array)
+        self.standing = {**self.standing, name: array}
         if isinstance(array, ExternalArray):
-            here = {(name, pointer)}
-            self.read_only = self.read_only - here if array.writeable else self.read_only | here
             kept = self.kept.setdefault(name, {})
             if pointer not in kept:
                 kept[pointer] = hold(array, pointer, self._home)
@@ -135,25 +131,21 @@ class Parameters:
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
         return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
 
+    def require_usable(self, names: Iterable[str], uses: Uses) -> None:
+        """Refuse memory of array parameters that a node which is given them could not be given directly."""
+        for name in names:
+            if name in self.standing:
+                uses.require_usable(self.table[name], self.standing[name])
+
     def require_safe(self, names: Collection[str], uses: Uses) -> None:
         """Refuse memory of array parameters that their nodes cannot use safely.
 
-        A node may write read-only memory, be unable to reach its device, or access it unordered under another name.
+        A node may be unable to use it directly or to reach its device, or access it unordered under another name.
         """
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
-        read_only = [name for name in names if (name, bound[self.table[name]]) in self.read_only]
         together = tuple(bound.values())
-        if together in uses.apart and not read_only:
+        if together in uses.apart:
             return
-        for name in read_only:
-            writer = uses.writer(self.table[name])
-            if writer is not None:
-                raise DeclarationError(
-                    f"parameter {name!r} is bound to read-only memory, and {writer!r} writes it; give memory that may be written,"
-                    " or declare that the node only reads it",
-                    node=writer,
-                    array=name,
-                )
         if self._home.several:
             for name in names:
                 self._require_reached(name, bound[self.table[name]], uses)
@@ -165,10 +157,10 @@ class Parameters:
     def _require_reached(self, name: str, address: int, uses: Uses) -> None:
         """Refuse device memory that a node which uses a parameter cannot reach from its device."""
         foreign = self.kept.get(name, {}).get(address)
-        known = (block for block in self._memory.arrays.values() if block.pointer == address)
-        array = (foreign or next(known)).array
-        home, runtime = self._home.device, self._home.runtime
-        owner = home if array.device is None else array.device
+        block = self._holding(name, address)
+        if block is None:
+            return
+        array, owner, runtime = block.array, block.device, self._home.runtime
         peers = self.table[name][0].shared.peers.get(owner, ())
         for device, node in {} if array.on_host else uses.devices.get(name, {}).items():
             let_in = device in array.access
@@ -203,6 +195,7 @@ class Parameters:
         for name in names:
             scope, parameter = self.table[name]
             scope.addresses.pop(parameter, None)
+            self.standing = {known: array for known, array in self.standing.items() if known != name}
             self.missing.add(name)
 
     def copy(self, values: Mapping[str, Any]) -> None:
@@ -223,40 +216,60 @@ class Parameters:
         """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
-    def as_given_to(self, other: Parameters) -> dict[str, Any]:
-        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these."""
-        owners = {block.pointer: name for name, block in self._memory.arrays.items()}
+    def as_given_to(self, other: Parameters, *, defaults: bool) -> dict[str, Any]:
+        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these.
+
+        Memory of an array here becomes the same part of the array of that name there, if that one is alike. With `defaults` the
+        other one takes over the values of parameters that no launch has given, too, where it has a default of its own.
+        """
         given: dict[str, Any] = {}
         for name, (_, parameter) in self.table.items():
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
                 continue
-            if name not in self.chosen and twin.default is not None:
+            if name not in self.chosen and twin.default is not None and not defaults:
                 continue
             if parameter.copy or twin.copy:
                 if name in self.own and name in other.own and name not in self.missing:
                     given[name] = self._memory.read(self.own[name])
             elif not parameter.shape:
                 given[name] = value
-            elif value in owners:
-                if owners[value] in other._memory.arrays:
-                    given[name] = owners[value]
-            elif value in self.kept.get(name, {}):  # else the default, which a parent has bound to part of an array
-                given[name] = self.kept[name][value].array
+            else:
+                found = self._elsewhere(name, value, twin, other)
+                if found is not None:
+                    given[name] = found
         return given
 
-    def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
-        """Return a buffer that keeps the host memory behind a view alive, and the buffer's address."""
+    def _elsewhere(self, name: str, address: int, twin: Parameter, other: Parameters) -> str | Array | None:
+        """Return what stands in another Executable for the memory that an array parameter is bound to; None if nothing does."""
+        owned = self._memory.holding(address, twin.nbytes)
+        foreign = self.kept.get(name, {}).get(address)
+        if owned is None or (foreign is not None and isinstance(owned[1].array, ExternalArray)):
+            return None if foreign is None else foreign.array
+        array, block = owned
+        there = other._memory.arrays.get(array)
+        if there is None or there.array.nbytes != block.array.nbytes:
+            return block.part(twin, address)
+        whole = block.array.nbytes == twin.nbytes and block.array.dtype == twin.dtype
+        return array if whole else there.part(twin, there.pointer + address - block.pointer)
+
+    def _holding(self, name: str, address: int) -> Block | None:
+        """Return the memory that an address of an array parameter lies in: its own, what it was given, or that of an array."""
+        mine = (*self.kept.get(name, {}).values(), *((self.own[name],) if name in self.own else ()))
+        found = next((block for block in mine if block.holds(address)), None)
+        owned = self._memory.holding(address) if found is None else None
+        return owned[1] if owned is not None else found
+
+    def lend(self, scope: Scope, view: ArrayView) -> Lent | None:
+        """Lend the memory behind a view; None for memory that lives only while the graph runs, and for variables of modules."""
         owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
-            at = owner.addresses[root]
-            known = [*self.kept.get(name, {}).values(), *self._memory.arrays.values()]
-            block = next(block for block in known if block.pointer <= at < block.pointer + block.array.nbytes)
+            block = self._holding(name, owner.addresses.get(root, 0))
         else:
-            block = self._memory.arrays[name]
-        return block.lend(), block.pointer
+            block = None if isinstance(root, Symbol) else self._memory.arrays.get(name)
+        return None if block is None else block.lend()
 
     # -- external memory -------------------------------------------------------------------------------------------------
 
@@ -271,7 +284,6 @@ class Parameters:
                         if pointer != current:
                             block.give_back(self._home)
         self.keeps_replaced = False
-        self.read_only = frozenset((name, pointer) for name, pointer in self.read_only if self.current(name) == pointer)
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""
@@ -279,12 +291,3 @@ class Parameters:
             stack.callback(block.give_back, self._home)
         for table in (self.kept, self.own):
             stack.callback(table.clear)
-
-
-def require_alike(name: str, parameter: Parameter, array: Array) -> None:
-    """Refuse an array whose dtype or size differs from the parameter's."""
-    if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
-        raise DeclarationError(
-            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
-            array=name,
-        )

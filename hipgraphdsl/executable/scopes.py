@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..arrays import AllocArray, Array, Parameter
+from ..arrays import AllocArray, Array, Parameter, require_fit
 from ..backends import Scope
 from ..kernels import Module, Symbol
 from ..nodes import element_value
 from ..workflow import Workflow
 from .memory import Memory
-from .parameters import Parameters, require_alike
+from .parameters import Parameters
 
 
 def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
@@ -40,8 +40,11 @@ def _add_parameter(name: str, scope: Scope, parameter: Parameter, workflow: Work
         if named is None:
             scope.addresses[parameter] = parameters.address_for(name, parameter, default)
         else:  # an array of this same workflow, bound by the parent if the workflow is a child
-            require_alike(name, parameter, named)
+            require_fit(name, parameter, named)
             parameters.defaults[name] = scope.addresses[parameter] = scope.address(named.as_view())
+            root = scope.resolve(named)[1]
+            if isinstance(root, Array):
+                parameters.standing = {**parameters.standing, name: root}
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
@@ -53,8 +56,7 @@ def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
             names, _ = found.setdefault(kernel.module, ([], []))
             if kernel.name not in names:
                 names.append(kernel.name)
-        for access in node.own_accesses:
-            root = access.view.root
+        for root in (view.root for view in (*(access.view for access in node.own_accesses), *node.addresses)):
             if isinstance(root, Symbol) and not root.hidden:
                 _, symbols = found.setdefault(root.module, ([], []))
                 if root.name not in symbols:

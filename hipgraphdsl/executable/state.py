@@ -74,7 +74,7 @@ class State(NamedTuple):
     """The state of an Executable's graph."""
 
     workflow: Workflow
-    """The workflow with all changes made since it was compiled; the plan's steps include them too."""
+    """The workflow with the changes to nodes made since it was compiled; the plan's steps include them too."""
     plan: Plan
     disabled: frozenset[int]
     """Indices of disabled steps, which do nothing but keep their predecessors and successors ordered."""
@@ -83,6 +83,8 @@ class State(NamedTuple):
     uses: Uses
     children_off: frozenset[str] = frozenset()
     """Children that were disabled as a whole and are no longer steps, because they were inlined."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Defaults of parameters that updates have changed; `workflow` has those that it was compiled with."""
     replans: int = 0
     """How many times the plan was made again, so that its steps are others; all other changes keep their indices and lanes."""
 
@@ -127,10 +129,10 @@ class State(NamedTuple):
             return []
         return [new.index for old, new in zip(before.plan.steps, self.plan.steps) if new is not old]
 
-    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
+    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool, same_needs: bool = False) -> State:
         """Return the state with another workflow of the same shape, and the steps that differ."""
         plan = self.plan.with_steps(steps)
-        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters)
+        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters, same_needs=same_needs)
         return self._replace(workflow=workflow, plan=plan, uses=uses)
 
 

@@ -36,6 +36,12 @@ class Stats:
     device_bytes: int = 0
     host_bytes: int = 0
 
+    def include(self, before: Stats) -> None:
+        """Add the counts of a graph that has been replaced."""
+        self.instantiations += before.instantiations
+        self.launches += before.launches
+        self.updates += before.updates
+
     def __repr__(self) -> str:
         values = ((item.name, getattr(self, item.name)) for item in fields(self))
         shown = (f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in values)

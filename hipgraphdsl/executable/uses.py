@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, Parameter, Region
+from ..arrays import AllocArray, Array, Need, Parameter, Region, lacking
 from ..backends import Scope
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
+from ..nodes import MemcpyNode
 from ..placement import reaching
 from ..plan.steps import Step
 from ..workflow import AnyNode, Workflow
@@ -74,11 +75,16 @@ class Uses:
         self.apart: set[tuple[int, ...]] = set()
         """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
 
-    def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool) -> Uses:
-        """Return what the nodes of a changed workflow use; `same_parameters` tells that no step's parameters have changed."""
+    def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool, same_needs: bool = False) -> Uses:
+        """Return what the nodes of a changed workflow use.
+
+        `same_parameters` tells that no step's parameters have changed, `same_needs` that no node needs other memory.
+        """
         made = Uses(workflow, steps, self._scope)
         if same_parameters and "steps_by_parameter" in self.__dict__:
             made.__dict__["steps_by_parameter"] = self.steps_by_parameter
+        if same_needs and "_needs" in self.__dict__:
+            made.__dict__["_needs"] = self._needs
         return made
 
     @cached_property
@@ -106,6 +112,27 @@ class Uses:
         for name, document, _ in step.node.held:
             for at, level in inner.children[name].levels(document):
                 yield from ((at, parameter) for node in level.workflow.nodes for parameter in node.parameters)
+
+    @cached_property
+    def _needs(self) -> Mapping[Root, tuple[Mapping[Need, str], str]]:
+        """What nodes need of the memory that each array parameter stands for, and the prefix of the nodes' names."""
+        return {
+            (scope, parameter): (level.workflow.needs[parameter], scope.prefix)
+            for scope, level in self._scope.levels(self._workflow)
+            for parameter in level.workflow.parameters.values()
+            if parameter in level.workflow.needs
+        }
+
+    def require_usable(self, root: Root, array: Array) -> None:
+        """Refuse an array, bound to an array parameter, that a node which is given the parameter could not be given directly."""
+        needs, prefix = self._needs.get(root, ({}, ""))
+        for need, who in needs.items():
+            if fault := lacking(array.as_view(), need):
+                raise DeclarationError(
+                    f"parameter {_named(root)} is bound to memory that {prefix + who!r} cannot use: {fault}",
+                    node=prefix + who,
+                    array=root[0].prefix + root[1].name,
+                )
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -144,10 +171,6 @@ class Uses:
         """Yield each array and parameter that nodes access, with its uses."""
         return ((root, [use for _, use in uses]) for root, uses in self._levels[0].uses.items())
 
-    def writer(self, root: Root) -> str | None:
-        """Return the name of a node that writes a root; None if there is none."""
-        return next((use.name for _, use in self._levels[0].uses.get(root, ()) if use.mode != "read"), None)
-
     def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
         """Refuse memory of given parameters that unordered nodes also access under another name, one of them writing.
 
@@ -167,8 +190,10 @@ class Uses:
         for other, start in met.items():
             for i, use in level.uses.get(other, ()):
                 touched.setdefault(i, []).append((other, use, use.region.shifted(start)))
-        if root not in level.uses or len(touched) < 2:
+        if root not in level.uses:
             return
+        for i, found in touched.items():
+            _require_no_copy_onto_itself(level.workflow.nodes[i], root, found)
         given = {i: [(use.mode, None, region) for _, use, region in found] for i, found in touched.items()}
         nodes = level.workflow.nodes
         for i, j in map(sorted, racing_pairs(*level.edges, given)[0]):
@@ -185,6 +210,21 @@ class Uses:
                         node=second.name,
                         array=root[0].prefix + root[1].name,
                     )
+
+
+def _require_no_copy_onto_itself(node: AnyNode, root: Root, touched: Sequence[tuple[Root, Use, Region]]) -> None:
+    """Refuse a copy whose source and destination overlap because of what a parameter is bound to; HG405 of `check`."""
+    if not isinstance(node, MemcpyNode) or "HG405" in (node.ignore or ()):
+        return
+    for (one, first, here), (two, second, there) in combinations(touched, 2):
+        if one != two and root in (one, two) and here.overlaps(there):
+            other = two if one == root else one
+            raise DeclarationError(
+                f"parameter {_named(root)} is bound to memory that is {_kind(other)} {_named(other)} too: {first.name!r} copies"
+                f" between {_named(one)} {first.region} and {_named(two)} {second.region}, which overlap; bind other memory",
+                node=first.name,
+                array=root[0].prefix + root[1].name,
+            )
 
 
 def _named(root: Root) -> str:

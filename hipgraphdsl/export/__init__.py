@@ -16,8 +16,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..arrays.coercion import as_path
 from ..workflow import Workflow
-from .files import Format, as_path, made, need, write_file
+from .files import Format, made, need, write_file
 
 __all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "render", "write_file"]
 

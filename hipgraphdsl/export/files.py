@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import io
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.coercion import as_int
+from ..arrays.dtypes import has_extras
 from ..errors import DeclarationError, listed
 from ..parts import module_of
 
@@ -71,13 +73,6 @@ def _require_kind(option: str, value: Any, annotation: str) -> None:
         raise DeclarationError(f"{option} is {what} (got {value!r})")
 
 
-def as_path(path: Any) -> Path:
-    """Return the path of a file; refuse a value that is neither a str nor a path."""
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
-    return Path(path)
-
-
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file atomically, by renaming a temporary one: readers never see a partial file, and a failure keeps the old one."""
     target = Path(path)
@@ -111,17 +106,20 @@ def npy_file(values: np.ndarray[Any, Any]) -> bytes:
 
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for a .npy file: raw bytes for overlapping or unordered fields, which the format cannot describe."""
+    """Return the dtype for a .npy file: raw bytes for unordered fields and types of ml_dtypes, which the format lacks."""
     try:
+        if has_extras(dtype):
+            return np.dtype(f"V{dtype.itemsize}")
         np.lib.format.dtype_to_descr(dtype)
     except ValueError:
         return np.dtype(f"V{dtype.itemsize}")
     return dtype
 
 
-def fitting(svg: str) -> str:
-    """Return the <svg> element alone, styled to be no wider than the page or notebook cell around it."""
-    return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+def fitting(svg: str, label: str) -> str:
+    """Return the <svg> element alone, no wider than the page or notebook cell around it, with its alternative text."""
+    opening = f'<svg role="img" aria-label="{html.escape(label)}" style="max-width:100%;height:auto" '
+    return svg[svg.index("<svg") :].replace("<svg ", opening, 1)
 
 
 def need(package: str, distribution: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,15 @@ from ..source import (
     CType,
     Declarations,
     KernelDeclaration,
+    KernelName,
     Scope,
     SymbolDeclaration,
+    TemplateParameter,
     Token,
-    closing_angle,
     closing_index,
     spell,
+    spelled_parameters,
     split_commas,
-    tokenize,
 )
 
 
@@ -44,40 +45,103 @@ class Instance(NamedTuple):
 
 
 def find_kernel(source: Declarations, name: str) -> Instance:
-    """Return the kernel of a name such as ``"scale"`` or ``"scale<float>"``; refuse faulty kernels and mismatched arguments."""
-    tokens = tokenize(name, f"kernel name {name!r}")
-    angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
-    written = spell(tokens)
-    found = _named(source, written) if angle < len(tokens) else []
-    arguments: list[list[Token]] = []
-    if not found:
-        found = _named(source, spell(tokens[:angle]))
-        if angle < len(tokens):
-            close = closing_angle(tokens, angle)
-            if close != len(tokens) - 1:
-                raise DeclarationError(f"kernel name {name!r} of {source.where}: '<' is not closed", array=name)
-            arguments = split_commas(tokens[angle + 1 : close])
+    """Return the kernel of a name such as ``"scale"``, ``"scale<float>"``, ``"R<int>::scale"`` or ``"scale(float*)"``.
+
+    Refuse faulty kernels, mismatched arguments, and names that several kernels have.
+    """
+    try:
+        asked = KernelName.of(name, f"kernel name {name!r}")
+    except ValueError as error:
+        raise DeclarationError(f"kernel name {name!r} of {source.where}: {error}", array=name) from None
+    specialized = _named(source, asked.written) if asked.arguments else []
+    given = {} if specialized else asked.arguments
+    found = specialized or _named(source, asked.stem)
     if not found:
         names = ", ".join(repr(known) for known in source.kernels) or "none"
         raise DeclarationError(f"{source.where} has no kernel {name!r}; its kernels are {names}", array=name)
-    if len(found) > 1:
-        raise DeclarationError(f"{source.where} has {len(found)} kernels {name!r}; give overloads different names", array=name)
-    declared = found[0]
+    if len(found) == 1 and asked.parameters is None:
+        return _instance(source, found[0], given, name)
+    # Overloads, or kernels of several namespaces: those that may have these template arguments and parameters.
+    kinds = [d for d in found if bool(given.get(0)) == (d.templates is not None) or (d.templates and not given)]
+    fitting = [(d, *_parameters(source, d, given)) for d in (kinds or found)]
+    if asked.parameters is not None:
+        wanted = asked.parameters
+        exact = [one for one in fitting if one[1] == spelled_parameters(source.scope_of(one[0].name), wanted)]
+        fitting = exact or [one for one in fitting if one[2] == _types(source.scope_of(one[0].name), wanted)]
+    else:
+        fitting = [one for one in fitting if (one[0].templates is None) == (0 not in given)]
+    if len(fitting) == 1:
+        declared, parameters, _ = fitting[0]
+        made = _instance(source, declared, given, name)
+        overloaded = len(source.kernels[declared.name]) > 1
+        return made._replace(name=f"{made.name}({', '.join(parameters)})") if overloaded else made
+    known = [(d, _parameters(source, d, given)[0]) for d in found]
+    each = [_spelled(d, given, parameters if len(source.kernels[d.name]) > 1 else None) for d, parameters in known]
+    said = f"{len(found)} kernels {asked.stem!r}" if asked.parameters is None else f"no kernel {name!r}"
+    raise DeclarationError(f"{source.where} has {said}; ask for one by its whole name: {', '.join(map(repr, each))}", array=name)
+
+
+def _spelled(declared: KernelDeclaration, given: Mapping[int, list[list[Token]]], parameters: tuple[str, ...] | None) -> str:
+    """Return the name by which to ask for a kernel; of its template parameters those that have no argument yet."""
+    space, _, last = declared.name.rpartition("::")
+    lists = []
+    for n, templates in ((1, declared.of_class), (0, declared.templates or ())):
+        written = [spell(part) for part in given.get(n, ())] or [t.name or t.spelling for t in templates]
+        lists.append(f"<{', '.join(written)}>" if templates else "")
+    name = f"{space}{lists[0]}::{last}" if space else last
+    return f"{name}{lists[1]}" + ("" if parameters is None else f"({', '.join(parameters)})")
+
+
+def _parameters(
+    source: Declarations, declared: KernelDeclaration, given: Mapping[int, list[list[Token]]]
+) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    """Return the types of a kernel's parameters with these template arguments, as they are spelled, and as they are."""
+    scope = source.scope_of(declared.name)
+    bound = scope.inner()
+    values: dict[str, str] = {}
+    for n, templates in ((1, declared.of_class), (0, declared.templates or ())):
+        for parameter, value in zip(templates, given.get(n, ())):
+            values[parameter.name] = spelled_parameters(source.scope, [value])[0] if parameter.type else spell(value)
+            try:
+                bound.bind_parameter(parameter, value, source.scope)
+            except ValueError:
+                continue
+    parts = split_commas(declared.parameters)
+    return spelled_parameters(scope, parts, values), _types(bound, parts)
+
+
+def _types(scope: Scope, parts: Sequence[list[Token]]) -> tuple[object, ...]:
+    """Return what identifies the types of parameters however they are spelled; a type that is not known equals no other."""
+    found: list[object] = []
+    for part in parts:
+        try:
+            kind = scope.declarators(part)[0].type
+            base = kind.dtype if kind.dtype is not None else kind.opaque if kind.opaque == "void" else scope.full(kind.spelling)
+        except ValueError:
+            found.append(object())
+            continue
+        found.append((base, kind.lanes, kind.pointers, kind.const and kind.pointers > 0))
+    return tuple(found)
+
+
+def _instance(source: Declarations, declared: KernelDeclaration, given: Mapping[int, list[list[Token]]], name: str) -> Instance:
+    """Return a kernel with these template arguments, by the component of its name; `name` is what was asked for."""
     if declared.fault:
         raise DeclarationError(f"kernel {name!r} of {source.where}, line {declared.line}: {declared.fault}", array=name)
-    if declared.templates is not None:
-        scope = _bound(source, declared, arguments, name)
-        return Instance(declared, scope, f"{declared.name}<{', '.join(spell(part) for part in arguments)}>")
-    if arguments or (angle < len(tokens) and declared.name != written):
+    scope = source.scope_of(declared.name)
+    templates = {1: declared.of_class or None, 0: declared.templates}
+    if any(templates.get(n) is None for n in given):
+        what = "no template" if declared.templates is None else "a template only behind its last name"
         raise DeclarationError(
-            f"kernel {declared.name!r} of {source.where} is no template; ask for module[{declared.name!r}]", array=name
+            f"kernel {declared.name!r} of {source.where} is {what}; ask for module[{_spelled(declared, {}, None)!r}]", array=name
         )
-    return Instance(declared, _scope_of(source, declared.name), declared.name)
-
-
-def _scope_of(source: Declarations, name: str) -> Scope:
-    """Return the scope in which a kernel or a variable is declared."""
-    return source.scope.at(re.sub(r"[^:<]*(<.*)?$", "", name))
+    lists = {1: "", 0: ""}
+    for n, parameters in templates.items():
+        if parameters is not None:
+            scope = _bound(source, declared, parameters, given.get(n, []), name, scope.inner())
+            lists[n] = f"<{', '.join(spell(part) for part in given.get(n, []))}>"
+    space, colons, last = declared.name.rpartition("::")
+    return Instance(declared, scope, f"{space}{lists[1]}{colons}{last}{lists[0]}")
 
 
 def _named(source: Declarations, name: str) -> list[KernelDeclaration]:
@@ -87,9 +151,11 @@ def _named(source: Declarations, name: str) -> list[KernelDeclaration]:
     return [d for key, found in source.kernels.items() if key.endswith(f"::{name}") for d in found]
 
 
-def _bound(source: Declarations, declared: KernelDeclaration, arguments: Sequence[list[Token]], name: str) -> Scope:
-    """Return the scope of a template with its parameters bound to arguments; refuse too many or too few."""
-    templates = declared.templates or ()
+def _bound(
+    source: Declarations, declared: KernelDeclaration, templates: Sequence[TemplateParameter], arguments: Sequence[list[Token]],
+    name: str, scope: Scope,
+) -> Scope:  # fmt: skip
+    """Bind the parameters of a template to arguments in a scope, and return it; refuse too many or too few."""
     wanted = ", ".join(t.spelling for t in templates)
     if "..." in wanted:
         raise DeclarationError(
@@ -98,12 +164,12 @@ def _bound(source: Declarations, declared: KernelDeclaration, arguments: Sequenc
             array=name,
         )
     if not sum(not t.default for t in templates) <= len(arguments) <= len(templates):
+        how = f"{declared.name}<...>" if templates is declared.templates else _spelled(declared, {}, None)
         raise DeclarationError(
             f"kernel {declared.name!r} of {source.where} is a template of ({wanted}); "
-            f"ask for module['{declared.name}<...>'] (got {len(arguments)} arguments)",
+            f"ask for module[{how!r}] (got {len(arguments)} arguments)",
             array=name,
         )
-    scope = _scope_of(source, declared.name).inner()
     for n, parameter in enumerate(templates):
         # An argument may have the name of a parameter; a default may name the parameters before it.
         value, where = (arguments[n], source.scope) if n < len(arguments) else (list(parameter.default), scope)
@@ -125,7 +191,7 @@ def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[
 
     The lanes of a vector type are the last axis of the shape.
     """
-    name, scope = declared.name, _scope_of(source, declared.name)
+    name, scope = declared.name, source.scope_of(declared.name)
     try:
         if f"variable {name}" in scope.doubts:
             raise ValueError(scope.doubts[f"variable {name}"])

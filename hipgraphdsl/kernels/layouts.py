@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import as_dtype
+from ..arrays import as_dtype, dtype_named
 from ..errors import DeclarationError
-from ..source import bfloat16_dtype
 
 
 def struct_layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
@@ -60,14 +59,10 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
     if depth > 16:
         raise ValueError("a struct is nested too deeply")
     if isinstance(data, str):
-        if data == "bfloat16":
-            found = bfloat16_dtype()
-            if found is None:
-                raise ValueError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
-            return found
-        if data.startswith("void"):  # NumPy's own name for it, which np.dtype does not parse
-            return np.dtype(f"V{int(data[4:]) // 8}")
-        return np.dtype(data)
+        found = dtype_named(data)
+        if found is None:
+            raise ValueError(f"there is no dtype {data[:60]!r}")
+        return found
     if "base" in data:
         return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(int(n) for n in data["shape"])))
     fields: Any = {

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
+
+if TYPE_CHECKING:
+    from ..runtimes.code_object import Blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +98,22 @@ class Kernel:
     def __hash__(self) -> int:
         return hash(self.name)  # the name alone suffices: modules rarely share kernel names
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kernel_again, (self.module, self.name, self.reference)
+
+    def __deepcopy__(self, memo: Any = None) -> Kernel:
+        return self  # like its module, it never changes
+
+    __copy__ = __deepcopy__
+
     def __repr__(self) -> str:
         said = str(self.signature) if self.signature is not None else f"{self.name}(...)"
         return f"<Kernel {said} of {self.module.name!r}>"
+
+
+def _kernel_again(module: Module, name: str, reference: Callable[..., object] | None) -> Kernel:
+    """Return the kernel that was pickled."""
+    return module[name] if reference is None else module[name].with_reference(reference)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +149,9 @@ class Symbol(Array):
     def hazard_key(self) -> Any:
         """Identifies the variable by module and name, in every graph that uses it."""
         return (self.module, self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Module.variable, (self.module, self.name, self.hidden)
 
     def __repr__(self) -> str:
         dtype = self.dtype.name if self.dtype.names is None else f"struct({', '.join(self.dtype.names)})"
@@ -199,8 +219,10 @@ class Module:
     # A code object, and a kernel read back from a graph, have no source.
     _source = ""
     _options: tuple[str, ...] = ()
+    _headers: Mapping[str, str] = MappingProxyType({})
     _path: Path | None = None
     _image: bytes | None = None
+    _blocks: Mapping[str, Blocks] | None = None
 
     def _begin(self, name: str, structs: Mapping[str, Any] | None) -> None:
         if not isinstance(name, str) or not name.isprintable() or len(name) > 1000:
@@ -212,6 +234,9 @@ class Module:
         self._symbols: dict[str, Symbol] = {}
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
         """Results of the rules that `asked_once` caches, by rule and kernel name."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}  # the rules are no data, and their results can be computed again
 
     def _read(
         self,
@@ -342,6 +367,11 @@ class Module:
         return dict(self._structs)
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """Texts of its own headers, by path; empty for a code object."""
+        return dict(self._headers)
+
+    @property
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of everything that affects compilation; for a code object, of its bytes."""
         return self._digest
@@ -365,6 +395,15 @@ class Module:
                 )
             self._image = data
         return self._image
+
+    @property
+    def blocks(self) -> Mapping[str, Blocks]:
+        """For each kernel of an AMD GPU code object whose file has been read, the blocks that it is built for."""
+        if self._blocks is None and self._image is not None:
+            from ..runtimes.code_object import read_blocks  # source does not need it
+
+            self._blocks = read_blocks(self._image)
+        return self._blocks or {}
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -392,6 +431,17 @@ class Module:
 
     def __hash__(self) -> int:
         return hash(self._digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made from: what has been read and cached since is read again."""
+        if self._path is not None:
+            return self._of_code, (self._path, self._digest, self._image, self._signatures, self._name, self._structs)
+        return self.stored, (self._source, self._name, self._options, self._structs, self._headers)
+
+    def __deepcopy__(self, memo: Any = None) -> Module:
+        return self  # it never changes, and its kernels and variables refer to it
+
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         return f"<Module {self._name!r}: {', '.join(self.kernels) or 'no kernels'}>"
@@ -483,15 +533,13 @@ class Module:
         for name, symbol in declared.symbols.items():
             plain = name.rpartition("::")[2]
             if unread or plain in names or plain in outside:
-                found.append((self._symbol_of_any_layout(name), symbol.space == "__constant__"))
+                found.append((self.variable(name), symbol.space == "__constant__"))
         hidden = [name for name, word in declared.hidden.items() if unread or word in names or word in outside]
         hidden += self._static_locals
         hidden += [f"static {name} of {kernel.name}" for name in declared.static_locals(kernel.body)]
         if declared.unread:
             hidden.append(f"variables of {declared.unread[0]}")
-        for name in hidden:
-            made = self._symbols.setdefault(f" {name}", Symbol(name, (), np.dtype("u1"), module=self, hidden=True))
-            found.append((made, False))
+        found += [(self.variable(name, hidden=True), False) for name in hidden]
         return tuple(found), unread
 
     @cached_property
@@ -503,7 +551,10 @@ class Module:
     def _static_locals(self) -> list[str]:
         return [f"static {name}" for name in dict.fromkeys(self._declared.static_locals())]
 
-    def _symbol_of_any_layout(self, name: str) -> Symbol:
+    def variable(self, name: str, hidden: bool = False) -> Symbol:
+        """Return a variable that kernels may access, also one without a known layout, or a hidden one."""
+        if hidden:
+            return self._symbols.setdefault(f" {name}", Symbol(name, (), np.dtype("u1"), module=self, hidden=True))
         try:
             return self.symbol(name)
         except DeclarationError:  # its layout is unknown, but it still orders kernels
@@ -630,6 +681,11 @@ class ForeignModule(Module):
         self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()
         self._declared = Declarations("", f"kernel {name!r}", (), {})
         self._made[name] = Kernel(self, name, signature)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"kernel {self._name!r} was read from a graph: it is a handle of this process and cannot be pickled; declare it anew"
+        )
 
     @property
     def kernels(self) -> tuple[str, ...]:

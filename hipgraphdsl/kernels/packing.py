@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Viewable, own_copy
+from ..arrays import Viewable, float_overflow, int_range, is_extra, kind_of, own_copy, unheld
 from ..errors import DeclarationError, shown
-from ..source import is_bfloat16
 from .signature import KernelParameter, Signature
 
 PackedValue = int | float | bytes
@@ -61,7 +60,7 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
     if dtype.kind == "V" and isinstance(value, np.void) and value.dtype == dtype:  # untyped bytes
         return value.tobytes()
     number = _number(dtype, value, param, where)
-    if dtype.kind == "c" or is_bfloat16(dtype):
+    if dtype.kind == "c" or is_extra(dtype):
         return np.array(number, dtype).tobytes()
     assert not isinstance(number, complex)
     return number
@@ -80,41 +79,39 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
         return DeclarationError(f"{where}: {what} takes {wanted} (got {said(value)}){hint}", array=array)
 
     if isinstance(value, np.generic) and not isinstance(value, np.void):
-        kind = "f" if is_bfloat16(value.dtype) else value.dtype.kind
-        plain: object = float(value) if kind == "f" else value.item()
+        plain: object = float(value) if kind_of(value.dtype) == "f" else value.item()
     else:
         plain = value
-    if dtype.kind == "b":
+    kind = kind_of(dtype)
+    if kind == "b":
         if isinstance(plain, bool) or (isinstance(plain, int) and plain in (0, 1)):
             return bool(plain)
         raise refuse("True or False")
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
+    if kind in "iu":
+        least, most = int_range(dtype)
         if not isinstance(plain, int):
             raise refuse("an int", "; convert it with int()" if isinstance(plain, float) else "")
-        if not info.min <= plain <= info.max:
-            raise refuse(f"an int from {info.min} to {info.max}")
+        if not least <= plain <= most:
+            raise refuse(f"an int from {least} to {most}")
         return int(plain)
-    if dtype.kind == "c":
-        if isinstance(plain, (int, float, complex)) and not isinstance(plain, bool):
-            return complex(plain)
-        raise refuse("a complex number")
-    if not isinstance(plain, (int, float)) or isinstance(plain, bool):
-        raise refuse("a float")
+    if not isinstance(plain, (int, float, complex) if kind == "c" else (int, float)) or isinstance(plain, bool):
+        raise refuse("a complex number" if kind == "c" else "a float")
     try:
-        number = float(plain)
+        number = complex(plain) if kind == "c" else float(plain)  # type: ignore[arg-type]  # complex only if kind is "c"
     except OverflowError:
         raise refuse(f"a number that {dtype.name} can hold") from None
-    if math.isfinite(number) and dtype.itemsize < 8:
-        if dtype.char == "f":
-            rounded = ctypes.c_float(number).value
-        else:
-            with np.errstate(over="ignore"):
-                rounded = float(np.array(number).astype(dtype))
+    if dtype.itemsize == (16 if kind == "c" else 8):
+        return number
+    if isinstance(number, float) and dtype.itemsize == 4 and math.isfinite(number):  # much faster than NumPy's conversion
+        rounded = ctypes.c_float(number).value
         if math.isinf(rounded):
             raise refuse(f"a number that {dtype.name} can hold")
         return rounded
-    return number
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = np.array(number).astype(dtype)
+    if unheld(np.array(number), made).any():
+        raise refuse(f"a number that {dtype.name} can hold", f"; {float_overflow(dtype)}")
+    return number if kind == "c" else float(made)
 
 
 def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
@@ -155,7 +152,7 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
     if isinstance(value, tuple) and len(value) == len(names):
         inner = (f"{field}.{name}" if field else name for name in names)
         return tuple(struct_fields(dtype[name], part, where, own) for name, part, own in zip(names, value, inner))
-    return _number(dtype, value, field, where) if field and (dtype.kind in "biufc" or is_bfloat16(dtype)) else value
+    return _number(dtype, value, field, where) if field and kind_of(dtype) in "biufc" else value
 
 
 def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
 
+from ..arrays import is_extra
 from ..errors import DeclarationError
-from ..source import IGNORED_WORDS, Scope, Token, is_bfloat16, natural_alignment, spell
+from ..source import IGNORED_WORDS, KernelName, Scope, Token, natural_alignment, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class KernelParameter:
     const : bool
         Whether the pointer's target is const, so that the kernel only reads it.
     dtype : numpy.dtype or None
-        Type of one element of the pointer's target, or of the value; None for ``void*``.
+        Type of one element of the pointer's target, or of the value; None for ``void*``. uint64 for a pointer to pointers, which is
+        a table of addresses: memory behind these is not counted as accessed.
     lanes : int
         Elements of a vector type: ``float4`` has dtype float32 and 4 lanes; else 1.
     size, align : int
@@ -62,11 +64,12 @@ class KernelParameter:
 
 @lru_cache(maxsize=256)
 def _format(dtype: np.dtype[Any], lanes: int, size: int) -> str:
-    if lanes == 1 and not is_bfloat16(dtype) and dtype.kind in "biuf":
+    if lanes == 1 and not is_extra(dtype) and dtype.kind in "biuf":
         return _FORMATS[dtype.kind, dtype.itemsize]
     return f"{size}s"
 
 
+ADDRESS: Final = np.dtype("u8")
 _FORMATS: Final = {
     ("b", 1): "?", ("i", 1): "b", ("u", 1): "B", ("i", 2): "h", ("u", 2): "H", ("i", 4): "i", ("u", 4): "I",
     ("i", 8): "q", ("u", 8): "Q", ("f", 2): "e", ("f", 4): "f", ("f", 8): "d",
@@ -123,7 +126,8 @@ class Signature:
         )
 
     def __str__(self) -> str:
-        return f"{self.kernel}({', '.join(str(p) for p in self.parameters)})"
+        name = KernelName.of(self.kernel).written if self.kernel.endswith(")") else self.kernel  # of an overload
+        return f"{name}({', '.join(str(p) for p in self.parameters)})"
 
     @staticmethod
     def of_values(kernel: str, dtypes: Sequence[np.dtype[Any] | None]) -> Signature:
@@ -174,11 +178,12 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
     pointers = kind.pointers + (1 if declared.bounds and not kind.pointers else 0)
     if declared.bounds and kind.pointers and "(" not in {t.text for t in tokens}:
         pointers = kind.pointers + 1
-    ctype = ("const " if kind.const else "") + kind.spelling + "*" * pointers
+    kind = replace(kind, pointers=pointers)
+    ctype = str(kind)
     if declared.reference:
         raise refuse(f"{ctype}& is a reference, and a kernel cannot take one; pass a value or a pointer", name)
-    if pointers > 1:
-        raise refuse(f"{ctype} is a pointer to a pointer; declare it as void* and cast inside the kernel", name)
+    if pointers > 1:  # a table of addresses
+        return KernelParameter(name, ctype, True, kind.target_const, ADDRESS, 1, 8, 8, 8)
     if pointers == 1:
         return KernelParameter(name, ctype, True, kind.const, kind.dtype, kind.lanes, 8, 8, kind.align)
     if kind.opaque == "void":

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
-from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
+from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, as_view, lacking
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
@@ -265,6 +265,21 @@ class Node(BaseModel):
         """Views whose addresses it receives, whether or not `accesses` lists them."""
         return ()
 
+    @lazy
+    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
+        """What it needs of the memory that it is given: views, each with a need and the name of the node that has it.
+
+        The node is itself, or one inside it. A node whose arrays do not meet them cannot be made; parameters are judged by what
+        stands for them.
+        """
+        name = self.name
+        written = [(access.view, WRITE, name) for access in self.own_accesses if access.mode != "read"]
+        return (*written, *[(view, need, name) for view, need in self._reached()])
+
+    def _reached(self) -> Iterable[tuple[ArrayView, Need]]:
+        """Return the views that its code must be able to reach, each with that need."""
+        return ()
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that it launches itself, without those of held workflows."""
@@ -272,8 +287,8 @@ class Node(BaseModel):
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """The modules of its own kernels and symbols."""
-        roots = [access.view.root for access in self.own_accesses]
+        """The modules of its own kernels, and of the symbols that it accesses or gives to held workflows."""
+        roots = [view.root for view in (*(access.view for access in self.own_accesses), *self.addresses)]
         return (*[kernel.module for kernel in self.kernels], *[root.module for root in roots if isinstance(root, Symbol)])
 
     @property
@@ -534,6 +549,12 @@ def views_of(values: Iterable[Any]) -> tuple[ArrayView, ...]:
     """Return the views among values, and those of accesses among them."""
     kinds = (ArrayView, Access)
     return tuple([value.view if type(value) is Access else value for value in values if type(value) in kinds])
+
+
+def require_met(node: str, view: ArrayView, need: Need, hint: str = "") -> None:
+    """Raise DeclarationError if a view's memory does not meet a need of a node."""
+    if fault := lacking(view, need):
+        raise node_error(node, fault + hint, array=view.root.name)
 
 
 def argument_text(arg: Any) -> str:

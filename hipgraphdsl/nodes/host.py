@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
-from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..arrays import HOST, WRITE, Access, ArrayView, Need, Parameter, Viewable
 from ..errors import DeclarationError, node_error, shown
-from .base import Node, argument_text, as_accesses, lazy, parameters_of, views_of
+from .base import Node, argument_text, as_accesses, lazy, parameters_of, require_met, views_of
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
 
@@ -146,9 +146,8 @@ class _UserCode(Node):
 
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
-        root = access.view.root
-        if access.is_write and not root.writeable:
-            raise node_error(node, f"external array {root.name!r} is read-only; list it in reads=[...]", array=root.name)
+        if access.is_write:
+            require_met(node, access.view, WRITE, "; list it in reads=[...]")
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -304,19 +303,16 @@ class HostNode(_UserCode):
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
         super()._check_access(access, node)
-        root = access.view.root
-        if not root.on_host:
-            raise node_error(
-                node,
-                f"a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
-                array=root.name,
-            )
+        require_met(node, access.view, HOST)
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         super()._prepare(data)
         for view in views_of(data["args"]):
             cls._check_access(Access(view, "read"), data["name"])
+
+    def _reached(self) -> tuple[tuple[ArrayView, Need], ...]:
+        return tuple((view, HOST) for view in (*self.addresses, *(access.view for access in self.access)))
 
 
 class _OnStream(_UserCode):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, no_array
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
 from ..errors import node_error, shown
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
@@ -222,6 +222,11 @@ class KernelNode(Node):
     def parameters(self) -> tuple[Parameter, ...]:
         return parameters_of((*self.args, *self.grid, *self.block))
 
+    def _reached(self) -> list[tuple[ArrayView, Need]]:
+        signature = self.kernel.signature or self.signature
+        pairs = ((p, arg.view if type(arg) is Access else arg) for p, arg in zip(signature.parameters, self.args))
+        return [(view, _reached(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return (self.kernel,)
@@ -336,7 +341,7 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     else:
         value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
         if isinstance(value, bytes) and isinstance(arg, (int, float)):  # bfloat16 or complex passed by value
-            return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
+            return complex(arg) if parameter.dtype is not None and kind_of(parameter.dtype) == "c" else np.float32(arg)
         return deepcopy(arg) if isinstance(value, bytes) else value  # copied: the caller may change a dict or a record later
     if fault:
         raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
@@ -359,17 +364,12 @@ def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
     return Signature.of_values(kernel, dtypes)
 
 
-_PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
-"""The dtype of the real and imaginary parts of a complex dtype."""
-
-
 def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
     """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
-    root, wanted = view.root, parameter.dtype
-    if not root.on_device:
-        return f": {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it"
-    # A float2 holds a complex64, a double2 a complex128. NumPy treats None as float64, so None is not compared.
-    is_complex = parameter.lanes == 2 and view.dtype in _PARTS and wanted == _PARTS[view.dtype]
+    wanted = parameter.dtype
+    # A float2 holds a complex64, a half2 a complex32. NumPy treats None as float64, so None is not compared.
+    part = part_of(view.dtype)
+    is_complex = parameter.lanes == 2 and part is not None and wanted is not None and wanted == part
     if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):
@@ -383,10 +383,13 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
         if elements % parameter.lanes:
             held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"
             return f" is {parameter.ctype}: {view.name!r} {held}"
-        if view.offset_bytes % parameter.target_align:
-            begins = f"begins at byte {view.offset_bytes}, not at a multiple of {parameter.target_align}"
-            return f" is {parameter.ctype}: {view.name!r} {begins}"
     mode = given.mode if isinstance(given, Access) else "read" if parameter.const else "update"
     if mode != "read" and parameter.const:
         return f" is {parameter.ctype} and cannot be written"
-    return "" if mode == "read" or root.writeable else f": external array {root.name!r} is read-only"
+    faults = (lacking(view, need) for need in (_reached(parameter, view), WRITE)[: 1 + (mode != "read")])
+    return next((f": {fault}" for fault in faults if fault), "")
+
+
+def _reached(parameter: KernelParameter, view: ArrayView) -> Need:
+    """Return what a kernel needs of memory whose address it is given: elements of a vector type are aligned as a whole."""
+    return device_need(max(view.dtype.alignment, parameter.target_align))

@@ -9,13 +9,29 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, converted, float_overflow
+from ..arrays import (
+    WRITE,
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    HostArray,
+    Need,
+    Parameter,
+    Viewable,
+    converted,
+    device_need,
+    float_overflow,
+    int_range,
+    is_complex,
+    is_extra,
+    kind_of,
+)
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
 from ..printed import human_bytes
-from ..source import is_bfloat16
-from .base import Node, check_name, lazy, parameters_of
+from .base import Node, check_name, lazy, parameters_of, require_met
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
@@ -75,13 +91,24 @@ def copy_geometry(dst: ArrayView, src: ArrayView) -> CopyGeometry | None:
     return CopyGeometry(width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice)
 
 
+def copyable(dst: ArrayView, src: ArrayView) -> bool:
+    """Return whether the shapes of two views correspond element by element.
+
+    They are equal but for extents of 1, or both views are contiguous and one of them has a single axis, which holds the elements
+    of the other in C order.
+    """
+    to, origin = ([extent for extent in view.shape if extent > 1] for view in (dst, src))
+    return to == origin or (dst.size == src.size and min(len(to), len(origin)) <= 1 and dst.contiguous and src.contiguous)
+
+
 class MemcpyNode(Node):
     """A copy of elements (hipGraphAddMemcpyNode1D, hipGraphAddMemcpyNode); the direction follows from the arrays.
 
     Attributes
     ----------
     dst, src : ArrayView
-        Same dtype and same number of elements; one 3-D pitched copy must be able to express the copy.
+        Same dtype and same shape but for extents of 1, or both contiguous with the same number of elements, one of them with a
+        single axis; one 3-D pitched copy must be able to express the copy.
     device : int or None
         The device that performs it; None: the destination's, else the source's.
     """
@@ -102,8 +129,7 @@ class MemcpyNode(Node):
         name, dst, src = data["name"], data["dst"], data["src"]
         if dst.dtype != src.dtype:
             raise node_error(name, f"a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}")
-        same_form = [n for n in dst.shape if n > 1] == [n for n in src.shape if n > 1]
-        if dst.size != src.size or not (same_form or (dst.contiguous and src.contiguous)):
+        if not copyable(dst, src):
             raise node_error(
                 name,
                 f"{src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape} ({dst.nbytes}"
@@ -115,7 +141,7 @@ class MemcpyNode(Node):
                 f"no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides {dst.strides});"
                 " split it, or copy a contiguous part",
             )
-        _require_writeable(dst, name)
+        require_met(name, dst, WRITE)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -159,11 +185,6 @@ def _side(view: ArrayView) -> str:
     return "H" if isinstance(root, Array) and root.on_host else "D"
 
 
-def _require_writeable(view: ArrayView, node: str) -> None:
-    if not view.root.writeable:
-        raise node_error(node, f"external array {view.root.name!r} is read-only", array=view.root.name)
-
-
 def _part(view: ArrayView) -> str:
     """Return an array's name and its selection; whole dimensions are written as ``:`` and omitted at the end."""
     chosen = zip(view.selection, view.root.shape)
@@ -192,24 +213,28 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
-        is_number = dtype.kind != "V" or is_bfloat16(dtype)
+        kind = kind_of(dtype)
+        is_number = kind != "V"
         if is_number and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
         if is_number and (value is None or isinstance(value, (str, bytes, Mapping))):
             raise ValueError("it is no number")
-        if dtype.kind in "iu":
+        if kind in "biuf" and is_complex(value):  # NumPy would drop the imaginary part
+            raise ValueError("it is complex")
+        if dtype.names and isinstance(value, np.void) and value.dtype != dtype:  # NumPy would cast each field unchecked
+            raise struct_error(dtype, value, where)
+        if kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
                 raise ValueError("it is no integer")
-            info = np.iinfo(dtype)
-            if not info.min <= int(value) <= info.max:
-                raise ValueError(f"the range is {info.min}..{info.max}")
+            least, most = int_range(dtype)
+            if not least <= int(value) <= most:
+                raise ValueError(f"the range is {least}..{most}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
-        elif dtype.kind == "f" and isinstance(value, complex):
-            raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = converted(value, dtype) if dtype.kind == "V" and not dtype.names else struct_fields(dtype, value, where)
+            whole = is_extra(dtype) or (kind == "V" and not dtype.names)
+            element[()] = converted(value, dtype) if whole else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
@@ -228,10 +253,11 @@ def _unfillable(dst: ArrayView) -> str:
         return f"elements of {dst.name!r} have {size} bytes, and {most}; copy the values from a host array"
     if dims > _MAX_FILL_DIMS:
         return f"{dst.name!r} has {dims} strided dimensions, and a memset takes at most {_MAX_FILL_DIMS}; set parts of it"
-    if not dst.root.on_device:
-        how = "set it in a host node or declare it with pinned=True"
-        return f"{dst.root.name!r} is pageable host memory, which a memset cannot reach; {how}"
     return ""
+
+
+def _reached_by_device(view: ArrayView) -> Need:
+    return device_need(view.dtype.alignment)
 
 
 class MemsetNode(Node):
@@ -268,7 +294,11 @@ class MemsetNode(Node):
             data["value"] = deepcopy(value)
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
-        _require_writeable(dst, name)
+        for need in (_reached_by_device(dst), WRITE):
+            require_met(name, dst, need)
+
+    def _reached(self) -> tuple[tuple[ArrayView, Need], ...]:
+        return ((self.dst, _reached_by_device(self.dst)),)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:

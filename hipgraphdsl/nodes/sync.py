@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from ..arrays import Access, ArrayView, Parameter, as_handle, as_int, as_view
+from ..arrays import WRITE, Access, ArrayView, Need, Parameter, as_handle, as_int, as_view, device_need
 from ..errors import DeclarationError, node_error
-from .base import Node, check_name, lazy, parameters_of
+from .base import Node, check_name, lazy, parameters_of, require_met
 from .fields import Form, Integer, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
@@ -321,6 +321,10 @@ def wait_value(view: Any, value: int, condition: str = "eq") -> MemoryOp:
     return _memory_op("wait", view, value, condition)
 
 
+def _reached(view: ArrayView) -> Need:
+    return device_need(view.dtype.itemsize)
+
+
 class MemoryOpsNode(Node):
     """Batch memory operations (hipGraphAddBatchMemOpNode).
 
@@ -345,7 +349,13 @@ class MemoryOpsNode(Node):
         ops = tuple(ops) if isinstance(ops, (tuple, list)) else (ops,)
         if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
             raise node_error(name, "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value")
+        for op in ops:
+            for need in (_reached(op.view), WRITE)[: 1 + (op.op == "write")]:
+                require_met(name, op.view, need)
         data["ops"] = ops
+
+    def _reached(self) -> list[tuple[ArrayView, Need]]:
+        return [(op.view, _reached(op.view)) for op in self.ops]
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

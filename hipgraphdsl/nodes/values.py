@@ -9,14 +9,27 @@ import base64
 import binascii
 import hashlib
 import math
-import re
 from collections.abc import Callable, Container, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape, converted, own_copy
+from ..arrays import (
+    CODES,
+    NAMES,
+    Access,
+    Array,
+    ArrayView,
+    Parameter,
+    Viewable,
+    as_dtype,
+    as_shape,
+    converted,
+    dtype_named,
+    kind_of,
+    own_copy,
+)
 from ..errors import listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
@@ -331,12 +344,13 @@ class Names:
 
 def _is_stored(dtype: np.dtype[Any]) -> bool:
     """Return whether a file can store values of a dtype: numbers up to 64 bits, complex numbers of these, and structs."""
-    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
+    kind = kind_of(dtype)
+    return (kind in "biuV" and not dtype.hasobject) or (kind in "fc" and dtype.itemsize <= (16 if kind == "c" else 8))
 
 
 def _plain(value: np.generic) -> Any:
     """Return a NumPy scalar as a Python number of exactly the same value."""
-    return value.item() if value.dtype.kind in "biufc" else float(value)  # bfloat16 has kind V and converts to float
+    return value.item()
 
 
 def base64_text(data: bytes) -> str:
@@ -471,25 +485,15 @@ def memory_data(array: Array) -> dict[str, Data]:
     return out
 
 
-_SIMPLE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|V[1-9]\d{0,5})")
-_NAMED = {"bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"}
-_NAMED |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
-
-
 def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
     """Return the dtype that data represents; the inverse of `dtype_data`."""
     if type(data) is str:
-        if data in _NAMED:
-            return as_dtype(data)
-        if _SIMPLE.fullmatch(data):
-            return np.dtype(data)
-        void = re.fullmatch(r"void([1-9]\d{0,8})", data)
-        nbytes = int(void[1]) // 8 if void else 0
-        if nbytes > _MAX_ITEM:
+        found = dtype_named(data)
+        if found is None:
+            raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(NAMES)} and structs")
+        if found.itemsize > _MAX_ITEM:
             raise Fault(f"an element has at most {_MAX_ITEM} bytes")
-        if nbytes:
-            return np.dtype(f"V{nbytes}")
-        raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs")
+        return found
     if depth > 16:
         raise Fault("a struct is nested too deeply")
     fields = Members(data, "a dtype")
@@ -540,7 +544,9 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
 
 def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return numbers as an array; raise Fault for a value of a wrong type or range."""
-    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(dtype.kind, (int, float))
+    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(
+        kind_of(dtype), (int, float)
+    )
     for value in values:
         if type(value) not in allowed:
             raise Fault(f"{shown(value)} is no value of dtype {dtype}")
@@ -556,7 +562,8 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
     "dtype": {
         "oneOf": [
-            {"type": "string"},
+            {"enum": list(NAMES), "description": "A type of numbers, NumPy's or one of the package ml_dtypes."},
+            {"type": "string", "pattern": f"^(?:{CODES})$", "description": "A code of NumPy's, such as <f4; raw bytes."},
             record({"base": ref("dtype"), "shape": SHAPE}, "base shape"),
             record(
                 {

@@ -194,6 +194,9 @@ class Runtime(Protocol):
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
+    def device_synchronize(self) -> None:
+        """Wait for all work of the current device, also of streams that have been destroyed."""
+
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 
@@ -284,6 +287,13 @@ class Runtime(Protocol):
     # -- capture ---------------------------------------------------------------------------------------------------
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None: ...
     def stream_end_capture(self, stream: int) -> int: ...
+    def stream_is_capturing(self, stream: int) -> bool:
+        """Return whether work on a stream goes to a capture, failed ones included.
+
+        The null stream cannot capture, but waits for every blocking stream: a capture of one refuses work on it, and this call
+        returns True where the platform reports that.
+        """
+
     def stream_get_capture_info(self, stream: int) -> CaptureInfo: ...
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None: ...
 
@@ -444,14 +454,8 @@ class Runtime(Protocol):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Replay | None:
-        """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them.
-
-        Parameters
-        ----------
-        failures : list
-            While it is not empty, host functions are skipped unless their call has `always` set.
-        """
+    def launch_calls(self, calls: Sequence[LaunchCall]) -> Replay | None:
+        """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them."""
         return None
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
@@ -480,6 +484,17 @@ class Runtime(Protocol):
         Zeros if compiled code may not wait.
         """
         return (0, 0)
+
+    def capture_address(self) -> int:
+        """Return, for `launcher`, the address of hipStreamIsCapturing; 0 if compiled code may not ask."""
+        return 0
+
+    def room_address(self) -> int:
+        """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
+        return 0
+
+    def hold_back(self, stream: int) -> None:
+        """Wait while too many operations of a stream are in flight, if launches themselves cannot: Ctrl-C interrupts this."""
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

@@ -1,4 +1,4 @@
-"""Read the kernel arguments from the metadata of an AMD GPU code object (.hsaco, .co).
+"""Read the arguments of kernels, and the blocks that they are built for, from an AMD GPU code object (.hsaco, .co).
 
 A code object is an ELF file for the machine EM_AMDGPU. Its note NT_AMDGPU_METADATA holds a MessagePack map with each
 kernel's arguments ("Code Object V3 Metadata" and later, in LLVM's user guide for the AMDGPU back end). hipcc puts
@@ -8,8 +8,9 @@ several code objects, one for each architecture, into a bundle (clang's document
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import DeclarationError
 
@@ -33,6 +34,24 @@ _LENGTHS = {
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
+_T = TypeVar("_T")
+
+
+class Blocks(NamedTuple):
+    """The blocks that a kernel is built for.
+
+    Attributes
+    ----------
+    required : tuple of int or None
+        The only extents that it takes (``.reqd_workgroup_size``), along x, y and z.
+    most : int or None
+        The most threads that it takes (``.max_flat_workgroup_size``).
+    """
+
+    required: tuple[int, ...] | None = None
+    most: int | None = None
+
+
 def read_code_object(image: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return, for each kernel, (offset, bytes) of each argument, without the hidden ones that the compiler adds.
 
@@ -43,10 +62,22 @@ def read_code_object(image: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
     DeclarationError
         If the image is neither a code object nor an uncompressed bundle with one for a GPU, or is damaged.
     """
+    return _of_kernels(image, _arguments)
+
+
+def read_blocks(image: bytes) -> dict[str, Blocks]:
+    """Return, for each kernel, the blocks that it is built for; keys as for `read_code_object`, none of other kinds of code."""
     try:
-        return {kernel[".symbol"].removesuffix(".kd"): _arguments(kernel) for kernel in metadata(image)["amdhsa.kernels"]}
+        return _of_kernels(image, _blocks)
+    except DeclarationError:
+        return {}
+
+
+def _of_kernels(image: bytes, read: Callable[[dict[str, Any]], _T]) -> dict[str, _T]:
+    try:
+        return {kernel[".symbol"].removesuffix(".kd"): read(kernel) for kernel in metadata(image)["amdhsa.kernels"]}
     except (
-        struct.error, LookupError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, RecursionError
+        struct.error, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
     ) as error:  # fmt: skip
         raise DeclarationError(f"the code object is damaged: {type(error).__name__} while reading it ({error})") from error
 
@@ -54,6 +85,11 @@ def read_code_object(image: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
 def _arguments(kernel: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     given = (argument for argument in kernel.get(".args", ()) if not argument[".value_kind"].startswith("hidden_"))
     return tuple((argument[".offset"], argument[".size"]) for argument in given)
+
+
+def _blocks(kernel: dict[str, Any]) -> Blocks:
+    required, most = kernel.get(".reqd_workgroup_size"), kernel.get(".max_flat_workgroup_size")
+    return Blocks(None if required is None else tuple(map(int, required)), None if most is None else int(most))
 
 
 def metadata(image: bytes) -> dict[str, Any]:

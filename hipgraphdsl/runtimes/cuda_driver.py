@@ -10,7 +10,7 @@ from .hip_calls import PROTOTYPES, HipCalls, prototypes
 _ALIKE: Final = """
     DeviceGetGraphMemAttribute DeviceSetGraphMemAttribute DeviceGraphMemTrim DeviceGetDefaultMemPool MemPoolSetAccess
     MemsetD16Async MemsetD32Async StreamCreateWithPriority StreamSynchronize StreamQuery StreamWaitEvent LaunchHostFunc
-    EventRecord EventSynchronize EventElapsedTime ModuleLoadData ModuleUnload ModuleGetFunction StreamEndCapture
+    EventRecord EventSynchronize EventElapsedTime ModuleLoadData ModuleUnload ModuleGetFunction StreamIsCapturing StreamEndCapture
     StreamGetCaptureInfo_v2 StreamUpdateCaptureDependencies ThreadExchangeStreamCaptureMode GraphCreate GraphDestroy
     GraphKernelNodeSetAttribute GraphKernelNodeGetAttribute GraphAddHostNode GraphAddMemAllocNode GraphAddMemFreeNode
     GraphAddEmptyNode GraphAddChildGraphNode GraphAddEventRecordNode GraphAddEventWaitNode
@@ -29,6 +29,7 @@ NAMES: Final = {
     **{f"hip{name}": f"cu{name}" for name in _ALIKE.split()},
     **{f"hip{name}": f"cu{name}_v2" for name in _SECOND.split()},
     "hipGetDeviceCount": "cuDeviceGetCount",
+    "hipDeviceSynchronize": "cuCtxSynchronize",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
     "hipHostMalloc": "cuMemHostAlloc",

@@ -14,7 +14,9 @@ from ..errors import DeclarationError
 Dim3 = tuple[int, int, int]
 
 ERROR_INVALID_HANDLE = 400
+ERROR_NOT_READY = 600
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
+ERROR_STREAM_CAPTURE_IMPLICIT = 906
 SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels the sanitizer checks (`Runtime.sanitizes`)
 LAUNCH_STREAM: Final = 2**64 - 1  # placeholder for the launch's stream in a `LaunchCall`; never a stream's handle
 
@@ -241,5 +243,3 @@ class LaunchCall(NamedTuple):
     what: str | ForeignCall | Callable[[int], None]
     """The name of a runtime method, another library's function, or a host function, which is called with the stream."""
     args: tuple[int, ...]
-    always: bool = False
-    """Whether a host function is called even after a callback has raised; all other calls are."""

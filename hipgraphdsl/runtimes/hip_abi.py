@@ -24,6 +24,8 @@ from ..parts import find, load
 from .base import KernelAdder, Replay, not_supported
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    ERROR_NOT_READY,
+    ERROR_STREAM_CAPTURE_IMPLICIT,
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
     CaptureMode,
@@ -42,7 +44,6 @@ from .data import (
 )
 from .hip_calls import (
     BATCH_MEM_OP_NODE_PARAMS,
-    ERROR_NOT_READY,
     FUNCTION,
     HOST_NODE_PARAMS,
     KERNEL_NODE_LAYOUT,
@@ -170,7 +171,7 @@ class HipAbiRuntime(HipCore):
         module = native()
         return None if module is None else module.Launcher(slow)
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Replay | None:
+    def launch_calls(self, calls: Sequence[LaunchCall]) -> Replay | None:
         module = native()
         for what in {call.what for call in calls if isinstance(call.what, str)}:
             # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
@@ -180,7 +181,7 @@ class HipAbiRuntime(HipCore):
             return None
         known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
         made: Replay = load("fast").CompiledCalls(
-            module, calls, failures, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code)
+            module, calls, known, lambda what, code: self.call_failed(_LAUNCH_CALLS[what][0], code)
         )
         return made
 
@@ -209,6 +210,9 @@ class HipAbiRuntime(HipCore):
         if not isinstance(query, FUNCTION) or vars(self).keys() & {"stream_query", "stream_wait"}:
             return (0, 0)
         return address_of(query), address_of(self._hip.hipGetLastError) if self._clears_last_error else 0
+
+    def capture_address(self) -> int:
+        return address_of(self._hip.hipStreamIsCapturing)
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
@@ -348,6 +352,7 @@ class HipAbiRuntime(HipCore):
     # -- streams and events ------------------------------------------------------------------------------------------
     stream_destroy = does("hipStreamDestroy")
     stream_synchronize = does_at_once("hipStreamSynchronize")
+    device_synchronize = does("hipDeviceSynchronize")
     launch_host_func = does("hipLaunchHostFunc")
     event_destroy = does("hipEventDestroy")
     event_synchronize = does("hipEventSynchronize")
@@ -441,6 +446,11 @@ class HipAbiRuntime(HipCore):
 
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
         self._call("hipStreamBeginCapture", stream, mode)
+
+    def stream_is_capturing(self, stream: int) -> bool:
+        status = c_int()
+        asked = self._succeeds("hipStreamIsCapturing", stream, byref(status), unless=ERROR_STREAM_CAPTURE_IMPLICIT)
+        return not asked or status.value != CaptureStatus.NONE
 
     def stream_get_capture_info(self, stream: int) -> CaptureInfo:
         status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()

@@ -12,7 +12,6 @@ from ..errors import HipError
 from .base import Runtime, not_supported
 from .data import Copy3D, Fill2D, MemOp
 
-ERROR_NOT_READY = 600
 FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of every function of a ctypes library
 LOCATION_DEVICE = 1
 _ACCESS_READ_WRITE = 3
@@ -49,7 +48,7 @@ def prototypes(table: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
 
 # A function that adds a node begins with PPPZ: address of the new handle, graph, dependencies, their number.
 PROTOTYPES = prototypes({
-    "": "hipGetLastError",
+    "": "hipGetLastError hipDeviceSynchronize",
     "I": "hipSetDevice hipDevicePrimaryCtxRelease hipDeviceGraphMemTrim",
     "U": "hipInit",
     "P": """
@@ -67,7 +66,7 @@ PROTOTYPES = prototypes({
         hipGraphMemsetNodeGetParams hipGraphHostNodeGetParams hipGraphMemAllocNodeGetParams hipGraphMemFreeNodeGetParams
         hipGraphEventRecordNodeGetEvent hipGraphEventWaitNodeGetEvent hipGraphExternalSemaphoresSignalNodeGetParams
         hipGraphExternalSemaphoresWaitNodeGetParams hipGraphBatchMemOpNodeGetParams hipGraphChildGraphNodeGetGraph
-        hipGraphLaunch""",
+        hipGraphLaunch hipStreamIsCapturing""",
     "IIP": "hipDeviceGetGraphMemAttribute hipDeviceSetGraphMemAttribute",
     "PII": "hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer",
     "PIP": "hipGraphKernelNodeSetAttribute hipGraphKernelNodeGetAttribute",

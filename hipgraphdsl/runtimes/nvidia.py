@@ -177,6 +177,12 @@ class NvidiaRuntime(HipAbiRuntime):
             from cuda.bindings import nvrtc
         except ImportError:
             raise lacks("nvidia", "binding", "needs cuda-bindings: pip install cuda-bindings") from None
+        if getattr(nvrtc, "HIP_PYTHON", False):  # AMD's own mark; the two packages write the same files
+            why = (
+                "needs cuda-bindings, and finds the modules for HIP of hip-python-interop in their place: pip uninstall"
+                " hip-python-interop; pip install --force-reinstall cuda-bindings"
+            )
+            raise lacks("nvidia", "binding", why)
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from ..cache import cache_folder, write_whole
 from ..compiler import reads_files
 from ..errors import HipError
+from ..source import KernelName
 from .data import CodeObject
 
 _log = logging.getLogger("hipgraphdsl")
@@ -39,7 +40,7 @@ class Rtc:
     def _add_expressions(self, program: Any, names: Sequence[str], symbols: Sequence[str]) -> dict[str, str]:
         """Register a name expression for each kernel and variable, and return the expressions by name."""
         # A variable's expression is its address, as in C++; a registered kernel or variable is not eliminated as unused.
-        expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
+        expressions = {name: KernelName.of(name).expression for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
         for expression in expressions.values():
             self._call(f"{self.prefix}AddNameExpression", program, expression.encode())
         return expressions

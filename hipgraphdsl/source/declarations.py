@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DeclarationError
 from .macros import Budget
+from .names import spelled_parameters
 from .scope import AliasTemplate, Constant, Scope, TemplateParameter, are_values
 from .tokens import (
     CLOSING,
@@ -44,6 +45,7 @@ class KernelDeclaration:
     fault: str = ""
     doubt: str = ""
     braces: tuple[int, int] | None = None  # source offsets of its body: of the opening brace, and one past the closing brace
+    of_class: tuple[TemplateParameter, ...] = ()  # of the class template that it is a static member of
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class _Source:
         return [*found, self.take()] if self.peek() is not None else found
 
 
+_ACCESS: Final = frozenset({"public", "protected", "private"})
 _MOST_NAMESPACES: Final = 256  # clang's limit
 
 
@@ -161,6 +164,9 @@ def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
             if outer:
                 space, _ = outer.pop()
         elif text == ";" or (text == "inline" and following == "namespace"):
+            source.take()
+        elif text in _ACCESS and following == ":":
+            source.take()
             source.take()
         elif text == "namespace":
             head = source.until(("{", ";", "="))
@@ -255,21 +261,35 @@ def record_name(head: Sequence[Token], record: str) -> str:
 
 
 _TYPE_OPERATORS: Final = frozenset({"decltype", "typeof", "__typeof__", "__typeof", "__decltype"})
+_AFTER_PARAMETERS: Final = frozenset({"const", "volatile", "throw", "override", "final", "try", "requires", "and", "or", "asm"})
 
 
 def parameters_at(plain: Sequence[Token]) -> int:
-    """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed."""
+    """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed.
+
+    Parentheses before another name are those of a macro of attributes that is not known: ``BOUNDS(256) void k(int* x)``.
+    """
     i = 0
     while i < len(plain) and plain[i].text not in ("=", "{"):
+        end = closing_index(plain, i) if plain[i].text in OPENING else i
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
-            return i
-        i = closing_index(plain, i) + 1 if plain[i].text in OPENING else i + 1
+            after = plain[end + 1] if end + 1 < len(plain) else None
+            if after is None or after.kind != "name" or after.text in _AFTER_PARAMETERS:
+                return i
+        i = end + 1
     return len(plain)
 
 
 def name_at(plain: Sequence[Token], opening: int) -> int:
     """Return the index of a function's name, given that of its parameters: ``k(``, ``k<float>(``; -1 if there is none."""
     return opening_angle(plain, opening - 1) - 1 if plain[opening - 1].text == ">" else opening - 1
+
+
+def qualified_at(plain: Sequence[Token], at: int) -> int:
+    """Return the index where the qualified name that ends with the name at `at` begins: that of ``a`` in ``void a::k(``."""
+    while at > 1 and plain[at - 1].text == "::" and plain[at - 2].kind == "name" and plain[at - 2].text not in BUILTIN_WORDS:
+        at -= 2
+    return at
 
 
 def parameters_of(plain: list[Token]) -> list[Token]:
@@ -351,6 +371,7 @@ class Declarations:
     ) -> None:
         self.where = where
         self.scope = self._here = Scope(structs or {})
+        self._inside: dict[str, Scope] = {}  # of the classes that have kernels, by "a::R::"
         self.kernels: dict[str, list[KernelDeclaration]] = {}
         self.symbols: dict[str, SymbolDeclaration] = {}
         #: Variable templates: they are in device memory, but have no name to copy them by. Each maps to the word by which a
@@ -358,7 +379,7 @@ class Declarations:
         self.hidden: dict[str, str] = {}
         self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside functions
         self.functions: dict[str, list[list[Token]]] = {}  # parameters of each function, by name; kernels are excluded
-        self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
+        self._types: dict[tuple[str, tuple[str, ...]], int] = {}
         self._outside: list[Token] = []  # blocks outside kernels
         self._names: set[str] = set()  # names outside kernels and blocks, except those of declared variables
         self.unit = Unit(source, where, options, headers, budget)
@@ -366,9 +387,10 @@ class Declarations:
         for item in scan(self.unit, where):
             self._read(item)
 
-    def _read(self, item: Item) -> None:
+    def _read(self, item: Item, of: tuple[tuple[TemplateParameter, ...], ...] = ()) -> None:
+        """Read a declaration; `of` holds the template parameters of the classes around it."""
         tokens = item.tokens
-        self._here = self.scope.at(item.space)
+        self._here = self.scope_of(item.space)
         words = {t.text for t in item.head}
         doubt = _doubt(tokens)
         own: set[str] = set()
@@ -386,7 +408,7 @@ class Declarations:
                         name = self._here.space + said[1].text
                         self.scope.templates[name] = AliasTemplate(item.templates, said[3:], self._here, doubt)
             case "kernel":
-                self._kernel(item)
+                self._kernel(item, of)
                 return
             case "function":
                 plain = without_attributes(item.head)
@@ -394,6 +416,8 @@ class Declarations:
                     self.functions.setdefault(plain[at - 1].text, []).append(parameters_of(plain))
             case "record":
                 name = self._record(item.head, item.body or [], item.record, doubt)
+                if name and item.record != "enum" and "__global__" in self.unit.reach(names_in(item.body or []))[0]:
+                    self._members(item, name, of)
                 if item.trailing and words & VARIABLE_SPACES:
                     words_of_space = [t for t in item.head if t.text in VARIABLE_SPACES]
                     kind = item.head[-1]._replace(kind="name", text=name or UNNAMED)
@@ -413,6 +437,22 @@ class Declarations:
         self._outside += [t for t in tokens if t.kind == "block"]
         self._names.update(t.text for t in tokens if t.kind == "name" and t.text not in own)
 
+    def _members(self, item: Item, name: str, of: tuple[tuple[TemplateParameter, ...], ...]) -> None:
+        """Read what a class declares that has kernels: static member functions."""
+        outside, space = self._here, f"{item.space}{name}::"
+        self.unit.budget.read(sum(len(t.text) for t in item.body or ()) // 8, self.where)
+        self._inside[space] = outside.at(space).inner()  # these names have a meaning in the class alone
+        for member in scan(self.unit.tokens_of(item.body or ()), self.where):
+            member.space = space
+            if all(t.text != "friend" for t in member.head):
+                self._read(member, (*of, item.templates or ()))
+        self._here = outside
+
+    def scope_of(self, name: str) -> Scope:
+        """Return the scope in which a kernel or a variable is declared."""
+        space = re.sub(r"[^:<]*(<.*)?$", "", name)
+        return self._inside[space] if space in self._inside else self.scope.at(space)
+
     def functions_reach(self) -> tuple[set[str], bool]:
         """Return every name outside kernels, also through macros, and whether one of these macros pastes names (##)."""
         return self.unit.reach(self._names | names_in(self._outside))
@@ -429,7 +469,10 @@ class Declarations:
     def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
         """Return the non-constant static variables of a body, the first of each declaration; by default those outside kernels."""
         found: list[str] = []
-        for token in self._outside if body is None else body:
+        tokens = self._outside if body is None else body
+        if any(token.text == "static" for token in tokens):  # a member's body is split into tokens already
+            found += _static_variables([token for token in tokens if token.kind != "block"])
+        for token in tokens:
             by_macro = token.kind == "block" and self._reaches_static(token)
             if not by_macro and (token.kind != "block" or not _STATIC.search(token.text)):
                 continue
@@ -493,25 +536,21 @@ class Declarations:
                 steps += 1
         return name
 
-    def _kernel(self, item: Item) -> None:
+    def _kernel(self, item: Item, of: tuple[tuple[TemplateParameter, ...], ...]) -> None:
         head, space, templates = item.head, item.space, item.templates
-        bounds: tuple[Token, ...] = ()
-        for n, token in enumerate(head):
-            if token.text in ("__launch_bounds__", "amdgpu_flat_work_group_size") and n + 1 < len(head):
-                parts = split_commas(head[n + 2 : closing_index(head, n + 1)])
-                if parts:
-                    bounds = tuple(parts[0] if token.text == "__launch_bounds__" else parts[-1])
+        bounds, fault = _launch_bounds(head)
         plain = without_attributes(head)
         opening = parameters_at(plain)
         at = name_at(plain, opening) if opening < len(plain) else -1
         line = head[0].line
         if at < 0 or plain[at].kind != "name":
             raise DeclarationError(f"{self.where}, line {line}: '__global__' stands before no function")
-        name = space + spell(plain[at:opening])
+        begin = qualified_at(plain, at)
+        name = space + spell(plain[begin:opening])
         if at + 1 < opening:  # template <> void k<float>(...)
             templates = None
-        fault = ""
-        returned = [t.text for t in plain[:at] if t.kind == "name" and t.text not in IGNORED_WORDS]
+        typed = [t for t, after in pairwise(plain[: begin + 1]) if t.kind == "name" and after.text != "("]
+        returned = [t.text for t in typed if t.text not in IGNORED_WORDS]
         if returned not in (["void"], ["auto"]):
             fault = f"it returns {spell(returned) or 'nothing named'}; a kernel returns void"
         closed = closing_index(plain, opening)
@@ -522,12 +561,16 @@ class Declarations:
         if _doubt(decisive) == _MIXED:
             reason = next(t.doubt.reason for t in decisive if t.doubt is not None)
             fault = f"what its parameters are cannot be told: {reason}"
+        if of and all(t.text != "static" for t in plain):
+            fault = "it is a member function that is not static; a kernel is a static one, or stands outside of a class"
+        if any(of[:-1]):
+            fault = "it is a member of a class inside a class template, which is not supported; take the class out"
         made = KernelDeclaration(
             name, parameters, tuple(item.body or ()), item.body is not None, line, templates, bounds, fault, _doubt(decisive),
-            self._braces(item),
+            None if of else self._braces(item), of[-1] if of else (),
         )  # fmt: skip
         known = self.kernels.setdefault(name, [])
-        key = (name, _types_of(made))
+        key = (name, spelled_parameters(self.scope_of(name), split_commas(parameters)))
         same = self._types.get(key)
         if same is None:
             self._types[key] = len(known)
@@ -565,6 +608,28 @@ class Declarations:
                     self.scope.doubts[f"variable {space + name}"] = tokens[0].doubt.reason if tokens[0].doubt else doubt
                 self.symbols[space + name] = SymbolDeclaration(space + name, tuple(tokens), kind, tokens[0].line)
         return names
+
+
+def _launch_bounds(head: Sequence[Token]) -> tuple[tuple[Token, ...], str]:
+    """Return the maximum threads per block of a kernel's attributes, and why it cannot be launched as other kernels are."""
+    bounds: Sequence[Token] = ()
+    fault = ""
+    for n, token in enumerate(head[:-1]):
+        parts = split_commas(head[n + 2 : closing_index(head, n + 1)]) if head[n + 1].text == "(" else []
+        if not parts:
+            continue
+        if token.text in ("__launch_bounds__", "amdgpu_flat_work_group_size"):
+            bounds = parts[0] if token.text == "__launch_bounds__" else parts[-1]
+        elif token.text == "__block_size__":
+            star = token._replace(kind="punct", text="*")
+            axes = split_commas(parts[0][1:-1]) if parts[0][0].text == "(" else [parts[0]]
+            bounds = [t for axis in axes for t in (star, star._replace(text="("), *axis, star._replace(text=")"))][1:]
+            if len(parts) > 1:
+                fault = (
+                    f"{spell([token, *head[n + 1 : closing_index(head, n + 1) + 1]])} makes its grid count clusters, where those"
+                    " of other kernels count blocks; write __cluster_dims__ and __launch_bounds__ instead"
+                )
+    return tuple(bounds), fault
 
 
 _MIXED: Final = "a conditional that is not decided"
@@ -607,17 +672,3 @@ def _doubt(tokens: Sequence[Token]) -> str:
     if len(doubts) > 1 or any(doubt is not None and not doubt.branch for doubt in doubts):
         return _MIXED
     return next((doubt.reason for doubt in doubts if doubt is not None), "")
-
-
-def _types_of(kernel: KernelDeclaration) -> tuple[tuple[str, ...], ...]:
-    """Return the parameters' tokens without names and defaults, to distinguish a redeclaration from an overload."""
-    out = []
-    for part in split_commas(kernel.parameters):
-        texts = [t.text for t in part]
-        if "=" in texts:
-            texts = texts[: texts.index("=")]
-        names = [n for n, text in enumerate(texts) if re.match(r"[^\W\d]", text) and text not in IGNORED_WORDS]
-        if len(names) > 1 and texts[names[-1]] not in BUILTIN_WORDS and texts[names[-1]] != "const":
-            del texts[names[-1]]
-        out.append(tuple(text for text in texts if text not in IGNORED_WORDS))
-    return tuple(out)

@@ -14,6 +14,7 @@ from ..errors import DeclarationError
 from .tokens import Doubt, Lexer, Token, closing_index, split_commas, tokenize, without_attributes
 
 _MOST_EXPANDED: Final = 100_000
+_MOST_TOGETHER: Final = 10 * _MOST_EXPANDED
 _MOST_READ: Final = 1_000_000
 _LONGEST: Final = 500_000
 
@@ -111,6 +112,13 @@ class MacroTable(dict[str, Macro]):
     def mention(self, word: str) -> bool:
         """Return whether any macro, current or past, has a word in its text."""
         return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
+
+    def named_by(self, name: str) -> set[str]:
+        """Return a macro's name and the names of all macros, so far, that lead to it."""
+        found = {name}
+        while more := {other for other in self.history if any(found & macro.words for macro in self.meanings(other))} - found:
+            found |= more
+        return found
 
     def meanings(self, name: str) -> list[Macro]:
         """Return all definitions that a name has had."""
@@ -227,8 +235,10 @@ class Budget:
     """
 
     def __init__(self, most: int = _MOST_EXPANDED) -> None:
-        self.most = self.left = most
+        self.most = most  # of one use of a macro
+        self.left = _MOST_TOGETHER  # of all uses
         self.unread = _MOST_READ
+        self._begun = self.left  # what was left when the current use began
 
     def read(self, count: int, where: str) -> None:
         """Count tokens of declarations and conditions."""
@@ -239,12 +249,21 @@ class Budget:
                 " function bodies; split the file"
             )
 
+    def begin(self) -> None:
+        """Begin to count a use of a macro, with the macros in what it expands to."""
+        self._begun = self.left
+
     def spend(self, count: int, macro: Token) -> None:
         """Count the tokens that a macro expands to."""
         self.left -= count
-        if self.left < 0:
+        if self._begun - self.left > self.most:
             raise DeclarationError(
                 f"line {macro.line}: macro {macro.text!r} becomes more than {self.most} tokens; write it with fewer"
+            )
+        if self.left < 0:
+            raise DeclarationError(
+                f"line {macro.line}: the macros of this source, with those of other modules of the file, become more than"
+                f" {_MOST_TOGETHER} tokens; write them with fewer, or split the file"
             )
 
 
@@ -253,10 +272,12 @@ def expand_macros(
     macro_of: Callable[[str], Macro | None],
     budget: Budget,
     hidden: frozenset[str] = frozenset(),
+    *,
+    outermost: bool = True,
 ) -> list[Token]:
     """Expand object-like and function-like macros; each resulting token carries the position of the macro's use.
 
-    Macros in `hidden` are already being expanded and stay as they are.
+    Macros in `hidden` are already being expanded and stay as they are. Tokens that are `outermost` are those of a file.
 
     Raises
     ------
@@ -272,6 +293,8 @@ def expand_macros(
             out.append(token)
             i += 1
             continue
+        if outermost:
+            budget.begin()
         inner = hidden | {token.text}
         end, after = token.end, i + 1
         if macro.parameters is None:
@@ -285,7 +308,7 @@ def expand_macros(
             arguments, after = found
             budget.spend(after - i, token)
             end = max(end, tokens[after - 1].end)
-            made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden))
+            made = _substitute(macro, arguments, lambda part: expand_macros(part, macro_of, budget, hidden, outermost=False))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
         # Keep the halves of >> and >>= adjacent.
@@ -297,6 +320,6 @@ def expand_macros(
             Token(t.kind, t.text, token.start, ends[n], token.line, t.doubt or doubt) if t.kind != "block" else t
             for n, t in enumerate(made)
         ]
-        out += expand_macros(made, macro_of, budget, inner)
+        out += expand_macros(made, macro_of, budget, inner, outermost=False)
         i = after
     return out

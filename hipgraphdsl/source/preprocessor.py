@@ -35,6 +35,7 @@ _OF_HEADERS: Final = re.compile(
     r"|(U?INT(\d+|_LEAST\d+|_FAST\d+|MAX|PTR)|PTRDIFF|SIZE|WCHAR|WINT|SIG_ATOMIC)_\w+|assert|offsetof|EOF|RAND_MAX|linux|unix"
 )
 _LONGEST: Final = 2**16  # characters of a condition; C++ recommends this minimum for a logical source line
+_HINT: Final = " (options=['-D...'] may say what holds)"
 _RESERVED: Final = re.compile(r"_[_A-Z].*")
 
 
@@ -73,6 +74,15 @@ class Conditionals:
     def doubtful(self) -> bool:
         """Whether the innermost conditional is undecided."""
         return bool(self._open) and self._open[-1].doubt is not None
+
+    @property
+    def depth(self) -> int:
+        """The number of open conditionals."""
+        return len(self._open)
+
+    def alternative(self, depth: int) -> bool:
+        """Return whether a branch that may be compiled comes before this one, in a conditional inside of `depth` others."""
+        return any(branch.ends for branch in self._open[depth:])
 
     def directive(self, text: str, line: int = 0, guard: str = "") -> str:
         """Process one preprocessor line; return its directive, such as ``if`` or ``define``; empty for a null directive.
@@ -118,7 +128,8 @@ class Conditionals:
         else:
             written = " ".join(strip_comments(text).split())
             holds = f"line {line}: {written if len(written) <= 80 else written[:77] + '...'!r} depends on {holds}"
-            holds = branch.doubt.reason if branch.doubt else f"{holds} (options=['-D...'] may say what holds)"
+            hint = "" if holds.endswith(_HINT) else _HINT  # the reason may be that of another condition
+            holds = branch.doubt.reason if branch.doubt else f"{holds}{hint}"
             branch.reading = True
         self._numbered += 1
         self.doubt = branch.doubt = Doubt(holds, self._numbered)

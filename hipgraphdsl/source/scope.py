@@ -288,7 +288,7 @@ class Scope:
         """
         base, rest = self._base(without_attributes(tokens), busy)
         n = next((n for n, t in enumerate(rest) if t.text not in ("*", "const") and t.text not in IGNORED_WORDS), len(rest))
-        return replace(base, pointers=base.pointers + sum(t.text == "*" for t in rest[:n])), rest[n:]
+        return self._declarator(base, rest[:n]).type, rest[n:]
 
     def _base(self, tokens: list[Token], busy: frozenset[int] = frozenset()) -> tuple[CType, list[Token]]:
         """Parse a type without the pointers after it, each of which belongs to one declarator."""
@@ -341,6 +341,8 @@ class Scope:
             base = CType(spell(words), opaque="enum" if elaborated == "enum" else "struct")
         if base.pointers == 0:
             base = replace(base, const=base.const or const)
+        elif const:
+            base = replace(base, const_pointers=base.const_pointers | {base.pointers})
         return base, tokens[i:]
 
     def _argument(self, word: Token, before: str) -> Sequence[Token]:
@@ -369,11 +371,14 @@ class Scope:
                 break
         pointers, name, reference = kind.pointers, "", False
         bounds: list[tuple[Token, ...]] = []
+        levels = set(kind.const_pointers)
         i = 0
         while i < len(tokens):
             text = tokens[i].text
             if text == "*":
                 pointers += 1
+            elif text == "const" and not name:
+                levels.add(pointers)
             elif text in ("&", "&&"):
                 reference = True
             elif text == "...":
@@ -405,4 +410,5 @@ class Scope:
             elif text != "const" and text not in IGNORED_WORDS:
                 raise ValueError(f"{text!r} is not understood")
             i += 1
-        return Declarator(replace(kind, pointers=pointers), name, tuple(bounds), reference, tuple(initializer))
+        kind = replace(kind, pointers=pointers, const_pointers=frozenset(levels & set(range(1, pointers))))
+        return Declarator(kind, name, tuple(bounds), reference, tuple(initializer))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
+from ..arrays import as_dtype
+from ..errors import DeclarationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,17 @@ class CType:
     const: bool = False  # the base type is const
     pointers: int = 0  # levels of indirection above the base type
     opaque: str = ""  # "void", "struct" or "enum" where dtype is None
+    const_pointers: frozenset[int] = frozenset()  # the const levels of indirection below the last: {1} in T* const*
+
+    def __str__(self) -> str:
+        """The type as C++ spells it, ``const float* const*``, without const of the value itself."""
+        levels = (" const" * (n in self.const_pointers and n < self.pointers) for n in range(1, self.pointers + 1))
+        return ("const " if self.const else "") + self.spelling + "".join(f"*{const}" for const in levels)
+
+    @property
+    def target_const(self) -> bool:
+        """Whether what a pointer points at is const."""
+        return self.const if self.pointers < 2 else self.pointers - 1 in self.const_pointers
 
     @property
     def integer(self) -> tuple[int, bool]:
@@ -106,29 +119,16 @@ IGNORED_WORDS: Final = frozenset(
 )  # fmt: skip
 
 
-def bfloat16_dtype() -> np.dtype[Any] | None:
-    """Return the bfloat16 dtype of ml_dtypes, or None if ml_dtypes is not installed."""
-    try:
-        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    except ImportError:
-        return None
-    return found
-
-
 def known_type(name: str) -> CType | None:
     """Return a type that HIP's headers or C++ define, else None; raises ValueError if the package of its dtype is missing."""
     lanes = _BFLOAT16_LANES.get(name)
     if lanes is None:
         return KNOWN_TYPES.get(name)
-    dtype = bfloat16_dtype()
-    if dtype is None:
-        raise ValueError(f"type {name!r} needs the package ml_dtypes: pip install ml_dtypes")
+    try:
+        dtype = as_dtype("bfloat16")
+    except DeclarationError as error:
+        raise ValueError(f"type {name!r}: {error}") from None
     return CType(name, dtype, lanes, 2 * lanes, 2 * lanes)
-
-
-def is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype is bfloat16 of ml_dtypes, which is not a built-in NumPy dtype."""
-    return dtype.type.__name__ == "bfloat16"  # not dtype.name, which NumPy computes on each access
 
 
 def natural_alignment(dtype: np.dtype[Any]) -> int:

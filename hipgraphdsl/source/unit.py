@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import DeclarationError
-from .macros import NAME, Budget, expand_macros, option_macros
+from .macros import NAME, Budget, expand_macros, option_macros, parse_define
 from .preprocessor import Conditionals
 from .tokens import MOST_TOKENS, Doubt, Lexer, Token
 
@@ -94,7 +94,7 @@ class Unit:
         self._once: set[str] = set()
         self._count = 0
         self._directives = 0
-        self._flat = False  # whether a macro opens or closes braces, so that braces cannot be matched in the text
+        self._flat: set[str] = set()  # macros that open or close braces, so that braces cannot be matched in text that uses them
 
     def __iter__(self) -> Iterator[Token]:
         pending: list[Token] = []
@@ -123,6 +123,7 @@ class Unit:
         """Yield the tokens of a file before macro expansion, and None before each preprocessor line."""
         lexer = Lexer(_plain(text), where)
         head: list[Token] = []  # the first tokens of the current declaration
+        flat, last = 0, -1  # how many macros of braces are known, and where the text uses one last
         for token in lexer:
             if token.kind == "directive":
                 yield None
@@ -135,10 +136,17 @@ class Unit:
             yield token
             if token.text in (";", "}"):
                 head.clear()
-            elif token.text != "{":
+                continue
+            if token.text != "{":
                 if len(head) < 8:
                     head.append(token)
-            elif self._flat or self._opens_scope(head):
+                continue
+            if flat != len(self._flat):
+                flat, last = (
+                    len(self._flat),
+                    max((m.start() for m in NAME.finditer(lexer.text) if m.group() in self._flat), default=-1),
+                )
+            if last >= lexer.position or self._opens_scope(head):
                 head.clear()
             else:
                 yield self._block(lexer, token)
@@ -166,8 +174,9 @@ class Unit:
         guard = _GUARD.match(lexer.text, token.start)
         self.conditionals.where = lexer.where
         word = self.conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
-        if word == "define" and reading:
-            self._flat = self._flat or token.text.count("{") != token.text.count("}")
+        if word == "define" and reading and token.text.count("{") != token.text.count("}"):
+            found = parse_define(token.text)
+            self._flat |= self.macros.named_by(found[0]) if found else set()
         return word if reading else ""
 
     def _included(self, text: str, folders: Sequence[Path]) -> str | None:
@@ -193,6 +202,8 @@ class Unit:
         base = conditionals.doubt
         begun = at = counted = lexer.position
         clock = self.macros.clock
+        outside = conditionals.depth
+        uneven = ""  # the first branch that leaves braces open
         depths: list[int] = []  # brace depth at which each conditional in the block begins
         parts: list[str] = []
         depth, line = 1, opening.line
@@ -204,12 +215,12 @@ class Unit:
         while True:
             found = _EVENT.search(text, at)
             if found is None:
-                raise DeclarationError(f"{lexer.where}, line {opening.line}: '{{' is not closed")
+                raise DeclarationError(uneven or f"{lexer.where}, line {opening.line}: '{{' is not closed")
             event, at = found.group(), found.end()
-            if event == "{":
-                depth += 1
-            elif event == "}":
-                depth -= 1
+            if event in "{}":
+                if depths and conditionals.alternative(outside):  # braces are those of the first branch
+                    continue
+                depth += 1 if event == "{" else -1
                 if depth == 0:
                     break
             elif event == "#":
@@ -222,10 +233,12 @@ class Unit:
                 word = re.sub(r"#\s*(\w*).*", r"\1", token.text, flags=re.DOTALL)
                 ends = word in ("elif", "elifdef", "elifndef", "else", "endif")
                 if ends and conditionals.doubtful and conditionals.doubt is not None and depth != (depths or [0])[-1]:
-                    raise DeclarationError(
+                    uneven = uneven or (
                         f"{lexer.where}, line {token.line}: {conditionals.doubt.reason}, and this branch does not close the"
                         " braces that it opens; let each branch close its own"
                     )
+                    if not depths:  # the conditional begins outside of the block
+                        raise DeclarationError(uneven)
                 followed = self._follow(token, lexer)
                 if word in ("if", "ifdef", "ifndef"):
                     depths.append(depth)

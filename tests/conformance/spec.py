@@ -746,20 +746,20 @@ def child_nested(g: hg.Graph, _: Any) -> Case:
     middle.memset(mx[1], 1, name="set")
     middle.child(_inner(), bind={"x": mx[1], "k": mk}, name="inner")
     outer = hg.Graph("outer")
-    ox = outer.device_array("ox", numbers(6, 2 * N))
+    ox = outer.device_array("ox", numbers(6, (2, N)))
     ok = outer.param("ok", "int32", 7)
     outer.child(middle, bind={"mx": ox, "mk": ok}, name="middle")
-    outer.memcpy(ox[:4], ox[N : N + 4], name="copy")
-    y = g.device_array("y", numbers(7, 3 * N))
+    outer.memcpy(ox[0, :4], ox[1, :4], name="copy")
+    y = g.device_array("y", numbers(7, (3, N)))
     k = g.param("k", "int32", 8)
-    g.child(outer, bind={"ox": y[N:], "ok": k}, name="outer")
+    g.child(outer, bind={"ox": y[1:], "ok": k}, name="outer")
 
     def whole(v: Values, p: Mapping[str, Any]) -> None:
-        part = v["y"][N:]
-        part[N:] = 1
-        mixed(v["outer/middle/inner/own"], part[N:], p["k"])
-        mixed(part[N:], v["outer/middle/inner/own"], 1)
-        part[:4] = part[N : N + 4]
+        part = v["y"][1:]
+        part[1] = 1
+        mixed(v["outer/middle/inner/own"], part[1], p["k"])
+        mixed(part[1], v["outer/middle/inner/own"], 1)
+        part[0, :4] = part[1, :4]
 
     return Case(g, {"outer": whole}, ({}, {"k": 9}, {"k": 9}, {}), defaults={"k": 8})
 

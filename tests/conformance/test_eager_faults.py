@@ -204,3 +204,80 @@ def test_ctrl_c_at_any_moment_of_a_launch_in_segments_leaves_the_executable_usab
     command = [sys.executable, "-c", _INTERRUPTED, backend]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "fine\n", done.stdout + done.stderr
+
+
+# -- who is at fault, and what starts behind it --------------------------------------------------------------------------------
+
+FAULTY = hg.Module(
+    'extern "C" __global__ void culprit(int* x, int stop) { if (stop) __trap(); x[threadIdx.x] += 1; }', name="faulty"
+)
+
+
+def _body(x: Any) -> hg.Graph:
+    body = hg.Graph("body")
+    body.kernel(MODULE["add"], 1, 4, (body.param("y", "i4", shape=4), 5))
+    return body
+
+
+def _eager(g: hg.Graph, x: Any, h: Any) -> None:
+    g.eager(lambda stream, _: None, (hg.reads(x),), name="step")
+
+
+def _waits(g: hg.Graph, x: Any, h: Any) -> None:
+    g.eager(lambda stream, _: None, (hg.reads(h),), name="step", after=["down"])
+
+
+def _decides(g: hg.Graph, x: Any, h: Any) -> None:
+    word = g.device_array("word", np.ones(1, "u4"))
+    g.conditional("if", word, _body(x), bind={"y": x}, name="step", after=["down"], decide="host")
+
+
+STEPS: tuple[Callable[[hg.Graph, Any, Any], None], ...] = (_eager, _waits, _decides)
+"""Steps of the host, each named 'step', that follow a copy 'down' of x to h."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_fault_before_a_step_of_the_host_names_the_node_at_fault(backend: Any, step: Any) -> None:
+    opened = hg.open_runtime("cpu")
+    g = hg.Graph("faulty")
+    x, y, h = (*(g.device_array(name, np.zeros(4, "i4")) for name in "xy"), g.host_array("h", np.zeros(4, "i4")))
+    g.kernel(FAULTY["culprit"], 1, 4, (x, g.param("stop", "int32", 1)), name="culprit")
+    g.memcpy(h, x, name="down")
+    step(g, x, h)
+    g.kernel(MODULE["add"], 1, 4, (y, 100), name="behind", after=["step"])
+    with g.compile(opened, backend) as exe:
+        for _ in range(2):
+            with pytest.raises(hg.HipError, match=r"\(719\).*'culprit'") as caught:
+                exe.run()
+            # Streams have no nodes: there the text alone has the kernel's name.
+            assert caught.value.node == (None if backend == "streams" else "culprit")
+        assert exe.read("y").tolist() == [0] * 4
+        exe.run(stop=0)
+        assert exe.read("y").tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: Runtime, backend: Any, step: Any) -> None:
+    g = hg.Graph("stopped")
+    x, y, h = (*(g.device_array(name, np.zeros(4, "i4")) for name in "xy"), g.host_array("h", np.zeros(4, "i4")))
+    raising = [True]
+
+    def check(values: Any) -> None:
+        if raising:
+            raise LookupError("bad values")
+
+    g.memcpy(h, x, name="down")
+    g.host(check, (h,), name="check")
+    g.eager(lambda stream, _: None, (hg.reads(h),), name="waits")
+    step(g, x, h)
+    g.order("waits", "step")
+    g.kernel(MODULE["add"], 1, 4, (y, 100), name="behind", after=["step"])
+    with g.compile(device, backend) as exe:
+        for _ in range(3):  # later launches are of recorded calls
+            exe.launch()
+            with pytest.raises(hg.CallbackError, match="host node 'check': LookupError: bad values"):
+                exe.synchronize()
+        assert exe.read("y").tolist() == [0] * 4
+        raising.clear()
+        exe.run()
+        assert exe.read("y").tolist() == [100] * 4

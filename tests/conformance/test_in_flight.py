@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import replace
 from typing import Any
@@ -88,16 +89,119 @@ def test_launch_waits_for_an_earlier_one_whose_stream_is_busy(runtime: Any, back
     opened.stream_destroy(stream)
 
 
-@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
-@pytest.mark.parametrize("runtime", HERE)
-def test_waiting_leaves_a_capture_of_launches_alone(runtime: Any, backend: Any) -> None:
-    if runtime == "nvidia" and backend != "streams":
-        pytest.skip("CUDA captures no launch of a graph")
-    opened = hg.open_runtime(runtime)
-    g = hg.Graph("adds")
+def adding(g: hg.Graph) -> Any:
+    """Declare a kernel that adds the parameter `by` to `x`, and return `x`."""
     x = g.device_array("x", shape=N, dtype="i4")
-    g.kernel(MODULE["add"], 1, N, (x, 1), name="add")
-    with g.compile(opened, backend) as exe:
+    g.kernel(MODULE["add"], 1, N, (x, g.param("by", "int32", default=1)), name="add")
+    return x
+
+
+def adds() -> hg.Graph:
+    g = hg.Graph("adds")
+    adding(g)
+    return g
+
+
+def adds_and_allocates() -> hg.Graph:
+    g = hg.Graph("adds_and_allocates")
+    x = adding(g)
+    y = g.alloc("y", shape=N, dtype="i4")
+    g.memcpy(y, x)
+    g.memset(x, 0)
+    g.memcpy(x, y)
+    g.free(y)
+    return g
+
+
+def adds_eagerly() -> hg.Graph:
+    g = hg.Graph("adds_eagerly")
+    g.eager(lambda stream: None, name="host")
+    adding(g)
+    return g
+
+
+REFUSED: dict[Any, tuple[str, ...]] = {
+    adds: ("explicit", "capture", "serial"),
+    adds_and_allocates: ("explicit", "capture", "streams", "serial"),
+    adds_eagerly: ("explicit", "capture", "streams", "serial"),
+}
+"""Graphs, and the backends whose launches no capture records."""
+
+
+@pytest.mark.parametrize("whose", ["given", "own", "unknown"])
+@pytest.mark.parametrize(("make", "backend"), [(make, backend) for make, backends in REFUSED.items() for backend in backends])
+@pytest.mark.parametrize("runtime", HERE)
+def test_launch_into_a_capture_is_refused_before_any_call(runtime: Any, make: Any, backend: Any, whose: Any) -> None:
+    opened = hg.open_runtime(runtime)
+    with make().compile(opened, backend) as exe:
+        if whose != "unknown":  # launched before: by compiled code, if there is any
+            exe.run()
+        stream = exe.stream if whose == "own" else opened.stream_create()
+        opened.stream_begin_capture(stream)
+        for values in ({}, {"by": 5}):
+            with pytest.raises(hg.DeclarationError, match=f"stream {stream:#x} captures.*backend '{backend}' cannot be recorded"):
+                exe.launch(**({} if whose == "own" else {"stream": stream}), **values)
+        captured = opened.stream_end_capture(stream)
+        assert opened.graph_get_nodes(captured) == ()
+        exe.run()
+        exe.launch(stream=stream)
+        assert exe.read("x").tolist() == [2 if whose == "unknown" else 3] * N
+        opened.graph_destroy(captured)
+        if whose != "own":
+            opened.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("runtime", HERE)
+def test_launch_inside_a_captured_node_is_refused_with_the_node(runtime: Any, backend: Any) -> None:
+    opened = hg.open_runtime(runtime)
+    with adds().compile(opened) as inner:
+        outer = hg.Graph("outer")
+        y = outer.device_array("y", shape=N, dtype="i4")
+        outer.captured(lambda stream, _: inner.launch(stream=stream), (y,), name="launches")
+        with pytest.raises(hg.CallbackError, match=r"node 'launches'.* captures") as raised:
+            outer.compile(opened, backend)
+        assert isinstance(raised.value, hg.DeclarationError)
+        inner.run()
+        assert inner.read("x").tolist() == [1] * N
+
+
+@pytest.mark.parametrize("backend", ["explicit", "streams"])
+def test_launch_on_the_null_stream_while_a_blocking_stream_captures_is_refused(backend: Any) -> None:
+    opened = hg.open_runtime("cpu")
+    create = opened._hip._library.hipStreamCreate  # type: ignore[attr-defined]  # the protocol makes none that blocks
+    blocking = ctypes.c_void_p()
+    assert create(ctypes.byref(blocking)) == 0
+    stream = blocking.value or 0
+    with adds().compile(opened, backend) as exe:
+        exe.launch(stream=0)
+        opened.stream_begin_capture(stream)
+        with pytest.raises(hg.DeclarationError, match="stream 0x0 captures, or must wait for a stream that does"):
+            exe.launch(stream=0)
+        opened.graph_destroy(opened.stream_end_capture(stream))
+        exe.launch(stream=0)
+        assert exe.read("x").tolist() == [2] * N
+    opened.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("target", ["amd:gfx942", "nvidia:sm_90"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "serial"])
+def test_launch_into_a_capture_makes_no_call_but_the_question(backend: Any, target: str) -> None:
+    recorder = RecorderRuntime(target=target)
+    with adds().compile(recorder, backend) as exe:
+        stream = recorder.stream_create()
+        recorder.stream_begin_capture(stream)
+        recorder.clear()
+        with pytest.raises(hg.DeclarationError, match="captures"):
+            exe.launch(stream=stream, by=3)
+        assert set(recorder.apis()) <= {"hipStreamIsCapturing", "hipGetDevice", "hipSetDevice"}
+        recorder.graph_destroy(recorder.stream_end_capture(stream))
+
+
+@pytest.mark.parametrize("runtime", HERE)
+def test_waiting_leaves_a_capture_of_launches_alone(runtime: Any) -> None:
+    opened = hg.open_runtime(runtime)
+    with adds().compile(opened, "streams") as exe:
         exe.run()
         stream = opened.stream_create()
         opened.stream_begin_capture(stream, CaptureMode.RELAXED)

@@ -691,6 +691,57 @@ def test_backend_that_loses_edges_is_found_and_bisected(runtime: Runtime, kernel
     assert (again.findings[0].message, again.findings[0].nodes) == (finding.message, finding.nodes)
 
 
+def _unjoined(stream: Any, y: Any) -> None:
+    runtime = stream.runtime
+    runtime.memset_async(Fill2D(y.ptr, 1, 0, 4), int(stream))
+    other, event = runtime.stream_create(), runtime.event_create(timing=False)
+    runtime.event_record(event, int(stream))
+    runtime.stream_wait_event(other, event)
+    runtime.memset_async(Fill2D(y.ptr, 1, 0, 4), other)
+
+
+@pytest.mark.parametrize("backends", [("explicit",), ("explicit", "capture", "streams")])
+def test_a_backend_that_fails_to_build_is_a_failure(runtime: Runtime, backends: Any) -> None:
+    g = hg.Graph("forks")
+    g.captured(_unjoined, (g.device_array("y", shape=4, dtype="i4"),), name="fork")
+    report = verify(g, runtime, backends, orders=1, repeats=1, audit=False, sanitize=False)
+    assert [(f.kind, f.nodes, f.backend) for f in report.findings] == [
+        ("failure", ("fork",), backend) for backend in backends if backend != "streams"
+    ]
+    assert not report.ok
+
+
+def test_nothing_proved_is_a_failure(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: Any) -> Any:
+        raise runtime._lacks("hipGraphInstantiate")
+
+    g = hg.Graph("demo")
+    g.memset(g.device_array("x", shape=4, dtype="i4"), 1)
+    monkeypatch.setattr(runtime, "graph_instantiate", lacks)
+    for backends, ok in ((("explicit", "capture"), False), (("explicit", "streams"), True), ((), True)):
+        report = verify(g, runtime, backends, orders=1, repeats=1)
+        assert report.ok is ok
+        assert report.exit_code == (not ok)
+        assert ["nothing was proved: none of the backends 'explicit', 'capture'" in str(f) for f in report.findings] == [True] * (
+            not ok
+        )
+        assert [line.partition(":")[0] for line in report.left_out] == [f"backend '{b}'" for b in backends if b != "streams"]
+
+
+def test_variables_have_their_values_back_before_each_launch(runtime: Runtime) -> None:
+    module = hg.Module('__device__ int hits = 3;\nextern "C" __global__ void hit() { hits += 1; }', name="hits")
+    g = hg.Graph("counts")
+    inner = hg.Graph("inner")
+    inner.memcpy(inner.param("to", "i4", shape=1), module.symbol("hits"))
+    hit = g.kernel(module["hit"], 1, 1, (), name="hit")
+    n, m = g.host_array("n", shape=1, dtype="i4"), g.host_array("m", shape=1, dtype="i4")
+    read = g.memcpy(n, module.symbol("hits"), after=[hit])
+    g.child(inner, bind={"to": m}, after=[read])
+    report = verify(g, runtime, repeats=3)
+    assert report.ok, str(report)
+    assert not report.left_out
+
+
 def test_a_backend_that_fails_at_the_first_launch_is_left_out(
     runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.graph import Backend
+from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind, MemoryRange
 
 DIVIDE = "__global__ void k(const int* a, const int* d, int* o) { int i = threadIdx.x; o[i] = a[i] / d[i]; }"
 
@@ -64,6 +65,86 @@ def test_wild_pointer_names_the_node() -> None:
         exe.run()
     assert caught.value.node == "worker"
     assert "peer" not in str(caught.value)
+
+
+BEYOND = r"""
+extern "C" __global__ void strided(int* x, const int* y, int n) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = y[0];
+}
+extern "C" __global__ void zeroed(int* x, const int* y, int n) { for (int i = 0; i < n; ++i) x[i] = 0; }
+extern "C" __global__ void copied(int* x, const int* y, int n) { memcpy(x, y, n * sizeof(int)); }
+extern "C" __global__ void read(int* x, const int* y, int n) { int sum = 0; for (int i = 0; i < n; ++i) sum += x[i]; x[0] = sum; }
+extern "C" __global__ void before(int* x, const int* y, int n) { x[n > 100 ? -100000 - n : 0] = y[0]; }
+extern "C" __global__ void waiting(int* x, const int* y, int n) {
+  __shared__ int s;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) { if (threadIdx.x == 0) s = i; __syncthreads(); x[i] = s; __syncthreads(); }
+}
+"""
+REACHED = {
+    "device": lambda g: g.device_array("x", shape=100, dtype="int32"),
+    "page-locked": lambda g: g.host_array("x", shape=100, dtype="int32"),
+    "alloc": lambda g: g.alloc("x", shape=100, dtype="int32"),
+    "parameter": lambda g: g.param("x", "int32", shape=100, default=g.device_array("given", shape=100, dtype="int32")),
+}
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("reached", REACHED)
+@pytest.mark.parametrize("body", ["strided", "zeroed", "copied", "read", "before", "waiting"])
+def test_overrun_that_a_launch_gives_is_an_error(body: str, reached: str, backend: Backend) -> None:
+    g = hg.Graph("beyond")
+    x, n = REACHED[reached](g), g.param("n", "int32", default=100)
+    wide = body in ("strided", "waiting")
+    y = g.device_array("y", np.zeros(1 << 20, "int32"))
+    g.kernel(hg.Module(BEYOND)[body], 16 if wide else 1, 20 if wide else 1, (hg.updates(x), hg.reads(y), n), name="worker")
+    if reached == "alloc":
+        g.free(x)
+    with g.compile("cpu", backend=backend, check=False) as exe:
+        for values in (180, 1000, 1_000_000):
+            exe.run(n=100)
+            with pytest.raises(hg.HipError, match=rf"IllegalAddress.*an array of 400 bytes, in kernel '{body}'") as caught:
+                exe.run(n=values)
+            assert caught.value.node == (None if backend == "streams" else "worker")
+        exe.run(n=100)
+
+
+@pytest.mark.parametrize("call", ["memcpy_async", "memset_async"])
+@pytest.mark.parametrize("nbytes", [1000, 6 << 20])  # one piece, and several that run at once
+def test_copy_and_fill_beyond_an_array_name_the_node(call: str, nbytes: int) -> None:
+    def issue(stream: Any, x: Any, y: Any) -> None:
+        if call == "memcpy_async":
+            stream.runtime.memcpy_async(x.ptr, y.ptr, nbytes, MemcpyKind.DEVICE_TO_DEVICE, int(stream))
+        else:
+            stream.runtime.memset_async(Fill2D(x.ptr, 1, 0, nbytes, 1, nbytes), int(stream))
+
+    g = hg.Graph("wild")
+    x, y = g.device_array("x", shape=100, dtype="int32"), g.device_array("y", shape=8 << 20, dtype="uint8")
+    g.captured(issue, (x, y), name="worker")
+    with g.compile("cpu") as exe:
+        for _ in range(2):
+            with pytest.raises(hg.HipError, match=r"bytes behind the end of an array of 400 bytes, in a copy or fill") as caught:
+                exe.run()
+            assert caught.value.node == "worker"
+        values = np.zeros(nbytes, "uint8")
+        with pytest.raises(hg.HipError, match="array of 400 bytes"):
+            exe.runtime.memcpy(exe.array("x").ptr, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
+        assert exe.read("x").shape == (100,)
+
+
+def test_arrays_beyond_the_limit_of_guards_are_made_too() -> None:
+    runtime = hg.open_runtime("cpu")
+    pointers = [runtime.malloc(40) for _ in range(10_000)]
+    try:
+        assert len(set(pointers)) == len(pointers)
+        assert not any(pointer % 256 for pointer in pointers)
+        for pointer in (pointers[0], pointers[-1]):
+            assert runtime.mem_get_address_range(pointer) == MemoryRange(pointer, 40, False)
+    finally:
+        for pointer in pointers:
+            runtime.free(pointer)
+    exe = graph("__global__ void k(int* o, int n) { o[n] = 1; }", 128).compile("cpu", check=False)
+    with exe, pytest.raises(hg.HipError, match="behind the end of an array of 256 bytes"):  # guards are free again
+        exe.run()
 
 
 GRID = """__device__ unsigned bar = 0;

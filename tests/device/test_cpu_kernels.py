@@ -1598,6 +1598,8 @@ def test_warnings_are_kept_with_the_users_lines(compiler: Compiler) -> None:
         ("#include <hip/hip_cooperative_groups.h>\n__global__ void k(int* x) {}", "line 1: runtime 'cpu' does not support"),
         ("__global__ void k(int* x) { x[0] = __builtin_amdgcn_workitem_id_x(); }", "builtins of one GPU"),
         ("__global__ void j() {}\n__global__ void k(int* x) { j<<<1, 1>>>(); }", "m.hip:2: runtime 'cpu' does not support"),
+        ("__global__ void k(int* x) {}\nvoid h() { k<<<1, 1>>>(0); }", "launches of kernels in kernel source, by the host or by"),
+        ("__global__ void k(int* x) {}\nhipError_t h();", "HIP's host calls in kernel source (hipError_t)"),
         ("__global__ void k(float* x) { x[0] = tex1Dfetch<float>(0, 0); }", "textures"),
         (
             "__global__ void k(int* x) {}\nint main() { int* x; hipMalloc(&x, 4); }",
@@ -1652,6 +1654,34 @@ def test_headers_of_the_user_and_of_the_library_are_included(compiler: Compiler,
     x = np.zeros(8, i32)
     built.run("k", 1, 8, x)
     assert x.tolist() == [1, 2, 3, 4, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("header", ["iostream", "array", "ctime", "vector"])
+def test_headers_of_the_library_are_included_by_those_of_the_user(header: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.h").write_text(f"#pragma once\n#include <{header}>\n#define THREE 3\n")
+    source = '#include "mine.h"\n__global__ void k(int* x) { x[threadIdx.x] = THREE; }\n'
+    built = Library(compile_kernels(source, ["k"], options=[f"-I{tmp_path}"], compiler=compiler_of("gcc")).image)
+    x = np.zeros(4, i32)
+    built.run("k", 1, 4, x)
+    assert x.tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("first", ["", "#define TWO 2\n", "#pragma STDC FP_CONTRACT OFF\n", "#include <cstdint>\n"])
+def test_short_names_of_unsigned_types_are_types(compiler: Compiler, first: str) -> None:
+    source = f"{first}__global__ void k(uint* a, ushort* b, uchar* c, ulong* d) {{ a[0] = -1; b[0] = -1; c[0] = -1; d[0] = -1; }}"
+    arrays = [np.zeros(1, dtype) for dtype in ("u4", "u2", "u1", "u8")]
+    library(compiler, source, "k").run("k", 1, 1, *arrays)
+    assert [int(array[0]) for array in arrays] == [2**bits - 1 for bits in (32, 16, 8, 64)]
+
+
+@pytest.mark.parametrize(
+    "attribute", ["__launch_bounds__(8)", "__cluster_dims__(2, 1, 1)", "__block_size__((8, 1, 1))", "__maxnreg__(32)"]
+)
+def test_attributes_of_kernels_are_taken(compiler: Compiler, attribute: str) -> None:
+    x = np.zeros(16, i32)
+    source = f"__global__ {attribute} void k(int* x) {{ x[blockIdx.x * 8 + threadIdx.x] = 1 + threadIdx.x; }}"
+    library(compiler, source, "k").run("k", 2, 8, x)
+    assert x.tolist() == [*range(1, 9)] * 2
 
 
 @pytest.mark.parametrize("mode", ["fast", "sanitize"])

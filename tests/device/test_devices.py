@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +22,7 @@ from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
 from hipgraphdsl.defects import with_quirks
+from hipgraphdsl.executable import memory as memory_module
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
@@ -330,6 +333,54 @@ def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -
         exe.update(build((1, 0)), rebuild=True)
         exe.run()
         assert (exe.read("x1") == 1).all()
+
+
+@pytest.fixture
+def freed_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Free what outlives its Executable before the test ends: afterwards there may be fewer devices."""
+    monkeypatch.setattr(memory_module, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize("way", ["parameter", "external array"])
+@pytest.mark.parametrize("access", [False, True])
+@pytest.mark.parametrize(("owner_moves", "user_moves"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(("theirs", "mine"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_array_of_another_executable_knows_its_device(
+    runtime: Runtime, theirs: int, mine: int, owner_moves: bool, user_moves: bool, access: bool, way: str, freed_here: None
+) -> None:
+    """Each of the two Executables has its device by `compile(device=)` or by its array."""
+    g = hg.Graph("owner")
+    g.device_array("x", RAMP, device=None if owner_moves else theirs, access=(1 - theirs,) if access else ())
+    with g.compile(runtime=runtime, device=theirs if owner_moves else 0) as owner:
+        lent = owner.array("x")
+        assert (lent.device, lent.on_host) == (theirs, False)
+        u = hg.Graph("user")
+        out = u.device_array("out", shape=N, dtype="float32", device=None if user_moves else mine)
+        x: Any = u.param("x", "float32", shape=N) if way == "parameter" else u.external_array("x", lent)
+        assert way == "parameter" or x.device == theirs
+        u.kernel(MODULE["add"], grid=N // 256, block=256, args=(x, x, out, N), device=None if user_moves else mine)
+        given = {"x": lent} if way == "parameter" else {}
+        if theirs != mine and not access:
+            what = f"memory of device {theirs}" if way == "parameter" else f"device {theirs}"
+            device = mine if user_moves else 0
+            with pytest.raises(hg.HipGraphError, match=what), u.compile(runtime=runtime, device=device) as user:
+                user.run(**given)
+            return
+        if theirs != mine and not owner.runtime.device_can_access_peer(mine, theirs):
+            pytest.skip("between these devices there is no peer access")
+        with u.compile(runtime=runtime, device=mine if user_moves else 0) as user:
+            user.run(**given)
+            assert (user.read("out") == 2 * RAMP).all()
+
+
+def test_external_array_refuses_another_device_than_that_of_its_memory(runtime: Runtime, freed_here: None) -> None:
+    g = hg.Graph("owner")
+    g.device_array("x", RAMP, device=1)
+    refused = pytest.raises(hg.DeclarationError, match=r"memory of device 1 \(got device=0\)")
+    with g.compile(runtime=runtime) as owner, refused:
+        hg.Graph("user").external_array("x", owner.array("x"), device=0)
 
 
 @pytest.mark.parametrize("runtime", ["cpu", "nvidia"], indirect=True)  # where graphs span devices

@@ -11,9 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from places import runtime_or_skip
+from places import EXTRA_DTYPES, runtime_or_skip
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import EXTRAS, as_dtype
 from hipgraphdsl.backends.callbacks import memory_view
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
@@ -212,8 +213,8 @@ def test_what_is_no_memory_of_an_array_is_refused() -> None:
 
     with pytest.raises(hg.DeclarationError, match=r"'x': it has shape \(4, 4\) and strides \(4, 16\), and only C-contiguous"):
         wrap(values=values.T)
-    with pytest.raises(hg.DeclarationError, match="'x': its __dlpack__ has type code 7, 8 bits and 1 lanes, and no dtype has"):
-        wrap(patches={TYPE_AT: bytes([7, 8, 1, 0])})
+    with pytest.raises(hg.DeclarationError, match="'x': its __dlpack__ has type code 99, 8 bits and 1 lanes, and no dtype has"):
+        wrap(patches={TYPE_AT: bytes([99, 8, 1, 0])})
     with pytest.raises(hg.DeclarationError, match="'x': its __dlpack__ has address 0, where no memory is"):
         wrap(patches={0: bytes(8)})
 
@@ -230,3 +231,75 @@ def test_what_is_no_memory_of_an_array_is_refused() -> None:
     with pytest.raises(hg.DeclarationError, match=r"'x': its __dlpack__ returns no tensor \(got None\)"):
         g.external_array("x", GivesNone(values, versioned=False))
     assert not g.arrays
+
+
+@pytest.mark.parametrize("name", [name for name in EXTRA_DTYPES if EXTRAS[name].code is not None])
+@pytest.mark.parametrize("kind", [1, 2, 3], ids=["host", "gpu", "page-locked"])
+def test_types_of_dlpack_are_those_of_ml_dtypes(name: str, kind: int) -> None:
+    code, bits = EXTRAS[name].code, EXTRAS[name].bits
+    assert code is not None
+    values = np.arange(1, 9, dtype=f"u{as_dtype(name).itemsize}")
+    told = {TYPE_AT: bytes([code, bits, 1, 0])}
+    g = hg.Graph("types")
+    if bits < 8:  # packed, unless the flag of a versioned capsule says otherwise
+        with pytest.raises(hg.DeclarationError, match=f"'packed': its __dlpack__ has elements of {bits} bits, which share bytes"):
+            g.external_array("packed", Tensor(values, versioned=False, kind=kind, patches=told))
+        told[FLAGS_AT - VERSIONED] = np.uint64(4).tobytes()
+        if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+            pytest.skip("this NumPy makes no versioned capsules")
+    x = g.external_array("x", Tensor(values, versioned=bits < 8, kind=kind, patches=told))
+    assert (x.dtype, x.shape, x.pointer) == (as_dtype(name), (8,), values.ctypes.data)
+    assert x.location == ("device" if kind == 2 else "host")
+
+
+@pytest.mark.parametrize("error", [KeyError("torch.float8_e4m3fn"), RuntimeError("no"), TypeError("no"), ValueError("no")])
+def test_interface_that_fails_gives_way_to_dlpack(error: Exception) -> None:
+    class Fails(Tensor):
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise error
+
+    g = hg.Graph("fails")
+    assert g.external_array("x", Fails(np.zeros(8, "f4"), versioned=False)).shape == (8,)
+
+    class Alone:
+        __cuda_array_interface__ = Fails.__cuda_array_interface__
+
+    with pytest.raises(hg.DeclarationError, match=f"its __cuda_array_interface__ raises {type(error).__name__}"):
+        g.external_array("y", Alone())
+
+
+def test_raw_bytes_of_an_interface_are_named_by_dlpack_or_the_object() -> None:
+    class Raw(Tensor):
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            at = self.values.__array_interface__
+            return {"typestr": "<V2", "shape": at["shape"], "data": at["data"], "version": 3}
+
+    class Named:
+        def __init__(self, dtype: Any) -> None:
+            self.dtype = np.dtype(dtype)
+            size = self.dtype.itemsize
+            self.__cuda_array_interface__ = {"typestr": f"|V{size}", "shape": (8,), "data": (4096, False), "version": 3}
+
+    g = hg.Graph("raw")
+    values = np.zeros(8, "u2")
+    x = g.external_array("x", Raw(values, versioned=False, patches={TYPE_AT: bytes([4, 16, 1, 0])}))
+    assert (x.dtype, x.location, x.pointer) == (np.dtype(ml_dtypes.bfloat16), "device", values.ctypes.data)
+    layout = [("a", "f4"), ("n", "i4")]
+    assert g.external_array("y", Named(layout)).dtype == np.dtype(layout)
+    unnamed = Raw(np.zeros(8, "u2"), versioned=False, patches={TYPE_AT: bytes([99, 16, 1, 0])})
+    assert g.external_array("z", unnamed).dtype == np.dtype("V2")
+
+
+def test_memory_of_another_device_is_refused() -> None:
+    with pytest.raises(hg.DeclarationError, match=r"__dlpack_device__ is \(14, 0\), neither the host nor a GPU"):
+        hg.Graph("elsewhere").external_array("x", Tensor(np.zeros(8, "f4"), versioned=False, kind=14))
+
+
+def test_arrays_of_jax_are_read_only_and_given_no_stream() -> None:
+    """jax makes capsules without flags, and takes any number for the handle of a stream, -1 too."""
+    kind = type("ArrayImpl", (Tensor,), {"__module__": "jaxlib._jax"})
+    made = kind(np.zeros(8, "f4"), versioned=False)
+    assert not hg.Graph("jax").external_array("x", made).writeable
+    assert [asked["stream"] for asked in made.asked] == [None] * len(made.asked)

@@ -142,7 +142,7 @@ def test_failing_call_names_the_node_and_the_error(runtime: Any, module: hg.Modu
 
     def add(out: int, graph: int, deps: int, count: int, params: int) -> int:
         called.append(count)
-        return 719 if len(called) == 3 else int(runtime._hip.hipGraphAddKernelNode(out, graph, deps, count or 0, params))
+        return 801 if len(called) == 3 else int(runtime._hip.hipGraphAddKernelNode(out, graph, deps, count or 0, params))
 
     layout = runtime._kernel_node_layout()
     call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)(add)
@@ -150,7 +150,7 @@ def test_failing_call_names_the_node_and_the_error(runtime: Any, module: hg.Modu
     monkeypatch.setattr(runtime, "_kernel_node_layout", lambda: address.to_bytes(8, sys.byteorder) + layout[8:])
     with pytest.raises(hg.HipError) as caught:
         workflow(module).compile(runtime=runtime, backend="explicit", lanes=1)
-    assert (caught.value.api, caught.value.code, caught.value.node) == ("hipGraphAddKernelNode", 719, "interior")
+    assert (caught.value.api, caught.value.code, caught.value.node) == ("hipGraphAddKernelNode", 801, "interior")
     assert called == [None, 1, 1]
 
 
@@ -217,7 +217,7 @@ def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> N
 
 
 @pytest.fixture(params=["compiled", "python"])
-def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchCalls, list[Any]]:
+def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchCalls, Any]:
     """What compiled code does, or Python, and what it has called."""
     called: list[Any] = []
 
@@ -232,40 +232,32 @@ def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.Monk
         monkeypatch.setattr(runtime._hip, name, noting(name, count))
     if request.param == "python":
         monkeypatch.setattr(runtime, "launch_calls", lambda *_: None)
-    failures: list[Any] = []
-    return LaunchCalls(runtime, failures), [called, failures]
+    return LaunchCalls(runtime), called
 
 
-def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple[LaunchCalls, list[Any]]) -> None:
-    calls, (called, failures) = taken
+def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple[LaunchCalls, Any]) -> None:
+    calls, called = taken
     calls.stream_wait_event(LAUNCH_STREAM, 0xE1)
     calls.graph_launch(0xA1, LAUNCH_STREAM)
-    calls.add(LaunchCall(lambda stream: called.append(("passed over", stream)), (LAUNCH_STREAM,), always=False))
+    calls.add(LaunchCall(lambda stream: called.append(("function", stream)), (LAUNCH_STREAM,)))
     calls.graph_launch(0xA2, 0x51)
-    calls.add(LaunchCall(lambda stream: called.append(("always", stream)), (0x51,), always=True))
+    calls.add(LaunchCall(lambda stream: called.append(("other", stream)), (0x51,)))
     calls.event_record(0xE1, LAUNCH_STREAM)
     for stream in (0x50, 2**63 + 8):
         called.clear()
-        failures.clear()
         calls.run(stream)
-        passed_over = ("passed over", stream)
-        expected: list[Any] = [
+        assert called == [
             ("hipStreamWaitEvent", stream, 0xE1, 0),
             ("hipGraphLaunch", 0xA1, stream),
-            passed_over,
+            ("function", stream),
             ("hipGraphLaunch", 0xA2, 0x51),
-            ("always", 0x51),
+            ("other", 0x51),
             ("hipEventRecord", 0xE1, stream),
         ]
-        assert called == expected
-        called.clear()
-        failures.append(("node", ValueError()))
-        calls.run(stream)
-        assert called == [call for call in expected if call != passed_over]
 
 
-def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, list[Any]]) -> None:
-    calls, (called, _) = taken
+def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, Any]) -> None:
+    calls, called = taken
     fails = [True]
 
     def fail(stream: int) -> None:
@@ -273,7 +265,7 @@ def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, li
             raise KeyError(stream)
 
     calls.graph_launch(0xA1, LAUNCH_STREAM)
-    calls.add(LaunchCall(fail, (LAUNCH_STREAM,), always=True))
+    calls.add(LaunchCall(fail, (LAUNCH_STREAM,)))
     calls.graph_launch(0xA2, LAUNCH_STREAM)
     calls.event_record(0xBAD, LAUNCH_STREAM)
     calls.graph_launch(0xA3, LAUNCH_STREAM)
@@ -288,8 +280,8 @@ def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, li
     assert [call[:2] for call in called] == [("hipGraphLaunch", 0xA1), ("hipGraphLaunch", 0xA2), ("hipEventRecord", 0xBAD)]
 
 
-def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, list[Any]]) -> None:
-    calls, (called, _) = taken
+def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, Any]) -> None:
+    calls, called = taken
 
     def many(*args: int) -> int:
         called.append(args)
@@ -333,9 +325,9 @@ def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, 
     assert called[1:] == [("hipGraphLaunch", 0xA1, 0x51), "none", (*whole[2][:-1], 0x51), ("hipEventRecord", 0xE1, 0x51)]
 
 
-def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, list[Any]]) -> None:
+def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, Any]) -> None:
     calls, _ = taken
-    calls.add(LaunchCall(print, (LAUNCH_STREAM,), always=True))
+    calls.add(LaunchCall(print, (LAUNCH_STREAM,)))
     compiled = calls.compiled
     assert compiled is None or compiled.entry is None
 
@@ -343,7 +335,7 @@ def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls
 def test_launch_calls_are_left_to_a_method_that_was_replaced(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[int] = []
     monkeypatch.setattr(runtime, "graph_launch", lambda graph, stream: launched.append(graph))
-    calls = LaunchCalls(runtime, [])
+    calls = LaunchCalls(runtime)
     calls.graph_launch(0xA1, LAUNCH_STREAM)
     calls.run(0x50)
     assert launched == [0xA1]

@@ -50,6 +50,112 @@ def test_memcpy_keeps_the_size(g: hg.Graph) -> None:
     refused(g, lambda: g.memcpy(x[:, :3], h[:2].root[:2], name="c"), "slice one", node="c")
 
 
+@pytest.mark.parametrize(
+    ("to", "origin", "taken"),
+    [
+        ((4, 6), (4, 6), True),
+        ((4, 6), (4, 1, 6), True),
+        ((4, 6), (24,), True),
+        ((24,), (4, 6), True),
+        ((1, 24), (2, 3, 4), True),
+        ((4, 6), (6, 4), False),
+        ((2, 3), (3, 2), False),
+        ((2, 3, 4), (6, 4), False),
+        ((2, 12), (4, 1, 6), False),
+    ],
+)
+def test_memcpy_is_between_equal_shapes_or_with_a_single_axis(to: Any, origin: Any, taken: bool) -> None:
+    g = hg.Graph("shapes")
+    y = g.device_array("y", shape=to, dtype="int32")
+    x = g.device_array("x", np.arange(np.prod(origin), dtype="int32").reshape(origin))
+    if taken:
+        g.memcpy(y, x)
+        with g.compile("cpu") as exe:
+            exe.run()
+            assert exe.read("y").tolist() == np.arange(np.prod(origin)).reshape(to).tolist()
+    else:
+        refused(g, lambda: g.memcpy(y, x, name="c"), f"'x' has shape {origin}", f"'y' has shape {to}", node="c")
+    many = hg.Graph("collective")
+    arrays = [many.device_array(name, shape=shape, dtype="int32") for name, shape in (("a", to), ("b", origin))]
+    if taken:
+        many.broadcast(arrays, name="c")
+    else:
+        refused(many, lambda: many.broadcast(arrays, name="c"), "broadcast copies 'a'", node="c")
+
+
+COMPLEX = (1 + 2j, 1 + 0j, np.complex64(1 + 2j), np.complex64(1), np.complex128(1 + 2j), np.array(1 + 2j, "c8"))
+
+
+def one(dtype: Any) -> tuple[hg.Graph, hg.DeviceArray]:
+    g = hg.Graph("scalar")
+    return g, g.device_array("x", shape=4, dtype=dtype)
+
+
+def by_memset(dtype: Any, value: Any) -> None:
+    g, x = one(dtype)
+    g.memset(x, value)
+
+
+def by_default(dtype: Any, value: Any) -> None:
+    hg.Graph("scalar").param("p", dtype, value)
+
+
+def by_bind(dtype: Any, value: Any) -> None:
+    g, x = one(dtype)
+    g.memset(x, g.param("p", dtype))
+    hg.Graph("outer").child(g, bind={"p": value})
+
+
+def by_launch(dtype: Any, value: Any) -> None:
+    g, x = one(dtype)
+    g.memset(x, g.param("p", dtype))
+    with g.compile("recorder") as exe:
+        exe.launch(p=value)
+
+
+def by_set(dtype: Any, value: Any) -> None:
+    g, x = one(dtype)
+    g.memset(x, 0, name="fill")
+    with g.compile("recorder") as exe:
+        exe.set("fill", value=value)
+
+
+def by_write(dtype: Any, value: Any) -> None:
+    g, x = one(dtype)
+    g.memset(x[:2], 0)
+    with g.compile("recorder") as exe:
+        exe.write("x", value)
+
+
+def by_argument(dtype: Any, value: Any) -> None:
+    ctype = {"float32": "float", "int32": "int", "bool": "bool", "float16": "__half", "bfloat16": "__hip_bfloat16"}[dtype]
+    headers = "#include <hip/hip_fp16.h>\n#include <hip/hip_bf16.h>\n"
+    module = hg.Module(headers + f'extern "C" __global__ void k({ctype} v) {{}}')
+    hg.Graph("scalar").kernel(module["k"], 1, 1, (value,))
+
+
+def by_field(dtype: Any, value: Any) -> None:
+    if dtype == "bfloat16":
+        dtype = "float32"
+    hg.Graph("scalar").param("p", np.dtype([("f", dtype)]), (value,))
+
+
+def by_record(dtype: Any, value: Any) -> None:
+    """A record whose field is complex, for a struct whose field is not."""
+    if dtype == "bfloat16":
+        dtype = "float32"
+    record = np.array((value,), np.dtype([("f", np.asarray(value).dtype)]))[()]
+    hg.Graph("scalar").param("p", np.dtype([("f", dtype)]), record)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "float16", "bfloat16"])
+@pytest.mark.parametrize("door", [by_memset, by_default, by_bind, by_launch, by_set, by_write, by_argument, by_field, by_record])
+def test_complex_numbers_are_refused_where_real_ones_are_asked(door: Any, dtype: str) -> None:
+    for value in COMPLEX:
+        with pytest.raises(hg.DeclarationError):
+            door(dtype, value)
+
+
 def test_memcpy_that_no_pitched_copy_expresses_is_refused(g: hg.Graph) -> None:
     refused(
         g,

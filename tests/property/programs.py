@@ -18,12 +18,16 @@ SHAPE = (4, 6)
 DEVICE = ("a", "b", "c")
 HOST = ("h", "k")
 NAMES = DEVICE + HOST
+FAULT = 99
+"""The number with which a kernel traps and a function raises; no step has it of its own."""
 KINDS = ("mix", "copy", "set", "call", "mix", "copy", "set", "eager", "issue")
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
   int i = threadIdx.x;
+  if (k == 99) __trap();
   if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 7u * (unsigned)x[i] + (unsigned)k);
 }
+__device__ int table[4][6];
 extern "C" __global__ void less(int* word) { if (*word > 0) *word -= 1; }
 """
 MODULE = hg.Module(SOURCE, name="programs")
@@ -54,7 +58,7 @@ class Step:
         elif self.kind == "set":
             to[...] = number
         else:
-            called(to, origin, number)
+            to[...] = _called(to, origin, number)
 
     def fields(self, arrays: dict[str, Any], by: Any = None) -> dict[str, Any]:
         """Return the fields of the node's model that the step decides."""
@@ -72,7 +76,7 @@ class Step:
 
     def declare(self, g: hg.Graph, name: str, by: Any = None) -> hg.Node:
         """Add the node to a graph."""
-        fields = self.fields(g.arrays, by)
+        fields = self.fields({**g.arrays, **g.parameters}, by)
         if self.kind == "mix":
             return g.kernel(MODULE["mix"], 1, 32, name=name, **fields)
         if self.kind == "copy":
@@ -84,9 +88,19 @@ class Step:
         return g.eager(issued if self.kind == "issue" else called_between, name=name, **fields)
 
 
+class Broken(ValueError):
+    """What a function raises that is called with `FAULT`."""
+
+
 def called(to: Any, origin: Any, by: int) -> None:
     """Be a callback whose order matters."""
-    to[...] = _wrapped(13 * to.astype(np.int64) + 5 * origin.astype(np.int64) + by)
+    if by == FAULT:
+        raise Broken
+    to[...] = _called(to, origin, by)
+
+
+def _called(to: Any, origin: Any, by: int) -> npt.NDArray[np.int32]:
+    return _wrapped(13 * to.astype(np.int64) + 5 * origin.astype(np.int64) + by)
 
 
 def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:
@@ -149,8 +163,8 @@ _boxes = cache(boxes)
 
 
 @st.composite
-def steps(draw: Any, kind: str | None = None) -> Step:
-    """Return one random step."""
+def steps(draw: Any, kind: str | None = None, device: tuple[str, ...] = DEVICE, host: tuple[str, ...] = HOST) -> Step:
+    """Return one random step over arrays of `SHAPE`, or longer ones."""
     kind = kind or draw(sampled_from(KINDS))
     by = draw(integers(-(2**31), 2**31 - 1)) if kind == "set" else draw(integers(-9, 9))
     if kind in ("mix", "issue"):  # contiguous views: whole rows, or a part of one
@@ -159,11 +173,11 @@ def steps(draw: Any, kind: str | None = None) -> Step:
         columns = slice(0, SHAPE[1], 1)
         if rows == 1:
             columns = _extent(draw, SHAPE[1], draw(integers(1, SHAPE[1])), 1)
-        to, origin = draw(permutations(NAMES if kind == "mix" else DEVICE))[:2]
+        to, origin = draw(permutations(device + host if kind == "mix" else device))[:2]
         return Step(
             kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by
         )
-    names = HOST if kind in ("call", "eager") else NAMES
+    names = host if kind in ("call", "eager") else device + host
     to, origin = draw(permutations(names))[:2]
     shape = (draw(integers(1, SHAPE[0])), draw(integers(1, SHAPE[1])))
     return Step(kind, (to, draw(_boxes(shape, kind == "copy"))), (origin, draw(_boxes(shape, kind == "copy"))), by)
@@ -174,11 +188,16 @@ step_of = cache(steps)
 
 @dataclass(frozen=True)
 class Temporary:
-    """Memory of the graph that is written from one array, mixed with it and copied to another."""
+    """Memory of the graph, or a variable, that is written from one array, mixed with it and copied to another.
+
+    The kernel is in the graph, or `inside` a child, whose array parameters are bound to that memory and to the array.
+    """
 
     to: str
     origin: str
     by: int
+    inside: bool = False
+    variable: bool = False
 
     def apply(self, v: Values) -> None:
         """Do it to NumPy arrays."""
@@ -187,11 +206,20 @@ class Temporary:
 
     def declare(self, g: hg.Graph, name: str) -> None:
         """Add the nodes to a graph."""
-        t, origin = g.alloc(f"{name}_t", SHAPE, "i4", name=f"{name}_make"), g.arrays[self.origin]
-        g.memcpy(t, origin, name=f"{name}_in")
-        g.kernel(MODULE["mix"], 1, 32, (hg.updates(t.array), hg.reads(origin), self.by, t.array.size), name=f"{name}_mix")
-        g.memcpy(g.arrays[self.to], t, name=f"{name}_out")
-        g.free(t, name=f"{name}_free")
+        names: dict[str, Any] = {**g.arrays, **g.parameters}
+        t: Any = MODULE.symbol("table") if self.variable else g.alloc(f"{name}_t", SHAPE, "i4", name=f"{name}_make").array
+        size = int(np.prod(SHAPE))
+        g.memcpy(t, names[self.origin], name=f"{name}_in")
+        if self.inside:
+            child = hg.Graph("inside")
+            y, x = child.param("y", "i4", shape=t.shape), child.param("x", "i4", shape=SHAPE)
+            child.kernel(MODULE["mix"], 1, 32, (hg.updates(y), hg.reads(x), self.by, size), name="mix")
+            g.child(child, bind={"y": t, "x": names[self.origin]}, name=f"{name}_mix")
+        else:
+            g.kernel(MODULE["mix"], 1, 32, (hg.updates(t), hg.reads(names[self.origin]), self.by, size), name=f"{name}_mix")
+        g.memcpy(names[self.to], t, name=f"{name}_out")
+        if not self.variable:
+            g.free(t, name=f"{name}_free")
 
 
 @dataclass(frozen=True)

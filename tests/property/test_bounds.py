@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,3 +157,40 @@ def test_noted_accesses_are_made_and_often_the_furthest(kernels: int) -> None:
     noted, furthest = compare(range(kernels))
     assert noted > kernels
     assert furthest > 0.3 * noted, f"{furthest} of {noted}"  # many depend on what memory holds
+
+
+def places(kernel: hg.Kernel, door: str) -> list[str]:
+    """Return the threads and accesses that are reported where a launch has its values from literals, defaults or a parent."""
+
+    def add(g: hg.Graph, grid: Any, n: Any, m: Any) -> None:
+        x, d = g.device_array("x", shape=4, dtype="int32"), g.device_array("d", np.array([HIDDEN], "int32"))
+        g.kernel(kernel, (grid, *GRID[1:]), BLOCK, (x, hg.reads(d), n, m, None, None), name="k")
+
+    def parameters(g: hg.Graph, defaults: tuple[int | None, ...]) -> tuple[Any, ...]:
+        types = ("int32", "int32", "uint32")
+        return tuple(g.param(name, dtype, default) for name, dtype, default in zip(("grid", "n", "m"), types, defaults))
+
+    g, values = hg.Graph("bounds"), (GRID[0], N, M)
+    if door == "literals":
+        add(g, *values)
+    elif door == "defaults":
+        add(g, *parameters(g, values))
+    else:
+        child = hg.Graph("inner")
+        own = parameters(child, (1, None, None))
+        add(child, *own)
+        g.child(child, bind={p.name: given for p, given in zip(own, parameters(g, values))}, name="child")
+    found = [d.message for d in g.check().diagnostics if d.code == "HG409"]
+    return [message.partition(": ")[2].partition("; with the default")[0] for message in found]
+
+
+def test_defaults_of_parameters_are_judged_as_literals_are() -> None:
+    source = "".join(Writer(seed).kernel(f"k{seed}") for seed in range(30))
+    module = hg.Module(ACCESS.sub(CHECK, source))
+    reported = 0
+    for seed in range(30):
+        expected = places(module[f"k{seed}"], "literals")
+        reported += len(expected)
+        for door in ("defaults", "parent"):
+            assert places(module[f"k{seed}"], door) == expected, f"k{seed}, {door}"
+    assert reported > 15

@@ -308,12 +308,32 @@ def test_view_ends_where_its_array_does() -> None:
     assert [d.nodes for d in g.check().errors if d.code == "HG409"] == [("row_3",)]
 
 
+def test_defaults_are_judged_because_the_first_launch_has_them() -> None:
+    module = hg.Module(kernel("int* x, int n", f"{INDEX} if (i < n) x[i] = 1;"))
+    g = hg.Graph("demo")
+    right, wrong = g.param("right", "int32", N), g.param("wrong", "int32", 100_000)
+    blocks = g.param("blocks", "int32", 4)
+    x = g.device_array("x", shape=N, dtype="int32")
+    whole, p = g.device_array("whole", shape=N, dtype="int32"), g.param("p", "int32", shape=4, default="whole")
+    g.kernel(module["k"], 1, 128, (x, right), name="good")
+    g.kernel(module["k"], 1, 128, (p, right), name="inside of the default's array")
+    g.kernel(module["k"], 1, 128, (x, wrong), name="value")
+    g.kernel(module["k"], blocks, 32, (x, 1000), name="extent")
+    g.kernel(module["k"], 1, 128, (p, wrong), name="array")
+    assert whole.size == N
+    found = {d.nodes[0]: d for d in g.check().errors}
+    assert found.keys() == {"value", "extent", "array"}
+    assert found["value"].message.endswith("; with the default wrong = 100000")
+    assert found["extent"].message.endswith("; with the default blocks = 4")
+    assert found["array"].arrays == ("whole",)
+
+
 def test_values_of_a_launch_and_memory_of_others_are_not_judged() -> None:
     module = hg.Module(kernel("int* x, int n", f"{INDEX} if (i < n) x[i] = 1;"))
     g = hg.Graph("demo")
-    n, p = g.param("n", "int32", 1000), g.param("p", "int32", shape=4)
+    n, p = g.param("n", "int32"), g.param("p", "int32", shape=4)
     x, e = g.device_array("x", shape=4, dtype="int32"), g.external_array("e", np.zeros(4, "int32"))
-    blocks = g.param("blocks", "int32", 100)
+    blocks = g.param("blocks", "int32")
     g.kernel(module["k"], 1, 128, (x, n), name="n")
     g.kernel(module["k"], 1, 128, (e, 128), name="external")
     g.kernel(module["k"], 1, 128, (p, 128), name="parameter")

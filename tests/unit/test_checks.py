@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+from code_objects import code_object, kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,9 +75,9 @@ def test_child_touches_what_its_parameters_stand_for(form: str) -> None:
     child, g = hg.Graph("child"), hg.Graph("g")
     a = child.device_array("a", shape=4, dtype="float32")
     outside = child.external_array("outside", np.zeros(4, "f4"))
-    q = child.param("q", "float32", {"name": "a", "array": a, "view": a[1:]}[form], shape=3 if form == "view" else 4)
-    child.kernel(MODULE["scale"], 1, 3, (q, 2.0))
-    child.kernel(MODULE["scale"], 1, 4, (child.param("r", "float32", outside[2:], shape=2), 2.0))
+    q = child.param("q", "float32", {"name": "a", "array": a, "view": a[:]}[form], shape=4)
+    child.kernel(MODULE["scale"], 1, 3, (q[1:] if form == "view" else q, 2.0))
+    child.kernel(MODULE["scale"], 1, 4, (child.param("r", "float32", outside, shape=4)[2:], 2.0))
     x = g.device_array("x", shape=8, dtype="float32")
     y = g.external_array("y", outside.obj)
     g.memset(x[4:5], 1, name="low")
@@ -600,6 +603,52 @@ def test_launch_bounds_hold_without_a_target() -> None:
     assert codes(g.check()) == ["HG502"]
 
 
+@pytest.mark.parametrize("target", [None, "amd:gfx942", "amd:gfx942@7.2"])
+@pytest.mark.parametrize("signature", [{}, {"scale": "float*, float"}])
+@pytest.mark.parametrize(
+    ("built", "block", "said"),
+    [
+        ({".reqd_workgroup_size": [64, 1, 1]}, 64, ""),
+        ({".reqd_workgroup_size": [64, 1, 1]}, 128, "built for blocks of 64 x 1 x 1"),
+        ({".reqd_workgroup_size": [8, 8, 1]}, 64, "built for blocks of 8 x 8 x 1"),
+        ({".reqd_workgroup_size": [8, 8, 1]}, (8, 8), ""),
+        ({".reqd_workgroup_size": [64, 1, 1], ".max_flat_workgroup_size": 64}, 128, "built for blocks of 64 x 1 x 1"),
+        ({".max_flat_workgroup_size": 256}, 256, ""),
+        ({".max_flat_workgroup_size": 256}, (32, 9), "a block of 288 threads; kernel 'scale' is built for at most 256"),
+        ({}, 1024, ""),
+    ],
+)
+def test_a_block_is_compared_with_those_that_a_code_object_is_built_for(
+    built: dict[str, Any], block: Any, said: str, signature: dict[str, str], target: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(code_object([kernel(**{".symbol": "other.kd"}), kernel(**built)]))
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(4096, "float32"))
+    g.kernel(hg.Module.from_file(path, signature)["scale"], 1, block, (x, np.float32(2)))
+    found = [d.message for d in g.check(target) if d.code == "HG502"]
+    assert len(found) == bool(said)
+    assert all(said in message for message in found)
+    again = hg.Graph.from_json(g.to_json())
+    assert "HG502" not in codes(again.check(target))  # its file is not read before it is compiled
+    if said:
+        with pytest.raises(hg.CheckError, match="HG502"):
+            again.compile("recorder")
+
+
+def test_a_block_along_an_axis_that_a_launch_gives_is_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(code_object([kernel(**{".reqd_workgroup_size": [64, 2, 1]})]))
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(4096, "float32"))
+    scale = hg.Module.from_file(path)["scale"]
+    g.kernel(scale, 1, (g.param("n", "u4"), 2), (x, np.float32(2)))
+    assert "HG502" not in codes(g.check())
+    g.kernel(scale, 1, (g.parameters["n"], 3), (x, np.float32(2)))
+    (found,) = [d for d in g.check() if d.code == "HG502"]
+    assert "a block of ? x 3 x 1 threads" in found.message
+
+
 def test_extents_bound_in_a_child_are_judged_there() -> None:
     child = hg.Graph("child")
     v, n = child.device_array("v", shape=64, dtype="float32"), child.param("n", dtype="int32", default=64)
@@ -778,6 +827,49 @@ def test_sarif_holds_what_the_standard_requires() -> None:
         place = result["locations"][0]["physicalLocation"]
         assert place["region"]["startLine"] >= 1
         assert place["artifactLocation"]["uri"].endswith("test_checks.py")
+
+
+def wide() -> hg.Graph:
+    """Return a graph about which a finding concerns no node."""
+    g = hg.Graph("wide")
+    for n in range(40):
+        g.memset(g.device_array(f"x{n}", shape=8, dtype="f4"), 0)
+    return g
+
+
+def cyclic() -> hg.Graph:
+    g = hg.Graph("cyclic")
+    g.order(g.empty(name="a"), g.empty(name="b"), "a")
+    return g
+
+
+READ_AGAIN: dict[str, Callable[[hg.Graph], hg.Graph]] = {
+    "declared": lambda g: g,
+    "json": lambda g: hg.Graph.from_json(g.to_json()),
+    "json of a file": lambda g: hg.Graph.from_json(g.to_json(), file="of a file.json"),
+    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.from_data(g.workflow().document())),
+}
+
+
+@pytest.mark.parametrize("file", [None, "flows/wave.json"])
+@pytest.mark.parametrize("read", READ_AGAIN)
+@pytest.mark.parametrize("make", [lambda: hg.Graph("empty"), wide, cyclic, lambda: racing({"HG202": "both write zeros"})])
+def test_sarif_holds_what_code_hosts_require_of_each_result(make: Any, read: str, file: str | None) -> None:
+    """Rules GH1001 to GH2012 of sarif-multitool: each result has one place in a file, by a URI; the tool has a version."""
+    g = READ_AGAIN[read](make())
+    report = g.check("nvidia:sm_90")
+    (run,) = json.loads(report.to_sarif(file))["runs"]
+    assert len(run["results"]) == len(report.diagnostics) + len(report.ignored) >= 1
+    assert run["tool"]["driver"]["version"] == hg.__version__
+    for result, found in zip(run["results"], [*report, *(found for found, _ in report.ignored)]):
+        (place,) = result["locations"]
+        uri = place["physicalLocation"]["artifactLocation"]["uri"]
+        assert uri
+        assert place["physicalLocation"]["region"]["startLine"] >= 1
+        if not found.sources and file is not None:
+            assert uri == file
+        if found.sources and read == "json of a file":
+            assert uri == "of%20a%20file.json"
 
 
 @pytest.mark.parametrize(("file", "wanted"), [("my #1%20.py", "my%20%231%2520.py"), ("<stdin>", "%3Cstdin%3E")])

@@ -201,6 +201,22 @@ def test_check_writes_json_and_sarif(run: Any, program: str, tmp_path: Path) -> 
     assert json.loads(path.read_text())["version"] == "2.1.0"
 
 
+@pytest.mark.parametrize("suffix", [".json", ".yaml", ".graphml"])
+def test_sarif_names_the_file_of_a_workflow(run: Any, suffix: str, tmp_path: Path) -> None:
+    g = Graph("shared", infer=False)
+    x = g.device_array("x", shape=4, dtype="f4")
+    g.memset(x, 0)
+    g.memset(x, 1)
+    path = tmp_path / f"two races{suffix}"
+    g.export(path)
+    results = json.loads(run("check", path, "--format", "sarif").out)["runs"][0]["results"]
+    (result,) = [result for result in results if result["level"] == "error"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == path.as_uri()
+    assert (place["region"]["startLine"] > 1) == (suffix == ".json")
+    assert ("at " in run("check", path).out) == (suffix == ".json")
+
+
 def test_check_shows_what_ranks_do(run: Any, tmp_path: Path) -> None:
     g = Graph("shared")
     x = [g.device_array(f"x{d}", shape=256, dtype="int32", device=d) for d in range(4)]

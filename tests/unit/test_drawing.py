@@ -86,6 +86,16 @@ def test_an_svg_is_xml_that_holds_each_name_as_text(make: Any) -> None:
 
 
 @needs_graphviz
+@pytest.mark.parametrize("make", [pipeline, everything, hostile, lambda: Graph('"<&>')])
+def test_a_drawing_has_an_alternative_text(make: Any) -> None:
+    g = make()
+    drawn = text(g.workflow(), ".svg", fold=False) if len(g) == 0 else g._repr_mimebundle_()["image/svg+xml"]
+    root = ET.fromstring(drawn)
+    assert root.get("role") == "img"
+    assert str(root.get("aria-label")).startswith(f"{g.name}: {len(g)} node")
+
+
+@needs_graphviz
 def test_an_svg_shows_backslashes_as_they_are() -> None:
     g = Graph(r"g\L")
     x, y = (g.device_array(name, shape=4, dtype="int32") for name in (r"x\N\\", "y"))
@@ -128,6 +138,31 @@ def test_hostile_names_cannot_end_a_mermaid_label() -> None:
     drawn = text(hostile().workflow(), ".mmd", fold=False)
     assert "<script" not in drawn
     assert '"];evil' not in drawn
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "length", "said"),
+    [
+        (20, 25, 3, ""),  # 500 edges
+        (20, 26, 3, "520 edges (500)"),
+        (1, 400, 30, ""),
+        (0, 900, 100, " characters (50000)"),
+        (1, 900, 100, "900 edges (500), "),
+    ],
+)
+def test_mermaid_says_what_it_does_not_draw_by_default(
+    sources: int, targets: int, length: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = Graph("g")
+    first = [g.empty(name=f"s{i}") for i in range(sources)]
+    for i in range(targets):
+        g.empty(name=f"{i:04d}".ljust(length, "x"), after=first)
+    drawn = text(g.workflow(), ".mmd", fold=False)
+    chart = "".join(line for line in drawn.splitlines(keepends=True)[3:] if not line.lstrip().startswith("%%"))
+    assert (drawn.count("-->") > 500 or len(chart) > 50_000) == bool(said)
+    assert said in caplog.text
+    assert bool(caplog.text) == bool(said) == ("%% This chart holds more than Mermaid draws by default" in drawn)
+    assert bool(said) == ("fold=True" in drawn)
 
 
 def test_hostile_names_cannot_break_out_of_the_page() -> None:

@@ -918,6 +918,7 @@ QUICK = {
     "child_used_twice": "capture",
     "template_arguments": "explicit",
     "complex_numbers": "capture",
+    "dtypes": "explicit",
     "conditional_any_body": "capture",
 }
 

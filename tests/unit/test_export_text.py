@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
+import json
 import os
+import re
 import sys
 import tracemalloc
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from specimens import chain, everything, inner, pipeline, report
+from hypothesis import given
+from hypothesis import strategies as st
+from specimens import batched, chain, everything, inner, pipeline, report
 
 from hipgraphdsl import export
 from hipgraphdsl.errors import DeclarationError
@@ -150,6 +157,68 @@ def test_graphml_that_networkx_read_and_wrote_comes_back(tmp_path: Path) -> None
     assert text_of(back) == text_of(everything())
 
 
+@pytest.mark.parametrize("make", [everything, pipeline, batched])
+@pytest.mark.parametrize("renamed", ["numbered", "reversed", "others' names"])
+def test_a_node_has_the_name_in_its_data_whatever_a_tool_calls_it(
+    make: Callable[[], Graph], renamed: str, tmp_path: Path
+) -> None:
+    """Tools such as igraph number the nodes of a file anew."""
+    g = make()
+    names = [node.name for node in g]
+    g.order(names[0], names[-1])
+    keys = {
+        "numbered": [f"n{i}" for i in range(len(g))],
+        "reversed": [f"n{i}" for i in reversed(range(len(g)))],
+        "others' names": [*names[1:], names[0]],
+    }[renamed]
+    g.export(tmp_path / "g.graphml")
+    dag = nx.relabel_nodes(nx.read_graphml(tmp_path / "g.graphml"), dict(zip(names, keys)))
+    assert text_of(graphml.from_networkx(dag)) == text_of(g)
+    nx.write_graphml(dag, tmp_path / "again.graphml")
+    assert text_of(graphml.loads((tmp_path / "again.graphml").read_text())) == text_of(g)
+    dag.remove_edge(keys[0], keys[-1])
+    dag.add_edge(keys[0], keys[2])
+    back = graphml.from_networkx(dag)
+    assert names[0] in back.dag.pred[names[2]]
+
+
+WRITERS: dict[str, Callable[[Any, Path], Any]] = {
+    "gexf": nx.write_gexf,
+    "gml": nx.write_gml,
+    "graphml": nx.write_graphml,
+    "pajek": nx.write_pajek,
+    "node-link JSON": lambda dag, path: path.write_text(json.dumps(nx.node_link_data(dag))),
+    "cytoscape JSON": lambda dag, path: path.write_text(json.dumps(nx.cytoscape_data(dag))),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_copy_through_graphml_goes_to_every_writer_of_networkx(writer: str, tmp_path: Path) -> None:
+    """`g.dag` itself holds models, which writers refuse."""
+    g = everything()
+    g.export(tmp_path / "g.graphml")
+    plain = nx.read_graphml(tmp_path / "g.graphml")
+    assert set(plain.edges) == set(g.dag.edges)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of networkx before 3.6, on the names of keys
+        WRITERS[writer](plain, tmp_path / "out")
+    text = html.unescape((tmp_path / "out").read_text())
+    assert all(node.name in text for node in g)
+    assert text_of(Graph.from_networkx(plain).workflow()) == text_of(g)
+
+
+def test_models_are_kept_by_algorithms_that_copy_and_can_be_put_back() -> None:
+    g = pipeline(3)
+    g.order("H2D0", "D2H0")
+    for kept in (g.dag.copy(), nx.DiGraph(g.dag.subgraph(["H2D0", "K0"])), nx.transitive_closure(g.dag)):
+        assert {node.name for node in graphml.from_networkx(kept).nodes} == set(kept)
+    reduced = nx.transitive_reduction(g.dag)
+    with pytest.raises(DeclarationError, match="'H2D0' of the networkx graph has no model"):
+        graphml.from_networkx(reduced)
+    reduced.add_nodes_from(g.dag.nodes(data=True))
+    assert ("H2D0", "D2H0") not in graphml.from_networkx(reduced).dag.edges
+
+
 def test_edge_that_a_tool_added_becomes_an_order() -> None:
     dag = nx.parse_graphml(graphml.render(pipeline(2).workflow()))
     dag.add_edge("D2H0", "H2D1")
@@ -209,7 +278,7 @@ def test_damaged_graphml_is_refused() -> None:
     for old, new in (
         ("memcpy", "memcopy"),
         ("hipgraphdsl&quot;", "x&quot;"),
-        ("name&quot;: &quot;H2D1", "name&quot;: &quot;H2D9"),
+        ("name&quot;: &quot;H2D1", "name&quot;: &quot;H2D0"),
         ("{", "["),
     ):
         damaged = text.replace(old, new).replace(old.replace("&quot;", '"'), new.replace("&quot;", '"'))
@@ -234,10 +303,28 @@ def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
     from hipgraphdsl.parts.formats import yaml
 
     g = Graph("no")
-    for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a"):
+    for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a", "0o17", "+1e5", ".5e3", "y"):
         g.empty(name=name)
     g.host(report, args=("on", "0o7", "a: b\nc", " lead", "12", ""))
     assert text_of(yaml.loads(yaml.render(g.workflow()))) == text_of(g)
+
+
+#: What is no text to readers of YAML 1.2 (its core schema, section 10.3.2) and of 1.1 (its types bool, int and float), if plain.
+NO_TEXT = re.compile(
+    r"~?|null|true|false|y|n|yes|no|on|off|[-+]?[0-9]+|0o[0-7]+|0x[0-9a-f]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)(e[-+]?[0-9]+)?"
+    r"|[-+]?\.inf|\.nan|[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?0x[0-9a-f_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*(\.[0-9_]*)?(e[-+][0-9]+)?"
+    r"|[-+]?\.[0-9_]+(e[-+][0-9]+)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*|<<|=",
+    re.IGNORECASE,
+)
+
+
+@given(st.one_of(st.from_regex(NO_TEXT, fullmatch=True), st.text("0123456789.eE+-oOxXbB_:~", min_size=1, max_size=6)))
+def test_yaml_quotes_text_that_a_reader_of_any_version_takes_for_something_else(text: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    g = Graph("numbers")
+    g.host(report, args=(text,))
+    event = next(e for e in yaml.parse(export.render(g.workflow(), ".yaml")) if getattr(e, "value", None) == text)
+    assert event.style in ("'", '"', "|") or not NO_TEXT.fullmatch(text)
 
 
 def test_yaml_shows_kernel_source_as_text() -> None:

@@ -146,6 +146,25 @@ def nothing(exe: hg.Executable) -> None:
     pass
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_update_rebuilds_where_the_kth_call_in_place_fails(runtime: Runtime, faults: Faults, backend: Any) -> None:
+    failed = rebuilt = 0
+    for n in range(1, 100):
+        with graph().compile(runtime=runtime, backend=backend) as exe:
+            exe.run()
+            start = values(exe)
+            faults.arm(WAYS["one call"](n))
+            exe.update(graph(SECOND), rebuild=True)
+            failed = faults.disarm()
+            rebuilt += exe.stats.instantiations > 1
+            exe.run()
+            assert values(exe) == expected(lambda: graph(SECOND), start, nothing, {}), f"call {n} failed"
+        if not failed:
+            break
+    assert not failed
+    assert rebuilt == n - 1
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 def test_a_launch_whose_kth_set_fails_leaves_the_graph_as_it_was(

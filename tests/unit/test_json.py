@@ -27,7 +27,7 @@ from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
-from hipgraphdsl.workflow import KINDS, Workflow
+from hipgraphdsl.workflow import KINDS, MAX_DEPTH, Workflow
 
 
 def text_of(graph: Graph) -> str:
@@ -124,7 +124,7 @@ def test_shared_child_is_stored_once_and_shared_again() -> None:
 
 def test_children_of_children_come_back() -> None:
     g: Graph = inner()
-    for level in range(16):
+    for level in range(MAX_DEPTH):
         outer = Graph(f"level{level}")
         outer.child(g)
         g = outer
@@ -132,14 +132,41 @@ def test_children_of_children_come_back() -> None:
     assert text_of(Graph.from_json(text)) == text
 
 
-def test_children_nested_too_deeply_are_refused() -> None:
-    g: Graph = inner()
-    for level in range(17):
-        outer = Graph(f"level{level}")
-        outer.child(g)
+@pytest.mark.parametrize("kind", ["child", "conditional", "both"])
+def test_children_are_nested_so_deep_that_all_passes_take_them(kind: str, tmp_path: Path) -> None:
+    g = Graph("level0")
+    g.memset(g.device_array("x", shape=4, dtype="int32"), 3)
+    for level in range(MAX_DEPTH):
+        outer = Graph(f"level{level + 1}")
+        bind = {"x": outer.device_array("x", shape=4, dtype="int32")}
+        if kind == "child" or (kind == "both" and level % 2):
+            outer.child(g, bind=bind, name="c")
+        else:
+            outer.conditional("if", outer.host_array("f", np.ones(1, "int32")), g, bind=bind, name="c")
         g = outer
-    with pytest.raises(DeclarationError, match="nested deeper than 16"):
-        text_of(g)
+    assert g.workflow().depth == MAX_DEPTH
+    again = Graph.from_json(text_of(g))
+    assert text_of(again) == text_of(g)
+    assert not again.check("nvidia:sm_90").errors
+    for name in ("g.dot", "g.mmd", "g.html", "g.py", "g.yaml"):
+        g.export(tmp_path / name)
+    for backend in ("explicit", "capture", "streams", "serial"):
+        with again.compile("cpu", backend) as exe:
+            exe.run()
+            assert exe.read("x").tolist() == [3] * 4
+            exe.update(g)
+    outer = Graph("outer")
+    flag = outer.host_array("f", np.ones(1, "int32"))
+    for add in (outer.child, functools.partial(outer.conditional, "if", flag)):
+        with pytest.raises(DeclarationError, match=f"'c': child graphs and bodies are nested at most {MAX_DEPTH} deep") as caught:
+            add(g, name="c")
+        assert caught.value.node == "c"
+    document = json.loads(text_of(g))
+    kept = {key: document.pop(key) for key in ("arrays", "parameters", "nodes", "order")}
+    document["workflows"] = {**document["workflows"], "last": {"infer": True, **kept}}
+    document["nodes"] = [{"name": "deeper", "kind": "child", "workflow": "last"}]
+    with pytest.raises(DeclarationError, match="nested at most"):
+        Graph.from_json(json.dumps(document))
 
 
 def test_modules_of_one_name_are_told_apart() -> None:

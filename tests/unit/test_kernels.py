@@ -279,8 +279,7 @@ def test_bfloat16_needs_ml_dtypes() -> None:
     ("text", "said"),
     [
         ("float& x", "reference"),
-        ("float** x", "pointer to a pointer"),
-        ("float* x[]", "pointer to a pointer"),
+        ("float**& x", "float**& is a reference"),
         ("Unknown x", "type 'Unknown' is not known"),
         ("Unknown* x", "type 'Unknown' is not known"),
         ("Point x", "struct Point is passed by value"),
@@ -321,6 +320,11 @@ def test_struct_by_value_takes_its_layout() -> None:
         "void __global__ scale(float* x, float a, size_t n) { }",
         "__global__ __launch_bounds__(256, 2) void scale(float* x, float a, size_t n) { }",
         "__global__ void __launch_bounds__(256) scale(float* x, float a, size_t n) { }",
+        "__global__ __cluster_dims__(2, 1, 1) void scale(float* x, float a, size_t n) { }",
+        "__global__ void __block_size__((256, 1, 1)) scale(float* x, float a, size_t n) { }",
+        "__global__ void __launch_bounds__(256) __maxnreg__(32) scale(float* x, float a, size_t n) { }",
+        "__global__ FROM_A_HEADER(256) void scale(float* x, float a, size_t n) { }",
+        "__global__ void FROM_A_HEADER(256) scale(float* x, float a, size_t n) { }",
         "__attribute__((noinline)) __global__ void scale(float* x, float a, size_t n) { }",
         "[[nodiscard]] __global__ void scale(float* x, float a, size_t n) { }",
         "__global__ void scale(float* x, float a, size_t n);\n__global__ void scale(float* y, float b, size_t m) { }",
@@ -382,10 +386,147 @@ def test_one_kernel_that_is_not_understood_leaves_the_others() -> None:
         module["bad"]
 
 
-def test_overloads_are_refused() -> None:
-    module = Module("__global__ void k(int* x) {}\n__global__ void k(float* x) {}")
-    with pytest.raises(DeclarationError, match="2 kernels 'k'"):
-        module["k"]
+@pytest.mark.parametrize("declared", ["", "__global__ void k(real* x);"])
+@pytest.mark.parametrize(
+    ("opened", "closed", "defined"),
+    [
+        ("namespace a { typedef double real;", "}", "__global__ void a::k(real* x) {}"),
+        ("namespace a { typedef double real;", "}", "__global__ void ::a::k(real* x) {}"),
+        ("namespace a { namespace b { typedef double real;", "} }", "namespace a { __global__ void b::k(real* x) {} }"),
+        ("namespace a { typedef double real;", "}", "template <class T> __global__ void a::k(T* y, real* x) {}"),
+    ],
+)
+def test_kernel_that_is_defined_by_its_qualified_name_is_found(opened: str, declared: str, closed: str, defined: str) -> None:
+    module = Module(f"typedef float real;\n{opened} {'' if 'template' in defined else declared} {closed}\n{defined}")
+    (name,) = module.kernels
+    kernel = module[f"{name}<int>" if "template" in defined else name]
+    assert name == ("a::b::k" if "b::k" in defined else "a::k")
+    assert kernel.signature is not None
+    assert kernel.signature.parameters[-1].dtype == np.float64  # its names mean what they do in that namespace
+
+
+OVERLOADS = """
+namespace a {
+struct V { int x; };
+typedef float real;
+__global__ void k(int* x) {}
+__global__ void k(const real* y, V* v) {}
+template <class T> __global__ void k(T* x, T n) {}
+}
+__global__ void k(unsigned x, int n);
+__global__ void k(unsigned int y, int m) {}
+"""
+
+
+def test_overloads_are_asked_for_by_their_parameters() -> None:
+    with pytest.raises(
+        DeclarationError, match=r"3 kernels 'a::k'; .*: 'a::k\(int\*\)', 'a::k\(const a::real\*, a::V\*\)', 'a::k<T>\(T\*, T\)'"
+    ):
+        Module(OVERLOADS)["a::k"]
+    with pytest.raises(DeclarationError, match=r"no kernel 'a::k\(double\*\)'; ask for one by its whole name: 'a::k\(int\*\)'"):
+        Module(OVERLOADS)["a::k(double*)"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "parameters"),
+    [
+        ("a::k(int*)", "a::k(int*)", ["int* x"]),
+        ("a::k( int * )", "a::k(int*)", ["int* x"]),
+        ("a::k(real const*, V*)", "a::k(const a::real*, a::V*)", ["const real* y", "V* v"]),
+        ("a::k(const float*, a::V*)", "a::k(const a::real*, a::V*)", ["const real* y", "V* v"]),
+        ("a::k<int>", "a::k<int>(int*, int)", ["T* x", "T n"]),
+        ("a::k<double>(double*, double)", "a::k<double>(double*, double)", ["T* x", "T n"]),
+        ("::k", "k", ["unsigned int y", "int m"]),  # declared twice, and no overload
+    ],
+)
+def test_overload_is_found_however_its_types_are_spelled(asked: str, name: str, parameters: list[str]) -> None:
+    module = Module(OVERLOADS)
+    kernel = module[asked]
+    assert kernel.name == name
+    assert module[name] is kernel
+    assert kernel.signature is not None
+    assert [str(parameter) for parameter in kernel.signature.parameters] == parameters
+    assert str(kernel.signature) == f"{name.partition('(')[0]}({', '.join(parameters)})"
+
+
+CLASSES = """
+struct R {
+    typedef double num;
+    enum { N = 4 };
+    friend __global__ void free_one(int* x);
+private:
+    int size() { static int calls; return ++calls; }
+public:
+    __global__ static void k(num* x) { __shared__ float b[N]; b[0] = 1; }
+    __global__ void member(int* x) {}
+};
+template <class T, int M = 2> class S {
+public:
+    static __global__ void k(T* x) { __shared__ T b[M]; }
+    template <class U> static __global__ void j(T* x, U u) {}
+};
+__global__ void free_one(int* x) {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "dtypes", "shared"),
+    [
+        ("R::k", "R::k", ["f8"], 16),
+        ("S<short>::k", "S<short>::k", ["i2"], 4),
+        ("S<short, 3>::k", "S<short, 3>::k", ["i2"], 6),
+        ("S<short>::j<double>", "S<short>::j<double>", ["i2", "f8"], 0),
+        ("free_one", "free_one", ["i4"], 0),
+    ],
+)
+def test_static_kernels_of_classes_are_found(asked: str, name: str, dtypes: list[str], shared: int) -> None:
+    module = Module(CLASSES)
+    assert module.kernels == ("R::k", "R::member", "S::k", "S::j", "free_one")
+    kernel = module[asked]
+    assert (kernel.name, kernel.static_shared_bytes) == (name, shared)
+    assert kernel.signature is not None
+    assert [parameter.dtype for parameter in kernel.signature.parameters] == [np.dtype(dtype) for dtype in dtypes]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("R::member", "it is a member function that is not static"),
+        ("S::k", r"is a template of \(class T, int M\); ask for module\['S<T, M>::k'\]"),
+        ("R<int>::k", "is no template; ask for module\\['R::k'\\]"),
+        ("S<int>::k<int>", "is no template|only behind"),
+        ("R::k(", "'\\(' is not closed"),
+    ],
+)
+def test_static_kernels_of_classes_are_asked_for_as_in_cpp(asked: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        Module(CLASSES)[asked]
+
+
+@pytest.mark.parametrize(
+    ("text", "ctype", "const"),
+    [
+        ("float** x", "float**", False),
+        ("float* x[]", "float**", False),
+        ("const float** x", "const float**", False),
+        ("const float* const* x", "const float* const*", True),
+        ("float* const* const x", "float* const*", True),
+        ("const Pointer* x", "float* const*", True),
+        ("Pointer* x", "float**", False),
+        ("float* const* const* x", "float* const* const*", True),
+        ("float* const** x", "float* const**", False),
+    ],
+)
+def test_pointer_to_pointers_takes_a_table_of_addresses(text: str, ctype: str, const: bool) -> None:
+    found = parameter_of(text, "typedef float* Pointer;")
+    assert (found.ctype, found.pointer, found.const, found.dtype) == (ctype, True, const, np.dtype("u8"))
+
+
+@pytest.mark.parametrize(("tuples", "bounds"), [("(8, 4, 2)", 64), ("256", 256)])
+def test_block_size_bounds_the_threads_and_is_refused_with_a_cluster(tuples: str, bounds: int) -> None:
+    assert Module(f"__global__ void __block_size__({tuples}) k(int* x) {{}}")["k"].launch_bounds == bounds
+    with pytest.raises(DeclarationError, match=r"__block_size__\(.*\) makes its grid count clusters"):
+        Module(f"__global__ void __block_size__({tuples}, (2, 1, 1)) k(int* x) {{}}")["k"]
 
 
 def test_launch_bounds_and_shared_bytes_are_read() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import hip_programs
@@ -14,6 +15,7 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hiprtc import HipRtc
+from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.runtimes.rtc import kept
 from hipgraphdsl.workflow import Workflow
@@ -47,6 +49,17 @@ def test_a_missing_library_is_said_with_what_to_install() -> None:
     with pytest.raises(hg.RuntimeUnavailable, match=r"NVRTC, .*nvidia-cuda-nvrtc .*libnvrtc\.so\.12") as caught:
         Nvrtc(Absent(), "sm_90").compile("", [])
     assert caught.value.missing == "library"
+
+
+def test_modules_for_hip_in_place_of_cuda_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both packages write cuda/bindings/nvrtc; AMD's documents the mark HIP_PYTHON."""
+    amds = ModuleType("cuda.bindings.nvrtc")
+    amds.HIP_PYTHON = True  # type: ignore[attr-defined]
+    for name, module in (("cuda", ModuleType("cuda")), ("cuda.bindings", ModuleType("cuda.bindings")), (amds.__name__, amds)):
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(hg.RuntimeUnavailable, match=r"pip uninstall hip-python-interop; pip install .* cuda-bindings") as caught:
+        NvidiaRuntime()
+    assert caught.value.missing == "binding"
 
 
 def kernels_of(workflow: Workflow) -> dict[hg.Module, set[str]]:

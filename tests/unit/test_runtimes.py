@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from code_objects import code_object, kernel
 from struct_layouts import STRUCT_LAYOUTS
 
 from hipgraphdsl import runtimes
 from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
-from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.code_object import metadata, read_blocks, read_code_object
 from hipgraphdsl.runtimes.data import Fill2D
 from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, HipCalls
@@ -217,41 +218,34 @@ def test_quirks_are_all_read_by_the_plan_the_backends_or_the_executable() -> Non
 
 
 # -- code objects ------------------------------------------------------------------------------------------------------
-def packed(value: Any) -> bytes:
-    """Write MessagePack as LLVM does."""
-    if isinstance(value, dict):
-        return bytes([0x80 | len(value)]) + b"".join(packed(k) + packed(v) for k, v in value.items())
-    if isinstance(value, list):
-        return b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(packed, value))
-    if isinstance(value, str):
-        return b"\xd9" + bytes([len(value)]) + value.encode()
-    return b"\xcd" + struct.pack(">H", value) if value > 127 else bytes([value])
-
-
-def code_object(kernels: list[dict[str, Any]], machine: int = 224) -> bytes:
-    """Return an ELF file with one note."""
-    content = packed({"amdhsa.kernels": kernels})
-    note = struct.pack("<III", 7, len(content), 32) + b"AMDGPU\0\0" + content + bytes(-len(content) % 4)
-    header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, 64, 0x4C, 64, 0, 0, 64, 1, 0)
-    section = struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, 128, len(note), 0, 0, 4, 0)
-    return header + section + note
-
-
-def kernel(**changes: Any) -> dict[str, Any]:
-    arguments = [
-        {".name": "x", ".offset": 0, ".size": 8, ".value_kind": "global_buffer", ".actual_access": "read_only"},
-        {".offset": 8, ".size": 4, ".value_kind": "by_value"},
-        {".offset": 16, ".size": 8, ".value_kind": "hidden_global_offset_x"},
-    ]
-    return {
-        ".symbol": "scale.kd", ".args": arguments, ".group_segment_fixed_size": 256,
-        ".max_flat_workgroup_size": 1024, ".wavefront_size": 64, **changes,
-    }  # fmt: skip
-
-
 def test_a_code_object_is_read_without_the_arguments_that_the_compiler_adds() -> None:
     assert read_code_object(code_object([kernel()])) == {"scale": ((0, 8), (8, 4))}
+
+
+@pytest.mark.parametrize(
+    "target", ["amdgcn-amd-amdhsa--gfx942", "amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-", "amdgpu9.42-amd-amdhsa-unknown-gfx942"]
+)
+def test_a_code_object_is_read_whatever_its_target_is_called(target: str) -> None:
+    """Triton 3.9 writes the last of them."""
+    image = code_object([kernel()], target=target)
+    assert metadata(image)["amdhsa.target"] == target
+    assert read_code_object(image) == read_code_object(code_object([kernel()]))
+
+
+def test_a_code_object_tells_the_blocks_that_its_kernels_are_built_for() -> None:
+    """IREE requires one block; what Triton's kernels take besides their arguments, two scratch pointers, are arguments too."""
+    scratch = [{".offset": 16 + 8 * i, ".size": 8, ".value_kind": "global_buffer"} for i in range(2)]
+    image = code_object(
+        [
+            kernel(**{".symbol": "iree.kd", ".reqd_workgroup_size": [64, 2, 1], ".max_flat_workgroup_size": 128}),
+            kernel(**{".symbol": "triton.kd", ".max_flat_workgroup_size": 256, ".args": kernel()[".args"][:2] + scratch}),
+            {".symbol": "silent.kd"},
+        ]
+    )
+    assert read_blocks(image) == {"iree": ((64, 2, 1), 128), "triton": (None, 256), "silent": (None, None)}
+    assert [offset for offset, _ in read_code_object(image)["triton"]] == [0, 8, 16, 24]
+    for other in (b"\x7fELF\x02", b".version 8.0", image[:150], code_object([{".symbol": "k", ".reqd_workgroup_size": ["x"]}])):
+        assert read_blocks(other) == {}
 
 
 @pytest.mark.parametrize("name", [b"hipv4-amdgcn-amd-amdhsa--gfx942:xnack-", b"host-x86_64-unknown-linux--"])

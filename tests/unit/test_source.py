@@ -186,7 +186,43 @@ def test_conditions_are_decided_by_types_limits_and_lines() -> None:
         assert sizes(source + "__global__ void k(t a) {}") == [8], condition
 
 
+UNDECIDED = "#if __CUDA_ARCH__ > 1\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        UNDECIDED + "if (x) {\n#endif\nv = 1;\n" + UNDECIDED + "}\n#endif\n",
+        UNDECIDED + "if (x) {\n#else\nif (!x) {\n#endif\nv = 1; }\n",
+        UNDECIDED + "if (x) {\n#elif __CUDA_ARCH__ > 0\nfor (;;) {\n#else\nif (!x) { if (x) {\n#endif\nv = 1; }\n",
+        "#ifdef __FOO\n#ifdef __BAR\n{ {\n#else\n{\n#endif\n#else\n{\n#endif\nv = 1; } }\n",
+        UNDECIDED + "v = 1;\n#else\nif (x) { for (;;) { v = 1; } }\n#endif\n",
+        "#define BEGIN if (x) {\n#define END }\nv = 1;\n" + UNDECIDED + "{\n#else\n{\n#endif\n}\n",  # macros that no one uses
+    ],
+)
+def test_branches_of_one_condition_open_and_close_braces_in_a_body(body: str) -> None:
+    source = "__device__ int v, w;\n__global__ void k(int* x) {\n__shared__ float b[3];\n" + body + "}\n"
+    module = hg.Module(source + "__global__ void j(int* x) { w = 1; }\n")
+    assert module.kernels == ("k", "j")
+    assert [[symbol.name for symbol, _ in module[name].symbols] for name in module] == [["v"], ["w"]]
+    assert module["k"].static_shared_bytes == 12
+
+
+def test_macros_of_braces_are_read_where_they_are_used() -> None:
+    source = "#define BEGIN {\n#define END }\n#define FIRST BEGIN\n__global__ void k(int* x) { if (x) FIRST x[0] = 1; END }\n"
+    assert hg.Module(source + KERNEL.replace("k(", "j(") + "\n__global__ void i() BEGIN }").kernels == ("k", "j", "i")
+
+
+def test_the_hint_of_a_condition_that_is_not_decided_is_given_once() -> None:
+    source = "#ifdef __FOO\n#define N 1\n#endif\n#ifdef N\n#define T int\n#endif\n__global__ void k(T* x) {}"
+    with pytest.raises(DeclarationError, match="may say what holds") as caught:
+        hg.Module(source)["k"]
+    assert str(caught.value).count("may say what holds") == 1
+
+
 def test_branches_that_leave_braces_open_are_refused_by_line() -> None:
+    with pytest.raises(DeclarationError, match=r"line 4: line 2: '#if __CUDA_ARCH__ > 1' .* does not close the braces"):
+        hg.Module("__global__ void k(int* x) {\n" + UNDECIDED + "if (x) {\n#endif\n}\n")
     with pytest.raises(DeclarationError, match=r"line 4: line 2: '#if __CUDA_ARCH__ > 1' .* does not close the braces"):
         hg.Module("\n#if __CUDA_ARCH__ > 1\n__global__ void k(int* x) {\n#else\n__global__ void k(float* x) {\n#endif\n}")
 
@@ -477,8 +513,12 @@ def test_from_json_modules_share_the_tokens_that_macros_may_become(most: int, mo
     hg.Module(bomb)
     modules = {f"m{n}": {"source": [bomb]} for n in range(50)}
     text = {"hipgraphdsl": 1, "name": "x", "modules": modules, "arrays": [], "parameters": [], "nodes": [], "order": []}
-    with pytest.raises(DeclarationError, match="becomes more than 100000 tokens"):
+    with pytest.raises(DeclarationError, match="modules of the file, become more than 1000000 tokens"):
         hg.Graph.from_json(json.dumps(text))
+    many = "".join(f"int x{n} = A13;\n" for n in range(3))  # each use is counted by itself
+    hg.Module(bomb + many)
+    with pytest.raises(DeclarationError, match="become more than 1000000 tokens"):
+        hg.Module(bomb + many * 10)
     declarations = "int f(int a, int b, int c, int d);\n" * (most * 14 // 1000) + KERNEL
     monkeypatch.setattr(macros, "_MOST_READ", most)
     text["modules"] = {f"m{n}": {"source": [declarations]} for n in range(5)}

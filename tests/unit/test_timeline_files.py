@@ -330,6 +330,9 @@ def test_names_are_never_formulas_in_a_chart() -> None:
 def test_a_notebook_shows_short_timelines_as_a_drawing() -> None:
     bundle = pipeline(4).simulate(UNIT)._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg")
+    root = ET.fromstring(bundle["image/svg+xml"])
+    assert root.get("role") == "img"
+    assert "speedup 2.00x" in str(root.get("aria-label"))
     assert "speedup 2.00x" in bundle["text/plain"]
     assert "image/svg+xml" not in pipeline(200).simulate(UNIT)._repr_mimebundle_()
 

@@ -53,7 +53,8 @@ class Launches:
 def check_bounds(scope: Scope, launches: Launches) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
 
-    A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged.
+    A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
+    parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
     for node in scope.workflow.nodes:
         if type(node) is not KernelNode:
@@ -106,11 +107,13 @@ def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
 
 
 def _known(scope: Scope, value: Any) -> int | None:
-    """Return the value as an int if no launch can change it, else None."""
+    """Return the value as an int, of a parameter its default; None if it has none, or is no integer."""
     if type(value) is int:
         return value
     if isinstance(value, Parameter):
         value = scope.resolve(value)[1]
+        if isinstance(value, Parameter):
+            value = value.default
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -118,11 +121,17 @@ def _known(scope: Scope, value: Any) -> int | None:
 
 
 def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
-    """Return the array that contains a view, and the view's byte offset; None for external memory and unbound parameters."""
+    """Return the array that contains a view, and the view's byte offset; None for external memory and unknown parameters.
+
+    Like other parameters an array parameter stands for its default.
+    """
     root, offset = view.root, view.offset_bytes
     if bound:
-        _, root, inner = scope.resolve(root)
+        owner, root, inner = scope.resolve(root)
         offset += inner
+        default = owner.workflow.default_view(root) if isinstance(root, Parameter) else None
+        if default is not None:
+            root, offset = default.root, offset + default.offset_bytes
     if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):
         return None
     return root, offset
@@ -143,6 +152,7 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
     else:
         what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
         where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
+    where += _defaults(scope, node)
     arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
     scope.found(
         "HG409",
@@ -153,6 +163,15 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
         hint=_NULL_HINT if base.kind == "argument" and root is None else _INDEX_HINT,
         several=False,
     )
+
+
+def _defaults(scope: Scope, node: KernelNode) -> str:
+    """Return the end of a message that names the defaults on which a finding may depend."""
+    program = program_of(node.kernel)
+    values = [node.args[n] for n in sorted(program.deciding)] if program is not None else []
+    found = [scope.resolve(value)[1] for value in (*node.grid, *node.block, *values) if isinstance(value, Parameter)]
+    used = dict.fromkeys(f"{p.name} = {p.default}" for p in found if isinstance(p, Parameter) and p.default is not None)
+    return f"; with the default{'s' * (len(used) > 1)} {', '.join(used)}" if used else ""
 
 
 def _axes(index: tuple[int, int, int]) -> str:

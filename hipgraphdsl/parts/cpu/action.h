@@ -695,7 +695,7 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
         *error = kernel_blocks(a, 0, a->kernel.blocks);
         return kDone;
       }
-      return run_blocks(kernel_blocks, a, a->kernel.blocks, done, error);
+      return run_blocks(kernel_blocks, a, a->kernel.blocks, done, error, stop);
     }
     case hipGraphNodeTypeMemcpy:
       return copy_run(&a->copy.run, done, alone, error);

@@ -532,13 +532,13 @@ API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
   }
   return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
 }
-// The node that failed last, as a handle of the graph that was instantiated, once; 0 where none has.
+// The node that failed last, or the child node around it, as a handle of the graph that was instantiated, once; 0 where none has.
 API int hgcpuGraphExecFailed(Handle exec, Handle* out) {
   ENTER();
   EXEC(x, exec);
   REQUIRE(out, hipErrorInvalidValue);
   uint32_t node = x->failed.swap(0);
-  *out = node ? x->nodes[node - 1].handle : 0;
+  *out = node ? x->nodes[node - 1].outermost : 0;
   return hipSuccess;
 }
 // A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.

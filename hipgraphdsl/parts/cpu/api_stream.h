@@ -41,7 +41,7 @@ API int hipStreamDestroy(Handle stream) {
   if (s->capture.get()) capture_forget_stream(s);
   g_handles.remove(stream);
   stream_release(s);
-  memory_trim();  // what launches on it have freed is kept for its next launches only
+  memory_trim(kKeeps);  // what launches on it have freed is kept for its next launches only
   return hipSuccess;
 }
 
@@ -95,6 +95,12 @@ API int hgcpuStreamWait(Handle stream, uint64_t timeout_us) {
   STREAM(s, stream);
   uint64_t now = now_ns(), span = timeout_us < ~uint64_t(0) / 2000 ? timeout_us * 1000 : ~uint64_t(0) / 2 - now;
   return stream_finish(s, timeout_us ? now + span : 1);
+}
+// 0 when a launch on the stream would not wait for earlier ones, hipErrorNotReady after `timeout_us` microseconds.
+API int hgcpuStreamRoom(Handle stream, uint64_t timeout_us) {
+  ENTER();
+  STREAM(s, stream);
+  return stream_has_room(s, timeout_us ? now_ns() + timeout_us * 1000 : 1) ? hipSuccess : hipErrorNotReady;
 }
 API int hipDeviceSynchronize() {
   ENTER();
@@ -386,7 +392,23 @@ API int hipStreamGetCaptureInfo_v2(Handle stream, int* status, unsigned long lon
 API int hipStreamGetCaptureInfo(Handle stream, int* status, unsigned long long* id) {
   return hipStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
 }
+// The null stream waits for the blocking streams, which none of them may while it captures.
+inline int null_stream_captures(Stream* null) {
+  Vec<Stream*> held;
+  bool found = false;
+  streams_hold(held);
+  for (Stream* s : held) {
+    found = found || (s->blocking && !s->is_null && s->device == null->device && s->capture.get());
+    stream_release(s);
+  }
+  return found ? hipErrorStreamCaptureImplicit : hipSuccess;
+}
 API int hipStreamIsCapturing(Handle stream, int* status) {
+  ENTER();
+  STREAM(s, stream);
+  if (s->is_null && streams().blocking.relaxed() > 1) {
+    if (int code = null_stream_captures(s)) return fail(code);
+  }
   return hipStreamGetCaptureInfo_v2(stream, status, nullptr, nullptr, nullptr, nullptr);
 }
 // flags: 0 adds to the dependencies, 1 replaces them.

@@ -2,6 +2,7 @@
 #pragma once
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -369,22 +370,42 @@ inline void block_stop(hgcpu_worker* worker, int status) {
 }
 
 // ---- faults -------------------------------------------------------------------------------------------------------------
-// A signal that a kernel's own code raises ends the launch with an error, as on a GPU; the process goes on. One raised inside
-// of a library that the kernel called may hold that library's locks: it is named, and left to whoever was asked before.
+// A signal that a kernel's own code raises ends the launch with an error, as on a GPU; the process goes on. So does one raised by the C
+// library, of which compilers call memset and memcpy, at an address beyond an array. Any other library that the kernel called may
+// hold locks: its signal is named, and left to whoever was asked before.
 inline struct sigaction g_before[NSIG];
 constexpr size_t kSignalStackBytes = 64 * 1024;
+constexpr const char* kNotThere = "memory is accessed that is not there,";
+inline const void* g_c_library = nullptr;  // one of its functions
+inline thread_local const void* t_fault_address = nullptr;
+inline thread_local jmp_buf* t_shield = nullptr;  // where a copy or fill of the runtime goes when memory is not there
+inline bool memory_beyond(const void* address, char* text, size_t bytes);
+inline bool memory_guards(const void* address);
 
+// Notes why a kernel, or with null a copy or fill, has failed in this thread.
 inline void fault_note(const char* kernel) {
-  Guard<Mutex> g(g_fault.lock);
   BlockWorker* w = t_block_worker;
-  const char* said = w && w->report[0] ? w->report : w && w->fault ? w->fault : "";
-  snprintf(g_fault.text, sizeof g_fault.text, "%s%skernel '%s'", said, w && w->report[0] ? ", in " : *said ? " in " : "", kernel);
+  const char* said = !kernel ? kNotThere : w && w->report[0] ? w->report : w && w->fault ? w->fault : "";
+  char beyond[256];
+  if (said == kNotThere && memory_beyond(t_fault_address, beyond, sizeof beyond)) said = beyond;
+  Guard<Mutex> g(g_fault.lock);
+  const char* joined = kernel && w && w->report[0] ? ", in " : *said ? " in " : "";
+  snprintf(g_fault.text, sizeof g_fault.text, kernel ? "%s%skernel '%s'" : "%s%sa copy or fill", said, joined, kernel);
   if (w) w->fault = nullptr, w->report[0] = 0;
 }
 
 inline void fault_leave() { block_stop(t_block_worker, t_block_worker->status); }
 
+// Whether two addresses are in one library.
+inline bool same_library(const void* one, const void* other) {
+  Dl_info a, b;
+  return dladdr(one, &a) && dladdr(other, &b) && a.dli_fbase == b.dli_fbase;
+}
+
 inline void fault_signal(int number, siginfo_t* info, void* context) {
+  const bool memory_fault = number == SIGSEGV || number == SIGBUS;
+  t_fault_address = info->si_addr;
+  if (t_shield && memory_fault && info->si_code > 0) _longjmp(*t_shield, 1);
   BlockWorker* w = t_block_worker;
   hgcpu_fiber* self = w ? w->self : nullptr;
   if (self && info->si_code > 0) {
@@ -405,14 +426,14 @@ inline void fault_signal(int number, siginfo_t* info, void* context) {
     char* stack = w->stacks + size_t(self - w->fiber) * w->stride;
     char* address = static_cast<char*>(info->si_addr);
     const bool overflow = number != SIGFPE && address >= stack && address < stack + (w->stride - w->stack_bytes) / 2;
-    Dl_info here, kernel;
     const void* code = self == &w->fiber[kFibers] ? reinterpret_cast<void*>(w->kernel->entry) : reinterpret_cast<void*>(w->body);
-    const bool own = dladdr(reinterpret_cast<void*>(pc), &here) && dladdr(code, &kernel) && here.dli_fbase == kernel.dli_fbase;
-    if (overflow || own) {
+    const void* here = reinterpret_cast<void*>(pc);
+    const bool own = same_library(here, code);
+    if (overflow || own || (memory_fault && same_library(here, g_c_library) && memory_guards(address))) {
       w->fault = overflow           ? "a thread needs more stack than there is (1 MiB),"
                  : number == SIGFPE ? "an integer is divided by zero, or the least one by -1,"
                  : number == SIGILL ? "a trap is reached"
-                                    : "memory is accessed that is not there";
+                                    : kNotThere;
       w->status = overflow || number == SIGFPE || number == SIGILL ? hipErrorLaunchFailure : hipErrorIllegalAddress;
       if (w->watch && own) watch_fault(w, uintptr_t(pc));
       pc = reinterpret_cast<uintptr_t>(fault_leave);
@@ -428,6 +449,7 @@ inline void fault_signal(int number, siginfo_t* info, void* context) {
 }
 
 inline void fault_install() {
+  g_c_library = dlsym(RTLD_DEFAULT, "memcpy");
   struct sigaction how;
   memset(&how, 0, sizeof how);
   how.sa_sigaction = fault_signal;
@@ -435,6 +457,10 @@ inline void fault_install() {
   sigemptyset(&how.sa_mask);
   const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
   for (int number : numbers) sigaction(number, &how, &g_before[number]);
+}
+inline void fault_ready() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, fault_install);
 }
 // A fiber whose stack is full cannot take a signal. Returns the stack that signals of this thread have from now on; null where it
 // has one.
@@ -468,10 +494,8 @@ inline const hgcpu_calls kBlockCalls = {block_run, block_wait, block_wait_warp, 
 inline hgcpu_worker* block_worker() {
   if (t_block_worker) return t_block_worker;
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] {
-    pthread_key_create(&g_block_key, block_worker_free);
-    fault_install();
-  });
+  pthread_once(&once, [] { pthread_key_create(&g_block_key, block_worker_free); });
+  fault_ready();
   void* memory = nullptr;
   if (posix_memalign(&memory, 64, sizeof(BlockWorker))) return nullptr;
   memset(memory, 0, sizeof(BlockWorker));

@@ -17,6 +17,7 @@ struct ExecNode {
   uint32_t before;        // predecessors
   uint32_t token;         // event operations: index into launch->tokens; conditional nodes: of the first body
   Handle handle;          // of the node in the graph that was instantiated; 0 for the entry of a child
+  Handle outermost;       // the same, or that of the child node around it
 };
 struct Entry {
   Action* action;
@@ -154,6 +155,7 @@ struct Flat {
     int priority;
     int cooperative;
     const Node* node;  // of a conditional node: who has its bodies
+    Handle outermost;
   };
   struct Edge {
     uint32_t from, to;
@@ -162,22 +164,23 @@ struct Flat {
   Vec<Edge> edges;
   Exec* exec = nullptr;
 
-  uint32_t item(Action* action, Handle handle, int priority = 0, int cooperative = 0, const Node* node = nullptr) {
-    items.push({action, handle, priority, cooperative, node});
+  uint32_t item(Action* action, Handle handle, Handle outermost, int priority = 0, int cooperative = 0, const Node* node = nullptr) {
+    items.push({action, handle, priority, cooperative, node, outermost});
     return items.count - 1;
   }
-  void add(Graph* g, uint32_t entry, uint32_t exit) {
+  void add(Graph* g, uint32_t entry, uint32_t exit, Handle around = 0) {
     Vec<uint32_t> in, out;
     in.resize_zeroed(g->nodes.count);
     out.resize_zeroed(g->nodes.count);
     for (Node* n : g->nodes) {
       uint32_t i = n->index;
+      const Handle outermost = around ? around : n->cloned_from;
       if (n->child) {
-        in[i] = item(action_new(hipGraphNodeTypeEmpty), 0);
-        out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from);
-        add(n->child, in[i], out[i]);
+        in[i] = item(action_new(hipGraphNodeTypeEmpty), 0, outermost);
+        out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from, outermost);
+        add(n->child, in[i], out[i], outermost);
       } else {
-        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->cooperative, n->bodies.count ? n : nullptr);
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, outermost, n->priority, n->cooperative, n->bodies.count ? n : nullptr);
       }
       n->exec_index = out[i];
     }
@@ -295,7 +298,7 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     // The longest way to the end goes first.
     if (ranked.count > 1) qsort(ranked.items, ranked.count, sizeof(Ranked), by_rank);
     bool event = a->type == hipGraphNodeTypeEventRecord || a->type == hipGraphNodeTypeWaitEvent;
-    x->nodes[k] = {used, ranked.count, waits[i], event ? tokens++ : 0, flat.items[i].handle};
+    x->nodes[k] = {used, ranked.count, waits[i], event ? tokens++ : 0, flat.items[i].handle, flat.items[i].outermost};
     if (event) x->event_nodes.push(k);
     for (const Ranked& r : ranked) x->successors[used++] = r.node;
     x->left[k].value = waits[i];

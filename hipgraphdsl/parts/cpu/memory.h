@@ -1,15 +1,24 @@
 // Device memory is host memory: what hipMalloc, hipHostMalloc, hipMallocAsync and alloc nodes give, and who frees it when.
 #pragma once
+#include "block.h"
 #include "pool.h"
 
+#include <setjmp.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #ifdef __linux__
 #include <stdio.h>
 #endif
 
 constexpr size_t kAlign = 256;
-constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed stream-ordered memory that stay for reuse
-constexpr size_t kMapped = size_t(1) << 20;  // bytes from which such memory is mapped by itself
+constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed memory that stay for reuse, while streams use it
+constexpr size_t kKeeps = size_t(64) << 20;       // bytes that stay for reuse in any case
+constexpr size_t kMapped = size_t(1) << 20;       // bytes from which stream-ordered memory without guards is mapped by itself
+constexpr size_t kLeaves = size_t(32) << 20;      // bytes from which memory that is not stream-ordered leaves the process at once
+// An array ends before pages that cannot be accessed, and such pages precede it, so that a kernel that runs on past its end is ended
+// by a signal before it reaches other memory. They take address space alone, and two of the process's memory maps for each array.
+constexpr size_t kGuard = size_t(8) << 20;
+constexpr size_t kMostGuarded = 8192;  // arrays; fewer where they would take more than a quarter of the maps
 
 // ---- devices: the same threads and memory under several numbers, with HIP's rules of what belongs to which ----------------
 constexpr int kMaxDevices = 16;
@@ -38,8 +47,9 @@ enum class Origin : uint8_t { device, host, pool, graph };
 struct Block {
   void* pointer;
   size_t bytes, room;
+  char* mapping;  // of its own, with `guard` bytes before and after the room; null: from malloc
+  size_t guard;
   Origin origin;
-  bool mapped;  // by itself, so that what is given back leaves the process; malloc keeps it
   int device;
   uint32_t access;    // pool and graph: bit p: device p may reach it too
   Atomic<int> refs;   // graph: one for each node that holds it
@@ -112,9 +122,11 @@ struct Memory {
   Mutex lock;
   Map blocks;  // pointer -> Block*
   Vec<Block*> leaving;  // freed in the order of a stream, which has not come there; kept for the sanitizer
-  size_t total = 0, taken = 0;
-  // Freed stream-ordered memory by size class: four classes for each power of two.
-  Vec<Block*> cached[256];
+  size_t total = 0, taken = 0, page = 0;
+  size_t guard = kGuard, most_guarded = kMostGuarded;
+  Map guarded;  // where the mappings of blocks with guards begin -> Block*, also of those that are freed and not yet given back
+  // Freed memory by size class, without guards and with them: four classes for each power of two.
+  Vec<Block*> cached[2][256];
   size_t cached_bytes = 0;
   struct {
     uint64_t used = 0, used_high = 0, reserved = 0, reserved_high = 0;
@@ -128,9 +140,16 @@ inline Memory& memory() {
   Guard<Mutex> g(once);
   if (!made) {
     Memory* m = create<Memory>();
-    size_t pages = size_t(sysconf(_SC_PHYS_PAGES)), page = size_t(sysconf(_SC_PAGESIZE));
-    m->total = pages * page;
+    m->page = size_t(sysconf(_SC_PAGESIZE));
+    m->total = size_t(sysconf(_SC_PHYS_PAGES)) * m->page;
+    rlimit space;
+    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY) m->guard = m->page;
 #ifdef __linux__
+    if (FILE* f = fopen("/proc/sys/vm/max_map_count", "re")) {
+      unsigned long maps;
+      if (fscanf(f, "%lu", &maps) == 1 && maps / 8 < kMostGuarded) m->most_guarded = maps / 8;
+      fclose(f);
+    }
     if (FILE* f = fopen("/sys/fs/cgroup/memory.max", "re")) {  // a container's own limit
       unsigned long long limit;
       if (fscanf(f, "%llu", &limit) == 1 && limit < m->total) m->total = size_t(limit);
@@ -142,43 +161,103 @@ inline Memory& memory() {
   return *made;
 }
 
-inline uint32_t size_class(size_t bytes, size_t* room) {
-  size_t n = bytes < kAlign ? kAlign : bytes;
+// The class of a size in units of `unit` bytes, and the bytes that all of this class have.
+inline uint32_t size_class(size_t bytes, size_t unit, size_t* room) {
+  size_t n = bytes < unit ? 1 : (bytes - 1) / unit + 1;
+  if (n < 4) {
+    *room = n * unit;
+    return uint32_t(n);
+  }
   uint32_t log = 63u - uint32_t(__builtin_clzll(n));
   size_t quarter = size_t(1) << (log - 2);
   uint32_t part = uint32_t((n - (size_t(1) << log) + quarter - 1) / quarter);
-  *room = (size_t(1) << log) + part * quarter;
+  *room = ((size_t(1) << log) + part * quarter) * unit;
   return log * 4 + part;
+}
+// The class of memory that may be reused; none where it leaves the process when it is freed.
+constexpr uint32_t kNoClass = ~0u;
+inline uint32_t reuse_class(const Memory& m, size_t bytes, Origin origin, bool guarded, size_t* room) {
+  const bool ordered = origin == Origin::pool || origin == Origin::graph;
+  if (ordered || (guarded && bytes < kLeaves)) return size_class(bytes, guarded ? m.page : kAlign, room);
+  const size_t unit = guarded ? m.page : kAlign;
+  *room = (bytes + unit - 1) / unit * unit;
+  return kNoClass;
+}
+
+inline void memory_drop_locked(Memory& m, Block* b) {
+  m.taken -= b->room;
+  if (b->guard) m.guarded.erase(uint64_t(b->mapping));
+  free(b->unwritten);
+  if (b->mapping) munmap(b->mapping, b->room + 2 * b->guard);
+  else free(b->pointer);
+  discard(b);
+}
+// Gives back what is kept for reuse beyond so many bytes, the largest first.
+inline void memory_trim_locked(Memory& m, size_t keeps) {
+  for (uint32_t cls = 256; cls-- > 0;) {
+    for (auto& kept : m.cached) {
+      while (kept[cls].count && m.cached_bytes > keeps) {
+        Block* b = kept[cls].pop();
+        m.cached_bytes -= b->room;
+        memory_drop_locked(m, b);
+      }
+    }
+  }
+}
+inline void memory_trim(size_t keeps = 0) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  memory_trim_locked(m, keeps);
+}
+
+// Fresh memory; null where there is none.
+inline Block* block_new(size_t room, size_t guard, bool mapped) {
+  void* p = nullptr;
+  char* mapping = nullptr;
+  if (mapped) {
+    p = mmap(nullptr, room + 2 * guard, guard ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    mapping = static_cast<char*>(p);
+    if (guard && mprotect(mapping + guard, room, PROT_READ | PROT_WRITE)) {
+      munmap(p, room + 2 * guard);
+      return nullptr;
+    }
+  } else if (posix_memalign(&p, kAlign, room)) {
+    return nullptr;
+  }
+  Block* b = create<Block>();
+  b->pointer = p;
+  b->room = room;
+  b->mapping = mapping;
+  b->guard = guard;
+  return b;
+}
+// Memory that was kept, or fresh memory; null where there is none, or no further guards.
+inline Block* block_take(Memory& m, size_t bytes, Origin origin, bool guarded) {
+  size_t room;
+  const uint32_t cls = reuse_class(m, bytes, origin, guarded, &room);
+  if (cls != kNoClass && m.cached[guarded][cls].count) {
+    Block* b = m.cached[guarded][cls].pop();
+    m.cached_bytes -= b->room;
+    return b;
+  }
+  if (guarded && m.guarded.used >= m.most_guarded && m.cached_bytes) memory_trim_locked(m, 0);
+  if (m.taken + room > m.total || (guarded && m.guarded.used >= m.most_guarded)) return nullptr;
+  Block* b = block_new(room, guarded ? m.guard : 0, guarded || (cls != kNoClass && room >= kMapped));
+  if (!b) return nullptr;
+  m.taken += room;
+  if (guarded) m.guarded.put(uint64_t(b->mapping), uint64_t(b));
+  return b;
 }
 
 inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t access) {
   Memory& m = memory();
-  size_t room = bytes;
-  uint32_t cls = 0;
-  bool pooled = origin == Origin::pool || origin == Origin::graph;
   if (bytes > m.total) return nullptr;
-  if (pooled) cls = size_class(bytes, &room);
   Guard<Mutex> g(m.lock);
-  Block* b = nullptr;
-  if (pooled && m.cached[cls].count) {
-    b = m.cached[cls].pop();
-    m.cached_bytes -= b->room;
-  } else {
-    if (m.taken + room > m.total) return nullptr;
-    void* p = nullptr;
-    bool mapped = pooled && room >= kMapped;
-    if (mapped) {
-      p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (p == MAP_FAILED) return nullptr;
-    } else if (posix_memalign(&p, kAlign, (room + kAlign - 1) / kAlign * kAlign)) {
-      return nullptr;
-    }
-    b = create<Block>();
-    b->pointer = p;
-    b->room = room;
-    b->mapped = mapped;
-    m.taken += room;
-  }
+  Block* b = block_take(m, bytes, origin, true);
+  if (!b) b = block_take(m, bytes, origin, false);
+  if (!b) return nullptr;
+  if (b->guard) b->pointer = b->mapping + b->guard + b->room - (bytes + kAlign - 1) / kAlign * kAlign;
   b->bytes = bytes;
   b->origin = origin;
   b->device = device;
@@ -187,7 +266,7 @@ inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t acces
   b->left.set(0);
   b->execs.set(0);
   block_set_fresh(b);
-  if (!pooled) free(b->unwritten), b->unwritten = nullptr;
+  if (origin != Origin::pool && origin != Origin::graph) free(b->unwritten), b->unwritten = nullptr;
   m.blocks.put(uint64_t(b->pointer), uint64_t(b));
   forget_names(b->pointer, b->bytes);
   if (origin == Origin::graph) {
@@ -198,34 +277,20 @@ inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t acces
   return b;
 }
 
-inline void memory_drop_locked(Memory& m, Block* b) {
-  m.taken -= b->room;
-  free(b->unwritten);
-  if (b->mapped) munmap(b->pointer, b->room);
-  else free(b->pointer);
-  discard(b);
-}
 // Gives back a block that is no longer in the table of blocks.
 inline void memory_give_back(Block* b) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
   if (m.leaving.remove(b)) forget_names(b->pointer, b->bytes);
-  bool pooled = b->origin == Origin::pool || b->origin == Origin::graph;
-  if (pooled && m.cached_bytes + b->room <= kPoolKeeps) {
-    size_t room;
-    m.cached[size_class(b->room, &room)].push(b);
+  size_t room;
+  const uint32_t cls = reuse_class(m, b->room, b->origin, b->guard, &room);
+  const bool ordered = b->origin == Origin::pool || b->origin == Origin::graph;
+  if (cls != kNoClass && m.cached_bytes + b->room <= (ordered ? kPoolKeeps : kKeeps)) {
+    m.cached[b->guard != 0][cls].push(b);
     m.cached_bytes += b->room;
   } else {
     memory_drop_locked(m, b);
   }
-}
-inline void memory_trim() {
-  Memory& m = memory();
-  Guard<Mutex> g(m.lock);
-  for (auto& list : m.cached) {
-    while (list.count) memory_drop_locked(m, list.pop());
-  }
-  m.cached_bytes = 0;
 }
 // A block; null where there is no memory left, even of what was kept for reuse.
 inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
@@ -255,6 +320,40 @@ inline bool memory_around(const void* pointer, Block* found) {
     found->device = b->device;
     found->access = b->access;
     return true;
+  }
+  return false;
+}
+// The block before or after which an address lies in its guard; null if there is none.
+inline const Block* memory_guarding(const Memory& m, const char* at) {
+  for (uint32_t i = 0; i < m.guarded.room; ++i) {
+    if (!m.guarded.entries[i].key) continue;
+    const Block* b = reinterpret_cast<Block*>(m.guarded.entries[i].value);
+    const size_t into = size_t(at - b->mapping);
+    if (into < b->guard || into - b->guard - b->room < b->guard) return b;
+  }
+  return nullptr;
+}
+// Describes an address in a guard; false where it is in none.
+inline bool memory_beyond(const void* address, char* text, size_t bytes) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  const char* at = static_cast<const char*>(address);
+  const Block* b = memory_guarding(m, at);
+  if (!b) return false;
+  const char *start = static_cast<const char*>(b->pointer), *end = start + b->bytes;
+  const bool behind = at >= end;
+  snprintf(text, bytes, "memory is accessed %zu bytes %s an array of %zu bytes,", size_t(behind ? at - end : start - at),
+           behind ? "behind the end of" : "before", b->bytes);
+  return true;
+}
+// The same without waiting for long: a signal's handler asks, and who was interrupted may hold the lock.
+inline bool memory_guards(const void* address) {
+  Memory& m = memory();
+  for (int tries = 0; tries < 10000; ++tries, sched_yield()) {
+    if (pthread_mutex_trylock(&m.lock.m)) continue;
+    const bool found = memory_guarding(m, static_cast<const char*>(address));
+    m.lock.unlock();
+    return found;
   }
   return false;
 }
@@ -327,6 +426,21 @@ inline void graph_block_set_live(Block* b, bool live) {
 }
 
 // ---- copies and fills, as a stream or a node runs them ----------------------------------------------------------------
+// Runs part of a copy or fill on any thread; where it reaches memory that is not there, it ends with an error.
+template <BlockFn fn>
+int shielded(void* context, uint64_t first, uint64_t last) {
+  fault_ready();
+  jmp_buf back;
+  if (_setjmp(back)) {
+    t_shield = nullptr;
+    fault_note(nullptr);
+    return hipErrorIllegalAddress;
+  }
+  t_shield = &back;
+  const int code = fn(context, first, last);
+  t_shield = nullptr;
+  return code;
+}
 struct Copy {
   char* dst;
   const char* src;
@@ -379,28 +493,22 @@ inline Progress copy_run(Copy* c, const Task& done, bool alone, int* error) {
   for (uint64_t i = 0; g_sanitized_modules.relaxed() && i < c->height * c->depth; ++i) {
     memory_wrote(c->dst + i / c->height * c->dst_slice + i % c->height * c->dst_pitch, c->width);
   }
-  uint64_t rows = c->height * c->depth;
-  if (rows == 1) {
-    bool apart = c->dst + c->width <= c->src || c->src + c->width <= c->dst;
-    if (!apart || alone || c->width < 4 * kPiece) {
-      memmove(c->dst, c->src, c->width);
-      return kDone;
-    }
-    return run_blocks(copy_pieces, c, (c->width + kPiece - 1) / kPiece, done, error);
-  }
-  if (alone || c->width * rows < 4 * kPiece) {
-    copy_rows(c, 0, rows);
+  const uint64_t rows = c->height * c->depth;
+  const bool apart = c->dst + c->width <= c->src || c->src + c->width <= c->dst;
+  if (alone || c->width * rows < 4 * kPiece || (rows == 1 && !apart)) {
+    *error = shielded<copy_rows>(c, 0, rows);
     return kDone;
   }
-  return run_blocks(copy_rows, c, rows, done, error);
+  if (rows == 1) return run_blocks(shielded<copy_pieces>, c, (c->width + kPiece - 1) / kPiece, done, error);
+  return run_blocks(shielded<copy_rows>, c, rows, done, error);
 }
 inline Progress fill_run(Fill* f, const Task& done, bool alone, int* error) {
   if (!f->width || !f->height) return kDone;
   for (uint64_t y = 0; g_sanitized_modules.relaxed() && y < f->height; ++y) memory_wrote(f->dst + y * f->pitch, f->width * f->element);
   if (alone || f->width * f->element * f->height < 4 * kPiece) {
-    fill_rows(f, 0, f->height);
+    *error = shielded<fill_rows>(f, 0, f->height);
     return kDone;
   }
-  if (f->height == 1) return run_blocks(fill_pieces, f, (f->width * f->element + kPiece - 1) / kPiece, done, error);
-  return run_blocks(fill_rows, f, f->height, done, error);
+  if (f->height == 1) return run_blocks(shielded<fill_pieces>, f, (f->width * f->element + kPiece - 1) / kPiece, done, error);
+  return run_blocks(shielded<fill_rows>, f, f->height, done, error);
 }

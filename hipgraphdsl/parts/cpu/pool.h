@@ -409,9 +409,11 @@ struct Job {
   uint64_t total = 0, chunk = 1;
   BlockFn fn = nullptr;
   void* context = nullptr;
+  const Atomic<int>* stop = nullptr;  // once it is not 0, no further blocks begin
   Task done;
 };
 
+inline bool is_stopped(const Atomic<int>* stop) { return stop && stop->get(); }
 inline void job_release(Job* j) {
   if (j->refs.sub(1) == 1) discard(j);
 }
@@ -423,7 +425,8 @@ inline bool job_work(Job* j) {
     if (first >= j->total) break;
     uint64_t last = first + j->chunk < j->total ? first + j->chunk : j->total;
     if (!j->error.relaxed()) {
-      if (int e = j->fn(j->context, first, last)) j->error.replace(0, e);
+      int e = is_stopped(j->stop) ? int(hipErrorLaunchFailure) : j->fn(j->context, first, last);
+      if (e) j->error.replace(0, e);
     }
     did += last - first;
   }
@@ -451,7 +454,8 @@ enum Progress { kDone, kPending };
 
 // Runs blocks [0, total). The first ones run here and are timed: what takes a few microseconds in all is never handed over.
 // kPending: `done` is called later, on a worker.
-inline Progress run_blocks(BlockFn fn, void* context, uint64_t total, const Task& done, int* error) {
+inline Progress run_blocks(BlockFn fn, void* context, uint64_t total, const Task& done, int* error,
+                           const Atomic<int>* stop = nullptr) {
   constexpr uint64_t kAloneNs = 10000, kChunkNs = 50000;
   uint64_t first = 0, step = 1, began = now_ns(), spent = 0;
   uint32_t width = g_pool->width;
@@ -460,8 +464,10 @@ inline Progress run_blocks(BlockFn fn, void* context, uint64_t total, const Task
     if ((*error = fn(context, first, last))) return kDone;
     first = last;
     if (first == total) return kDone;
-    step *= 2;
-    if (width > 1 && (spent = now_ns() - began) > kAloneNs) break;
+    if (is_stopped(stop)) return *error = hipErrorLaunchFailure, kDone;
+    spent = now_ns() - began;
+    if (width > 1 && spent > kAloneNs) break;
+    if (spent < kChunkNs) step *= 2;  // later steps, on one core, are short enough to be stopped after
   }
   uint64_t left = total - first, even = left / (width * 4u), timed = kChunkNs * first / spent;
   Job* j = create<Job>();
@@ -474,6 +480,7 @@ inline Progress run_blocks(BlockFn fn, void* context, uint64_t total, const Task
   if (!j->chunk) j->chunk = 1;
   j->fn = fn;
   j->context = context;
+  j->stop = stop;
   j->done = done;
   Task ticket{job_help, j, 0, 0};
   g_pool->help.push(&ticket, 1);

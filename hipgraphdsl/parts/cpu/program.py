@@ -17,7 +17,7 @@ from .runtime import runtime_library
 _KERNELS: Final = re.compile(
     r"^#if !defined\(HIP_CPU\)  // kernels begin[^\n]*\n(.*?)^#endif  // kernels end", re.MULTILINE | re.DOTALL
 )
-_USES: Final = re.compile(r"\bKERNEL\(((?:[^()]|\([^()]*\))*)\)|\bSYMBOL\(([^(),]*),")
+_USES: Final = re.compile(r"\bKERNEL\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)|\bSYMBOL\(([^(),]*),")
 
 
 def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> None:

@@ -20,6 +20,7 @@ from ...cache import cache_folder
 from ...compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, reads_files, syntax_tree
 from ...errors import DeclarationError
 from ...runtimes.data import CodeObject
+from ...source import KernelName
 from .split import refused, split
 from .tokens import place_behind, read_tokens
 from .weave import weave
@@ -78,6 +79,9 @@ _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
+#: A library header that is not found, in a compiler's message; and one that is, a light one or the system's, in preprocessed text.
+_ABSENT: Final = re.compile(r"fatal error: '?\w+(\.h)?(?:' file not found|: No such file)")
+_INCLUDED: Final = re.compile(rf'^# 1 "(?:light/(?:{"|".join(map(re.escape, _LIGHT_HEADERS))})" 1|[^"]*" 1 3)', re.MULTILINE)
 _HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"
 #: Maximum dynamic shared memory of a block, in bytes; that of `Target` "cpu".
 _DYNAMIC_BYTES: Final = 65536
@@ -86,10 +90,16 @@ _REFUSED: Final = (
     (re.compile(r"cooperative_groups"), "cooperative groups", "use __syncthreads() and the warp intrinsics"),
     (re.compile(r"texture|(tex[123]D|surf[123]D|tex[123]DLod|texCubemap)\w*"), "textures and surfaces", "read an array instead"),
     (re.compile(r"__nanosleep"), "sleeping inside a kernel", "leave it out"),
-    (re.compile(r"hipLaunchKernelGGL|<<<"), "kernels launched by kernels", _HOST_CODE),
+    (re.compile(r"hipLaunchKernelGGL|<<<"), "launches of kernels in kernel source, by the host or by kernels", _HOST_CODE),
     (re.compile(r"__match_all(_sync)?"), "__match_all", "use __match_any"),
     (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU", "put them behind #if !defined(HGCPU_CPU)"),
-    (re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph)\w*"), "HIP's host calls in kernel source", _HOST_CODE),
+    (
+        re.compile(
+            r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"
+        ),
+        "HIP's host calls in kernel source",
+        _HOST_CODE,
+    ),
     (re.compile(r"__(w?mma|nvvm)_\w+"), "matrix instructions", "put them behind #if !defined(HGCPU_CPU)"),
 )
 
@@ -193,7 +203,8 @@ class _Compilation:
                 return self.build(real)
             except BuildFailed as failed:
                 # device.h may lack declarations of the real library headers.
-                if not real and re.search(r"^\s*#\s*include\s*<(?!hip/|cuda)\w+(\.h)?>", self.source, re.MULTILINE):
+                own = self.preprocessed.find(f'# 1 "{self.name}"')  # behind device.h, which includes some itself
+                if not real and (_ABSENT.search(failed.log) or _INCLUDED.search(self.preprocessed, max(own, 0))):
                     real = True
                     continue
                 raise self.explained(failed) from None
@@ -244,7 +255,7 @@ class _Compilation:
         text = made.text
         names = () if made.broken else self.names
         if self.splits:
-            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in names} - self.whole
+            wanted = {self.find(asked, made.kernels)[0] for asked in names} - self.whole
             unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
             tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
             self.synced = made.synced
@@ -257,10 +268,9 @@ class _Compilation:
         ]  # fmt: skip
         rows: list[str] = []
         for asked in names:
-            kernel = self.find(asked, made.kernels)
-            functions = self.split.get(kernel.removeprefix("::"))
+            stem, kernel = self.find(asked, made.kernels)
+            functions = self.split.get(stem)
             runs = f", {functions}" if functions else ""
-            stem = kernel.removeprefix("::").partition("<")[0]
             calm = str(self.mode == "fast" and stem in made.calm).lower()
             kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {calm}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
@@ -292,15 +302,16 @@ class _Compilation:
         how = "assume_safety" if apart and self.compiler.major >= 21 else "enable"
         return f'_Pragma("clang loop vectorize({how}) interleave_count(1) {more}")'
 
-    def find(self, asked: str, kernels: Mapping[str, str]) -> str:
-        """Return the qualified expression for a kernel."""
-        stem, angle, arguments = asked.removeprefix("::").partition("<")
-        stem = stem.strip()
+    def find(self, asked: str, kernels: Mapping[str, str]) -> tuple[str, str]:
+        """Return a kernel's qualified name in the text, without template arguments, and the expression for it."""
+        name = KernelName.of(asked)
+        stem = name.stem
         found = [k for k in kernels if k == stem] or [k for k in kernels if k.endswith(f"::{stem}")]
         if not found:
             known = ", ".join(repr(known) for known in dict.fromkeys(kernels)) or "none"
             raise DeclarationError(f"kernel source {self.name!r} has no kernel {asked!r}; its kernels are {known}", array=asked)
-        return f"::{found[0] if angle else kernels[found[0]]}{angle}{arguments}"
+        written = found[0] if 0 in name.arguments else kernels[found[0]]
+        return written, name.address(f"::{name.at(written)}")
 
     def explained(self, failed: BuildFailed) -> DeclarationError:
         """Return the error for a source that the compiler rejected."""
@@ -348,7 +359,18 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the source of the modules that generate the compiled text; it is part of the cache key."""
-    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations")
+    names = (
+        "rtc",
+        "weave",
+        "split",
+        "warps",
+        "uniform",
+        "syntax",
+        "tokens",
+        "../../source/tokens",
+        "../../source/declarations",
+        "../../source/names",
+    )
     return tuple(_header(f"{name}.py") for name in names)
 
 

@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 from ...cache import wanted_folder
 from ...compiler import ABI_VERSION, BuildFailed, build, find_compiler
 from ...errors import HipError, lacks
-from ...runtimes.data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
+from ...runtimes.data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ...runtimes.hip_abi import HipAbiRuntime
-from ...runtimes.hip_calls import ERROR_NOT_READY, address_of, does, tells
+from ...runtimes.hip_calls import address_of, does, tells
 from ...target import Target
 
 log = logging.getLogger("hipgraphdsl")
@@ -40,6 +40,7 @@ _MAX_DEVICES = 16  # kMaxDevices of memory.h
 
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
+    "hgcpuStreamRoom": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
     "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
@@ -187,6 +188,14 @@ class CpuRuntime(HipAbiRuntime):
 
     def wait_addresses(self) -> tuple[int, int]:
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
+
+    def hold_back(self, stream: int) -> None:
+        room = self._ext.hgcpuStreamRoom
+        while room(stream, _SLICE_US) == ERROR_NOT_READY:
+            pass  # in slices, so that Ctrl-C ends the wait
+
+    def room_address(self) -> int:
+        return 0 if "hold_back" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
 
     def host_func_failed(self) -> None:
         """Report, inside a host function, that it failed: no later work starts, and the next synchronize raises."""

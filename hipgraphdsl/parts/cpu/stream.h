@@ -22,6 +22,7 @@ struct Stream {
   bool blocking = false, is_null = false;  // HIP's default streams wait for each other, through the null stream
   int device = 0;
   Atomic<uint64_t> submitted, completed;
+  uint64_t awaited = ~uint64_t(0);  // under sleep_lock: what `completed` must be for the first sleeper to go on
   Failure* failure = nullptr;
   Atomic<int> sleepers;
   Mutex sleep_lock;
@@ -150,7 +151,10 @@ inline bool stream_pop(Stream* s) {
   free(op);
   if (s->sleepers.get_sequential()) {
     Guard<Mutex> g(s->sleep_lock);
-    s->woken.broadcast();
+    if (s->completed.relaxed() >= s->awaited) {
+      s->awaited = ~uint64_t(0);
+      s->woken.broadcast();
+    }
   }
   if (!more) stream_release(s);
   return more;
@@ -217,13 +221,6 @@ inline void order_with_null_stream(Stream* s) {
     if (Stream* null = __atomic_load_n(&all.null[s->device], __ATOMIC_ACQUIRE)) stream_follow(s, null);
   }
 }
-// Takes over the references to action and token.
-inline int stream_submit(Stream* s, Action* action, Token* token, Launch* launch) {
-  if (streams().blocking.relaxed() > 1) order_with_null_stream(s);  // the null stream itself is one
-  stream_append(s, action, token, launch);
-  return hipSuccess;
-}
-
 // Waits until the stream has completed `target` operations; deadline 0: for ever. Returns whether it has.
 inline bool stream_wait_for(Stream* s, uint64_t target, uint64_t deadline) {
   if (s->completed.get() >= target) return true;
@@ -240,6 +237,7 @@ inline bool stream_wait_for(Stream* s, uint64_t target, uint64_t deadline) {
   s->sleep_lock.lock();
   bool done;
   while (!(done = s->completed.get_sequential() >= target)) {
+    if (target < s->awaited) s->awaited = target;
     if (!deadline) {
       s->woken.wait(s->sleep_lock);
     } else if (now_ns() >= deadline) {
@@ -252,6 +250,29 @@ inline bool stream_wait_for(Stream* s, uint64_t target, uint64_t deadline) {
   s->sleepers.sub(1);
   return done;
 }
+// How many operations of one stream may be in flight; who submits more waits until half of them are done, as CUDA does it.
+inline uint64_t most_in_flight() {
+  static Atomic<uint64_t> most;
+  if (uint64_t known = most.relaxed()) return known;
+  const char* text = getenv("HIPGRAPHDSL_CPU_QUEUE");
+  const uint64_t asked = text ? strtoull(text, nullptr, 10) : 0;
+  most.set(asked ? asked : 1024);
+  return most.relaxed();
+}
+// Waits until a stream takes another operation; deadline 0: for ever, 1: only looks. Threads on which that may depend never wait.
+inline bool stream_has_room(Stream* s, uint64_t deadline) {
+  const uint64_t most = most_in_flight(), submitted = s->submitted.relaxed();
+  if (submitted - s->completed.get() < most || t_worker || t_in_host_function || s->capture.relaxed()) return true;
+  return deadline != 1 && stream_wait_for(s, submitted - most / 2, deadline);
+}
+// Takes over the references to action and token.
+inline int stream_submit(Stream* s, Action* action, Token* token, Launch* launch) {
+  stream_has_room(s, 0);
+  if (streams().blocking.relaxed() > 1) order_with_null_stream(s);  // the null stream itself is one
+  stream_append(s, action, token, launch);
+  return hipSuccess;
+}
+
 // The stream's unreported error, which is thereby reported.
 inline int stream_take_error(Stream* s) {
   int code = 0;

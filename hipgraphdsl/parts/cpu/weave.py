@@ -21,7 +21,7 @@ from typing import Final
 
 from ...errors import DeclarationError
 from ...source import OPENING, Token, closing_angle
-from ...source.declarations import Item, name_at, parameters_at, record_name, scan
+from ...source.declarations import Item, name_at, parameters_at, qualified_at, record_name, scan
 from ...source.tokens import without_attributes
 from ...source.unit import without_digraphs
 from .tokens import closings, place_behind, read_tokens
@@ -137,7 +137,7 @@ class _Weaver:
         places = range(unplaced, len(self.edits))
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
             if name in words - self.types():
-                self.edit(0, 0, f"typedef unsigned {meaning} {name};")
+                self.edit(0, 0, f"typedef unsigned {meaning} {name};\n")  # the text begins with a line marker
         calm, synced, functions, waiting = self.waits(kernels, taken)
         for k, unit in enumerate(synced):
             self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
@@ -223,6 +223,7 @@ class _Weaver:
         # Only functions whose names refer to the same function inside a kernel.
         functions = waits - _WAITS - taken - {u.name for u, head in zip(self.units, heads) if u.space or "template" in head}
         known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
+        single = [u for u in single if not u.owner and tokens[u.at - 1].text != "::"]  # a function beside it has its scope
         synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
         synced = [u for u, names in bodies if u in synced and names & waits <= (known if u.space else known | functions)]
         return {kernels[name] for name in spelled if name not in waiting}, synced, functions, waits
@@ -344,16 +345,14 @@ class _Weaver:
         if n < 0 or plain[n].kind != "name":
             self.broken = True
             return
-        name, names, at = texts[n], "", self.place[plain[n].start]
+        name, at = texts[n], self.place[plain[n].start]
         callee = name == owner or "~" in texts[:n]
         if name == "operator":
             name = "operator()" if texts[n + 1 : n + 2] == ["("] else "".join(texts[n : parameters_at(plain)])
             callee = name != "operator()"
         if item.kind == "kernel" and item.templates is None:
             self.plain_kernels.append(at)
-        while n > 1 and texts[n - 1] == "::" and plain[n - 2].kind == "name":  # a qualified name: declared before, in a namespace
-            n -= 2
-            names = f"{texts[n]}::{names}"
+        names = "".join(texts[qualified_at(plain, n) : n])  # declared before, in a namespace or a class
         if item.body is not None:
             self.units.append(_Unit(name, at, space + names, head, body, owner, callee))
             self.inner(*body)

@@ -150,8 +150,7 @@ class CompiledPath(CallPath):
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             runtime = self._runtime
-            current = runtime.current_addresses(self._home.device)
-            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current, *runtime.wait_addresses())
+            self._bind(*runtime.launch_addresses(), program.handle, stream)
         self._long_way.stand_aside(self.launcher if self.bound else None)
 
     def enter(self, program: Program, stream: int) -> bool:
@@ -160,11 +159,15 @@ class CompiledPath(CallPath):
             return self.bound
         entry = program.entry()
         if entry is not None:
-            current = self._runtime.current_addresses(self._home.device)
-            self.launcher.bind(entry[0], 0, entry[1], stream, *current, *self._runtime.wait_addresses())
+            self._bind(entry[0], 0, entry[1], stream)
             self.bound = self._entered = True
             self._long_way.stand_aside(self.launcher)
         return self.bound
+
+    def _bind(self, *calls: int) -> None:
+        runtime = self._runtime
+        current = runtime.current_addresses(self._home.device)
+        self.launcher.bind(*calls, *current, *runtime.wait_addresses(), runtime.room_address())
 
     def hold_back(self) -> None:
         """Send all launches through the slow path, without waiting for calls in progress."""
@@ -216,10 +219,11 @@ class CompiledPath(CallPath):
         return self._counted[0] - before[0], self._counted[1] - before[1]
 
     def take_back(self) -> dict[str, Any]:
-        """Return the parameter values that the launcher has set on the fast path."""
+        """Return the parameter values that launches have given on the fast path, also where they are the current ones."""
         if self._stale:  # a failed change has been rolled back without the launcher
             return {}
-        return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
+        given = ((name, kind, self.launcher.value(name)) for name, kind in self._kinds.items())
+        return {name: struct.unpack("=" + kind, value)[0] for name, kind, value in given if value is not None}
 
     def steps_of(self, name: str) -> frozenset[int]:
         """Return the steps that the launcher sets when it gives a parameter a value."""

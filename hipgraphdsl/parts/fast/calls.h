@@ -12,8 +12,8 @@ enum { kHandles = 0, kHandlesAndFlags = 1, kFunction = 2, kWords = 3 }; /* call_
 
 typedef struct {
   uint64_t address;       /* of the platform's function; for the host's its place in the list */
-  /* Handles, the stream of the launch where all bits are set; for the host's its stream, and `always`; for another library's the
-   * address of a 32-bit word that must be 0, or 0. */
+  /* Handles, the stream of the launch where all bits are set; for the host's its stream; for another library's the address of a
+   * 32-bit word that must be 0, or 0. */
   uint64_t first, second;
   uint64_t kind;
 } call_t;
@@ -63,25 +63,21 @@ static int run(void *list, void *stream) {
 /* runner() -> the address of `run`. */
 static PyObject *runner(PyObject *module, PyObject *) { return PyLong_FromVoidPtr((void *)run); }
 
-/* make_all(calls, functions, failures, stream) -> None, or the place and the code of the call that failed.
- *
- * While `failures` is not empty, functions are passed over that are not called `always`. */
+/* make_all(calls, functions, stream) -> None, or the place and the code of the call that failed. */
 static PyObject *make_all(PyObject *module, PyObject *args) {
   const call_t *calls;
   Py_ssize_t nbytes;
-  PyObject *functions, *failures;
+  PyObject *functions;
   unsigned long long stream;
-  if (!PyArg_ParseTuple(args, "y#O!O!K", &calls, &nbytes, &PyTuple_Type, &functions, &PyList_Type, &failures, &stream)) return NULL;
+  if (!PyArg_ParseTuple(args, "y#O!K", &calls, &nbytes, &PyTuple_Type, &functions, &stream)) return NULL;
   const Py_ssize_t count = nbytes / (Py_ssize_t)sizeof(call_t);
   for (Py_ssize_t i = 0; i < count;) {
     if (calls[i].kind == kFunction) {
-      if (calls[i].second || !PyList_GET_SIZE(failures)) {
-        PyObject *number = PyLong_FromUnsignedLongLong(given(calls[i].first, stream));
-        PyObject *result = number ? PyObject_CallOneArg(PyTuple_GET_ITEM(functions, calls[i].address), number) : NULL;
-        Py_XDECREF(number);
-        if (!result) return NULL;
-        Py_DECREF(result);
-      }
+      PyObject *number = PyLong_FromUnsignedLongLong(given(calls[i].first, stream));
+      PyObject *result = number ? PyObject_CallOneArg(PyTuple_GET_ITEM(functions, calls[i].address), number) : NULL;
+      Py_XDECREF(number);
+      if (!result) return NULL;
+      Py_DECREF(result);
       ++i;
       continue;
     }
@@ -96,7 +92,7 @@ static PyObject *make_all(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef functions[] = {
-    {"make_all", make_all, METH_VARARGS, "make_all(calls, functions, failures, stream): None, or place and code of what failed"},
+    {"make_all", make_all, METH_VARARGS, "make_all(calls, functions, stream): None, or place and code of what failed"},
     {"runner", runner, METH_NOARGS, "runner(): the address of what makes the calls of a list, for Launcher.bind"},
     {NULL, NULL, 0, NULL},
 };

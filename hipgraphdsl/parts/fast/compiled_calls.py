@@ -20,14 +20,13 @@ class CompiledCalls:
     """Makes the calls of a list on a stream; an instance is called with the stream.
 
     `known` maps each runtime method to the address of its C function and its call kind in calls.h; `fail` raises for a method
-    and an error code. While `failures` is not empty, host functions are skipped unless their call has `always` set.
+    and an error code.
     """
 
     def __init__(
         self,
         module: Any,
         calls: Sequence[LaunchCall],
-        failures: list[Any],
         known: Mapping[str, tuple[int, int]],
         fail: Callable[[str, int], object],
     ) -> None:
@@ -36,7 +35,7 @@ class CompiledCalls:
         self._fail_method = fail
         self._at: dict[int, str | ForeignCall] = {}
         """Index of a call in the packed list -> what it calls."""
-        for what, args, always in calls:
+        for what, args in calls:
             place = len(packed) // _CALL.size
             if isinstance(what, str):
                 address, kind = known[what]
@@ -47,10 +46,10 @@ class CompiledCalls:
                 packed += _EIGHT.pack(*args, *[0] * (8 - len(args)))
                 self._at[place] = what
             else:
-                packed += _CALL.pack(len(functions), *args, always, _FUNCTION)
+                packed += _CALL.pack(len(functions), *args, 0, _FUNCTION)
                 functions.append(what)
         self._make_all = module.make_all
-        self._given = (bytes(packed), tuple(functions), failures)
+        self._given = (bytes(packed), tuple(functions))
         self._runner = module.runner()
         self._list: ctypes.Array[ctypes.c_char] | None = None
         """The packed list for `Launcher`, which cannot call host functions; None if there are any."""

@@ -11,6 +11,8 @@
  *
  * Where nothing but the own stream is to be waited for (`calm`), short work is waited for here too; what takes longer, or fails, is
  * left to the Python method.
+ *
+ * Where others know the own stream (`capturing` is set), a launch first asks whether it captures; the Python method refuses it then.
  */
 #pragma once
 #include "values.h"
@@ -30,6 +32,8 @@ typedef int (*set_fn)(void *exec, void *node, const void *params);
 /* cuCtxGetCurrent and cuCtxSetCurrent, or hipGetDevice and hipSetDevice, whose int is the low half of what stands here. */
 typedef int (*get_current_fn)(uint64_t *current);
 typedef int (*set_current_fn)(uint64_t current);
+/* hipStreamIsCapturing: it writes a hipStreamCaptureStatus, 0 where the stream does not capture. */
+typedef int (*capturing_fn)(void *stream, int *status);
 /* hipGetLastError, after which another library does not find the answer of hipStreamQuery. */
 typedef int (*clear_fn)();
 
@@ -44,6 +48,7 @@ typedef struct {
   char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
   uint8_t size;
   char whole;    /* whether nothing else depends on it */
+  char given;    /* whether a launch has named it */
   char value[8]; /* current */
   Py_ssize_t count;
   use_t *uses;
@@ -63,6 +68,8 @@ typedef struct {
   set_current_fn set_current;
   waiting::query_fn query;
   clear_fn clear; /* NULL where there is none */
+  unsigned long long capturing; /* a capturing_fn; 0 while nobody else knows the own stream */
+  waiting::query_fn room; /* 0 where a launch would not wait for room in the queue; NULL where the driver's own launch waits */
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
@@ -124,11 +131,11 @@ static bool spend(Launcher *self, Py_ssize_t uses) {
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
   char bytes[kMostKeywords][8], before[kMostKeywords][8];
-  slot_t *changed[kMostKeywords];
+  slot_t *named[kMostKeywords], *changed[kMostKeywords];
   Py_ssize_t n = 0;
   if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
-    slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
+    slot_t *slot = named[i] = find(self, PyTuple_GET_ITEM(kwnames, i));
     if (!slot || !slot->whole || pack(slot->kind, args[i], bytes[n])) return false;
     if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
   }
@@ -141,6 +148,7 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
     while (i-- > 0) set_back(self, changed[i], changed[i]->count, before[i]);
     return false; /* the slow path meets the same failure, and reports it */
   }
+  for (Py_ssize_t i = 0; i < keywords; ++i) named[i]->given = 1;
   return true;
 }
 
@@ -162,6 +170,12 @@ static int leave(const Launcher *self, uint64_t before) {
   return !self->get_current || before == self->home ? 0 : self->set_current(before);
 }
 
+/* Whether the own stream captures, or cannot be asked. */
+static bool captures(const Launcher *self) {
+  int status = 0;
+  return ((capturing_fn)(uintptr_t)self->capturing)(self->stream, &status) || status;
+}
+
 /* Let the slow path raise for the driver's code. */
 static PyObject *report(Launcher *self, int code) {
   PyObject *failed = PyObject_GetAttrString(self->slow, "failed");
@@ -181,8 +195,8 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
     int code = 0, left = 0;
     bool set = false;
     self->inside++; /* whoever wants to change anything waits until it has come back */
-    if (enter(self, &before)) {
-      set = !keywords || set_values(self, args, kwnames, keywords);
+    if ((!self->room || !self->room(self->stream, 0)) && enter(self, &before)) {
+      set = !(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords));
       Py_BEGIN_ALLOW_THREADS
       if (set) code = self->launch(self->exec, self->stream);
       left = leave(self, before);
@@ -207,8 +221,9 @@ static int wait_shortly(Launcher *self) {
   int code = kNotReady;
   self->inside++;
   if (enter(self, &before)) {
+    const bool asks = !(self->capturing && captures(self)); /* a question would end the capture */
     Py_BEGIN_ALLOW_THREADS
-    code = waiting::ask(self->query, kNotReady, self->stream, waiting::kSpinSeconds);
+    if (asks) code = waiting::ask(self->query, kNotReady, self->stream, waiting::kSpinSeconds);
     if (self->clear) self->clear();
     const int left = leave(self, before);
     if (!code) code = left;
@@ -287,11 +302,11 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear))
+  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear, room;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear, &room))
     return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
@@ -304,6 +319,7 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->home = home;
   self->query = (waiting::query_fn)(uintptr_t)query;
   self->clear = (clear_fn)(uintptr_t)clear;
+  self->room = (waiting::query_fn)(uintptr_t)room;
   self->calm = 0;
   Py_RETURN_NONE;
 }
@@ -375,11 +391,11 @@ static PyObject *set_one(PyObject *object, PyObject *args) {
   return PyBool_FromLong(spend(self, slot->count) && !apply(self, slot, bytes));
 }
 
-/* value(name) -> bytes or None: what a slot holds now. */
+/* value(name) -> bytes or None: what a slot holds now, if a launch has named it. */
 static PyObject *value(PyObject *object, PyObject *name) {
   Launcher *self = (Launcher *)object;
   for (Py_ssize_t i = 0; i < self->count; ++i)
-    if (PyUnicode_Compare(self->slots[i].name, name) == 0)
+    if (self->slots[i].given && PyUnicode_Compare(self->slots[i].name, name) == 0)
       return PyBytes_FromStringAndSize(self->slots[i].value, self->slots[i].size);
   if (PyErr_Occurred()) return NULL;
   Py_RETURN_NONE;
@@ -400,6 +416,7 @@ static PyMemberDef members[] = {
     {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
+    {"capturing", T_ULONGLONG, offsetof(Launcher, capturing), 0, "hipStreamIsCapturing where others know the own stream, or 0"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
     {NULL, 0, 0, 0, NULL},
 };
@@ -411,11 +428,11 @@ static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
-     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear): what to call, with what, and where"},
+     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
-    {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
+    {"value", value, METH_O, "value(name): bytes that a slot holds now, or None if no launch has named it"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {

@@ -2,7 +2,8 @@
 
 Each node and edge has attributes that a tool can display (kind, what it does, why it waits). The attribute `data` holds the
 node's line of the JSON form, and the graph's attribute `hipgraphdsl` the rest of that document, so that the import
-is exact. An edge that a tool adds becomes an `order` edge.
+is exact. A node's name is the one in its data: identifiers serve edges alone, and tools such as igraph write their own. An edge
+that a tool adds becomes an `order` edge.
 """
 
 from __future__ import annotations
@@ -134,8 +135,10 @@ def from_networkx(
     if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
         raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")
     if "hipgraphdsl" in dag.graph:
-        draft = Draft.of(_from_attributes(dag, arrays, callbacks))
+        workflow = _from_attributes(dag, arrays, callbacks)
+        draft, names = Draft.of(workflow), dict(zip(dag, workflow.index))
     else:
+        names = {key: key for key in dag}
         draft = Draft(dag.graph.get("name") or "graph" if name is None else name, infer)
         for key, attributes in dag.nodes(data=True):
             node = attributes.get("node")
@@ -150,8 +153,8 @@ def from_networkx(
             draft.add(node)
     known = {(source, target) for source, target, _ in draft.edges()}
     for source, target in dag.edges():
-        if (source, target) not in known:
-            draft.order(source, target)
+        if (names[source], names[target]) not in known:
+            draft.order(names[source], names[target])
     return Workflow.of(draft)
 
 
@@ -167,8 +170,8 @@ def _from_attributes(
                     f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key)
                 )
             node = json.loads(attributes["data"])
-            if not isinstance(node, dict) or node.get("name") != key:
-                raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
+            if not isinstance(node, dict):
+                raise DeclarationError(f"the data of node {key!r} is no object", node=str(key))
             nodes.append(node)
     except (ValueError, TypeError, RecursionError) as error:
         if isinstance(error, DeclarationError):

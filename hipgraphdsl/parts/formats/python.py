@@ -13,7 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Root, UnboundValues, Viewable
+from ...arrays import (
+    EXTRAS,
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    Root,
+    UnboundValues,
+    Viewable,
+    is_extra,
+)
 from ...errors import DeclarationError
 from ...export.files import npy_file
 from ...kernels import ForeignModule, Module, Symbol
@@ -21,9 +34,9 @@ from ...nodes import Node
 from ...nodes.fields import quoted
 from ...nodes.host import callback_path
 from ...nodes.values import MAX_VALUES, unique
-from ...source import is_bfloat16
 from ...workflow import AnyNode, Workflow
 
+_EXTRAS = "|".join(EXTRAS)
 _RESERVED = {
     "g", "hg", "np", "base64", "cache", "import_module", "Path", "build", "main", "OUTSIDE", "stored", "values_of", "float",
     "complex", "bytes", "print",
@@ -103,8 +116,8 @@ class _Program:
         }
         standard = [line for line, used in needed.items() if used]
         head += [*standard, ""] if standard else []
-        if re.search(r"['\"]bfloat16['\"]", "\n".join((body, *modules, *self.outside.values()))):
-            head.append("import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it")
+        if re.search(rf"['\"](?:{_EXTRAS})['\"]", "\n".join((body, *modules, *self.outside.values()))):
+            head.append("import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 and other types through it")
         if re.search(r"\bnp\.", "\n".join((body, *self.outside.values()))) or self.needs & {"stored", "values_of", "numpy"}:
             head += ["import numpy as np", ""]
         head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
@@ -275,7 +288,7 @@ class _Body:
         elif array in self.program.files:
             self.program.needs.add("values_of")
             given = f"values_of({quoted(self.program.files[array])}, {_dtype(array.dtype)}), {dtype}"
-        elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
+        elif initial.dtype.kind in "biuf" and not is_extra(initial.dtype) and bool(np.isfinite(initial).all()):
             values = _nested(initial)
             given = f"{values if initial.ndim else f'np.array({values})'}, {dtype}"  # a plain number would be taken for a shape
         else:
@@ -360,10 +373,11 @@ def _identifier(name: str, used: set[str]) -> str:
 
 
 def _dtype(dtype: np.dtype[Any]) -> str:
-    if dtype.names is not None:  # inside a struct, NumPy prints bfloat16 as a bare name, which only ml_dtypes defines
-        text = re.sub(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\bbfloat16\b""", lambda m: m[1] or "'bfloat16'", repr(dtype))
+    if dtype.names is not None:  # inside a struct, NumPy prints types of ml_dtypes as bare names, which only that defines
+        words = rf"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b({_EXTRAS})\b"""
+        text = re.sub(words, lambda m: m[1] or repr(m[2]), repr(dtype))
         return f"np.{text}"
-    return quoted(dtype.str if dtype.kind == "V" and not is_bfloat16(dtype) else dtype.name)
+    return quoted(dtype.str if dtype.kind == "V" and not is_extra(dtype) else dtype.name)
 
 
 def _nested(values: np.ndarray[Any, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -14,6 +15,8 @@ _LINES = ("arrays", "parameters", "nodes", "order")
 _MAX_BYTES = 16 * 2**20
 _MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times faster than pure Python
 _MAX_VALUES = 2_000_000  # about 2 us and 100 bytes each
+_TAKEN = re.compile(r"[-+.0-9]|(?:y|n|yes|no|on|off|true|false|null)\Z", re.IGNORECASE)
+"""Text that readers of some version of YAML take for a number, a date, a truth value or nothing."""
 _BREAKS = frozenset("\x85\u2028\u2029")  # line breaks in YAML, besides "\r" and "\n"
 
 
@@ -39,7 +42,7 @@ def render(workflow: Workflow) -> str:
             style = '"'  # escaped: the other styles lose these characters
         elif "\n" in value:
             style = "|"
-        elif not isinstance(_scalar(value), str):
+        elif _TAKEN.match(value) or not isinstance(_scalar(value), str):
             style = "'"
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 

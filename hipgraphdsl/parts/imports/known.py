@@ -27,14 +27,15 @@ class Known:
     """Names of nodes with callbacks, by the user-data argument of their host function."""
 
     def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
-        """Add arrays, whose memory `owner` keeps alive, and the arrays of alloc nodes."""
+        """Add arrays, which keep their memory and `owner` alive, and the arrays of alloc nodes."""
         several = len(scope.shared.devices) > 1
         for name, block in arrays.items():
             array = block.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
             device, writeable = block.device if several else array.device, getattr(array, "writeable", True)
+            keep = (owner, block.lend().buffer)
             self.arrays[name] = ExternalArray(
-                name, array.shape, array.dtype, owner, block.pointer, location, writeable, device=device, lock=False
+                name, array.shape, array.dtype, keep, block.pointer, location, writeable, device=device, lock=False
             )
         for inner in scope.all_inside():
             for root, pointer in inner.addresses.items():

@@ -248,6 +248,8 @@ def reason_against(kernel: Kernel, words: frozenset[str]) -> str:
     if signature is None or not module.source:
         return "its source is not known"
     declared, body = declaration_of(kernel), body_of(kernel)
+    if len(module.declared.kernels[declared.name]) > 1:
+        return "there are other kernels of its name"
     if declared.braces is None or body is None:
         return "what a compiler reads as its body cannot be told"
     if kernel.unread or kernel.symbols:

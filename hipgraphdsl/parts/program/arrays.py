@@ -16,7 +16,6 @@ from ...export.files import npy_dtype, npy_file
 from ...nodes import element_bytes
 from ...placement import rewritten
 from ...printed import human_bytes
-from ...source import is_bfloat16
 from ...workflow import Workflow
 from .text import Names, comment, ctype_of, dtype_name, is_exact, is_plain, literal_of, quoted, section, shape_text, sized
 
@@ -236,7 +235,7 @@ def _literal(element: Any) -> str:
 def _progression(line: np.ndarray[Any, Any], index: str) -> str | None:
     """Return a term that computes an arithmetic progression bit-exactly in the element type; None for other values."""
     dtype, count = line.dtype, line.size
-    if count <= 2 or dtype.kind not in "iuf" or is_bfloat16(dtype) or dtype.itemsize <= 2:
+    if count <= 2 or dtype.kind not in "iuf" or dtype.itemsize <= 2:
         return None
     first, step, last = line[0], line[1].item() - line[0].item(), line[-1].item()
     if dtype.kind == "f":

@@ -30,7 +30,6 @@ from ...runtimes.data import (
     MemOp,
     NodeType,
 )
-from ...source import is_bfloat16
 from ...target import Target
 from ...workflow import ChildGraphNode
 from ..recorder.recorder import RecorderRuntime
@@ -408,7 +407,7 @@ class WritingRuntime(RecorderRuntime):
             ctype = "size_t" if parameter.ctype == "size_t" else ctype_of(dtype)
             return [Hole("value", value, ctype, parameter.name)]
         data = value if isinstance(value, bytes) else np.array(value, dtype).tobytes()
-        if parameter.lanes == 1 and dtype.names is None and not is_bfloat16(dtype) and dtype.kind == "c":
+        if parameter.lanes == 1 and dtype.names is None and dtype.kind == "c":
             return [literal_of(data, dtype)]
         return [f"Bytes<{len(data)}>{{{{{', '.join(map(str, data))}}}}}"]
 

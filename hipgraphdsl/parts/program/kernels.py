@@ -10,7 +10,7 @@ from ...backends.handles import BUILT_IN
 from ...errors import DeclarationError
 from ...kernels import ForeignModule, Module, Symbol
 from ...nodes import KernelNode
-from ...source import tokenize
+from ...source import KernelName, tokenize
 from ...workflow import Workflow
 from .parts import FIXED_NAMES
 from .text import CTYPES, KEYWORDS, Names, comment, section
@@ -51,7 +51,8 @@ class Kernels:
                 " declare the kernel from its source",
                 node=node.name,
             )
-        return self._qualified(module, node.kernel.name)
+        name = KernelName.of(node.kernel.name)
+        return name.address(self._qualified(module, name.written), f"{self.spaces[module]}::" if self.spaces[module] else "")
 
     def reference(self, symbol: Symbol) -> str:
         """Return the name of a device variable in the program."""
@@ -102,10 +103,14 @@ class Kernels:
 
 
 def _outer_names(module: Module) -> set[str]:
-    """Return the names that a source declares outside functions, and its macros; with nested scopes, all of its names."""
+    """Return the names that a source and its headers declare outside functions, and their macros; with nested scopes, all of its names."""
+    return set().union(*(_names_outside(text, module.name) for text in (module.source, *module.headers.values())))
+
+
+def _names_outside(text: str, where: str) -> set[str]:
     names: set[str] = set()
     depth = 0
-    tokens = tokenize(module.source, module.name)
+    tokens = tokenize(text, where)
     nested = any(t.text == "namespace" or (t.text == '"C"' and tokens[k + 1].text == "{") for k, t in enumerate(tokens[:-1]))
     for token in tokens:
         if token.kind == "directive":

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...arrays import is_extra
 from ...export.fold import Repeat
-from ...source import is_bfloat16
 
 _PERIOD: Final = 64
 """Maximum period to search for in a list of values."""
@@ -95,10 +95,15 @@ CTYPES: Final = {
 }  # fmt: skip
 
 
+def _as_bits(dtype: np.dtype[Any]) -> bool:
+    """Return whether only device code has such numbers, as a host's C++ has no float16 and none of the types of ml_dtypes."""
+    return is_extra(dtype) or (dtype.kind == "f" and dtype.itemsize == 2)
+
+
 def ctype_of(dtype: np.dtype[Any]) -> str:
     """Return the C++ type of an element; types that only device code has are represented by their bits."""
-    if is_bfloat16(dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
-        return "uint16_t"
+    if _as_bits(dtype):
+        return CTYPES["u", dtype.itemsize]
     return CTYPES.get((dtype.kind, dtype.itemsize)) or f"Bytes<{dtype.itemsize}>"
 
 
@@ -135,7 +140,7 @@ def _from_bits(data: bytes, dtype: np.dtype[Any]) -> str:
 
 def is_plain(dtype: np.dtype[Any]) -> bool:
     """Return whether C++ has a built-in type for such numbers."""
-    return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
+    return dtype.kind in "biuf" and not _as_bits(dtype)
 
 
 def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
@@ -143,8 +148,8 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
     ctype = ctype_of(dtype)
     if ctype.startswith("Bytes"):
         return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
-    if ctype == "uint16_t" and dtype.kind != "u":
-        return f"uint16_t(0x{int.from_bytes(data, 'little'):04x})"
+    if _as_bits(dtype):
+        return f"{ctype}(0x{int.from_bytes(data, 'little'):0{2 * len(data)}x})"
     if dtype.kind == "f" and not is_exact(np.frombuffer(data, dtype)):
         return _from_bits(data, dtype)
     value = np.frombuffer(data, dtype)[0].item()
@@ -156,7 +161,7 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
     """Return whether literals represent every value bit-exactly: sign and payload of a NaN cannot be written as a literal."""
-    if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
+    if values.dtype.kind not in "fc" or _as_bits(values.dtype):
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
     nans = parts[np.isnan(parts)]

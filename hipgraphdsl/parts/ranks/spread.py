@@ -32,15 +32,6 @@ def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) ->
     names, ``child/x``.
     """
     inner, key = level.workflow, level.key
-    for name, value in level.bind.items():
-        array = inner.arrays.get(name)
-        if array is not None and value.shape != array.shape:
-            raise node_error(
-                key,
-                f"several ranks do child graph {inner.name!r}, so its nodes take its place, and {name!r} of shape"
-                f" {list(array.shape)} stands for {value.name!r} of shape {list(value.shape)}; bind an array of the same shape",
-                array=value.root.name,
-            )
     own_arrays = {
         name: replace(array, name=fitting(f"{key}: {name}")) for name, array in inner.arrays.items() if name not in level.bind
     }

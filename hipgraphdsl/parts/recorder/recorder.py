@@ -444,6 +444,7 @@ class RecorderRuntime(Runtime):
     stream_create = _call("hipStreamCreateWithPriority", makes="stream")
     stream_destroy = _call("hipStreamDestroy", destroys="stream")
     stream_synchronize = _call("hipStreamSynchronize", refused=900, during="own")
+    device_synchronize = _call("hipDeviceSynchronize", refused=900)
     stream_query = _call("hipStreamQuery", refused=900, during="own", answers=lambda self, stream: True)
     launch_host_func = _call("hipLaunchHostFunc", issues=NodeType.HOST, packs=HostParams)
     event_create = _call("hipEventCreateWithFlags", makes="event")
@@ -530,6 +531,10 @@ class RecorderRuntime(Runtime):
         finally:
             self._captures = {s: c for s, c in self._captures.items() if c is not capture}
         return self._make("graph", capture.graph.handle)
+
+    @_answers("hipStreamIsCapturing")
+    def stream_is_capturing(self, stream: int) -> bool:
+        return stream in self._captures
 
     @_answers("hipStreamGetCaptureInfo_v2")
     def stream_get_capture_info(self, stream: int) -> CaptureInfo:

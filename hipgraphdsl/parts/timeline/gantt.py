@@ -43,7 +43,7 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
     # A fixed salt makes the output reproducible.
     context = {"svg.fonttype": "none", "svg.hashsalt": "hipgraphdsl"}
     drawn = _drawn(timeline, by, critical, title, context, format="svg", metadata={"Date": None, "Creator": None})
-    text = fitting(drawn.decode())
+    text = fitting(drawn.decode(), f"{title or timeline.name}: {', '.join(summary(timeline))}")
     # Drop the ids, which would collide between drawings on one page; those of clip paths and markers are hashes and stay.
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 

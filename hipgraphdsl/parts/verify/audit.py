@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Access, ArrayView, Parameter, Region
+from ...arrays import Access, ArrayView, Parameter, Region, is_extra
 from ...backends.serial import SerialProgram
 from ...errors import HipGraphError
 from ...nodes import CapturedNode, EagerNode, KernelNode
@@ -258,7 +258,7 @@ def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
 
 def _poisoned(cell: Cell, data: Bytes) -> Bytes:
     """Return different values of the same dtype that are harmless if used as indices."""
-    values = data.view(cell.dtype) if cell.dtype.names is None else data
+    values = data.view(cell.dtype) if cell.dtype.names is None and not is_extra(cell.dtype) else data
     if values.dtype.kind == "f" or values.dtype.kind == "c":
         other = np.where(values == -12345.0, 54321.0, -12345.0).astype(values.dtype)
     elif values.dtype.kind == "b":
@@ -274,11 +274,12 @@ def _poisoned(cell: Cell, data: Bytes) -> Bytes:
 def _pattern(dtype: np.dtype[Any], number: int, nbytes: int) -> Bytes:
     """Return bytes of small values of a dtype, different per `number`, so that a copy between guards is detected."""
     values = (np.arange(-(-nbytes // dtype.itemsize)) * 7 + number * 13) % 97 + 1
-    if dtype.kind in "fc":
+    kind = "V" if is_extra(dtype) else dtype.kind
+    if kind in "fc":
         return (-100.0 - values).astype(dtype).view(np.uint8)
-    if dtype.kind in "iu":
+    if kind in "iu":
         return values.astype(dtype).view(np.uint8)
-    return np.resize(values & 1 if dtype.kind == "b" else values, nbytes).astype(np.uint8)
+    return np.resize(values & 1 if kind == "b" else values, nbytes).astype(np.uint8)
 
 
 def _guard_poison(cell: Cell, part: str, number: int) -> Bytes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable
-from ...backends import Scope
-from ...backends.callbacks import bytes_at
+from ...arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable, kind_of
+from ...backends import Scope, SharedHandles
+from ...backends.callbacks import Stopped, bytes_at
 from ...backends.serial import SerialProgram
 from ...backends.streams import EagerProgram
 from ...errors import DeclarationError, HipError, HipGraphError
@@ -104,9 +105,9 @@ def apart(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tolerance: float) ->
     if a.dtype.names is not None:
         fields = [apart(a[name], b[name], tolerance).reshape(*a.shape, -1).any(axis=-1) for name in a.dtype.names]
         return np.asarray(np.logical_or.reduce(fields))
-    if a.dtype.kind not in "fcV" or a.dtype.type is np.void:
+    if kind_of(a.dtype) not in "fc":
         return np.asarray(a != b)
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    wide = np.complex128 if kind_of(a.dtype) == "c" else np.float64
     left, right = a.astype(wide), b.astype(wide)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore"):
@@ -212,14 +213,8 @@ class Laboratory:
                     self.cells[f"parameter {name}"] = _cell(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
                 elif (memory := given_memory(name, parameter, params)) is not None:
                     self.cells[f"parameter {name}"] = replace(_cell(name, memory, memory.pointer, 0), given=True)
-        for step in self.steps:
-            for access in step.node.accesses:
-                root = access.view.root
-                if isinstance(root, Symbol) and not root.hidden:
-                    for copy, device in enumerate(top.shared.devices):
-                        name = f"{root.module.name}:{root.name}" + f" on device {device}" * (copy > 0)
-                        if name not in self.cells:
-                            self.cells[name] = replace(_cell(name, root, top.shared.symbol(root, device), 0), writeable=True)
+        for name, (root, pointer) in variables(self.workflow, top.shared).items():
+            self.cells[name] = replace(_cell(name, root, pointer, 0), writeable=True)
 
     # -- memory --
 
@@ -288,7 +283,7 @@ class Laboratory:
                 finished = issued(self.executable, program, step)
             except HipError as error:
                 self.executable.synchronize()  # raises the error of a callback, if there is one
-                raise error.at(name) from error.__cause__
+                raise (error if error.node else error.of(name)) from error.__cause__
             if not finished:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
@@ -363,11 +358,23 @@ def given_memory(name: str, parameter: Parameter, params: Mapping[str, Any]) -> 
     return ExternalArray.wrap(name, value, what="parameter")
 
 
+def variables(workflow: Workflow, shared: SharedHandles) -> dict[str, tuple[Symbol, int]]:
+    """Return the variables of modules that nodes access, by name, each with its address in the copy that was loaded."""
+    roots = {access.view.root for _, node in workflow.walk() for access in node.accesses}
+    return {
+        f"{root.module.name}:{root.name}" + f" on device {device}" * (copy > 0): (root, shared.symbol(root, device))
+        for root in roots
+        if isinstance(root, Symbol) and not root.hidden
+        for copy, device in enumerate(shared.devices)
+    }
+
+
 def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
     """Run one step on a stream of its device; return whether it has finished in time."""
     with executable.runtime.using_device(executable.device):
         stream = program.stream_of(step, executable.stream)
-        program.issue(step, stream)
+        with suppress(Stopped):  # the caller synchronizes, which raises the callback's error
+            program.issue(step, stream)
         return executable.runtime.stream_wait(stream, WAIT_S)
 
 

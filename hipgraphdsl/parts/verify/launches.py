@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...errors import HipGraphError
+from ...arrays import kind_of
+from ...errors import CallbackError, HipError, HipGraphError
 from ...executable import Executable
 from ...executable.state import Planned, plan_for
 from ...nodes import EmptyNode
 from ...printed import counted
-from ...runtimes.base import Runtime
+from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
 from ...workflow import Workflow
-from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite
+from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite, variables
 from .recorded import compare_recorded
 from .report import Kind
 
@@ -40,6 +41,8 @@ class Launches:
         self.params = params
         self.repeats, self.orders, self.seed = repeats, orders, seed  # launches, seeded schedules of each kind, the first seed
         self.found = found
+        self.compared = False
+        """Whether a backend could be launched."""
 
     def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
         """Launch by one backend of a runtime, repeatedly and with seeded schedules, and compare with the reference."""
@@ -68,8 +71,12 @@ class Launches:
         try:
             executable = self._prepared(runtime, backend, device, made)
         except HipGraphError as error:
-            self.found.left_out.append(f"{named}: {error}")
+            if isinstance(error, CallbackError) or (isinstance(error, HipError) and error.code != ERROR_NOT_SUPPORTED):
+                self.found.add("failure", f"{named} fails: {error}", (error.node,) if error.node else (), backend=backend)
+            else:  # the platform cannot do it
+                self.found.left_out.append(f"{named}: {error}")
             return
+        self.compared = True
         ran = 0
         try:
             if backend in ("explicit", "capture") and not extra:
@@ -96,7 +103,7 @@ class Launches:
                 if mode:
                     message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
                     hint = f"replay: runtime.set_schedule({seed}, {mode})"
-                elif runtime is not self.prover and any(cells[name].dtype.kind in "fc" for name in names):
+                elif runtime is not self.prover and any(kind_of(cells[name].dtype) in "fc" for name in names):
                     hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
                 self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
                 break
@@ -156,6 +163,8 @@ class Launches:
                 overwrite(runtime, cell.pointer, self.values[name], on_host=cell.on_host)
             elif cell.writeable:
                 executable.write(name, cell.values(self.values[name]))
+        for name, (_, pointer) in variables(executable.workflow, executable._own.shared).items():
+            overwrite(runtime, pointer, self.values[name], on_host=False)
         executable.launch(**params)
         executable.synchronize(timeout_s=WAIT_S)
         return {

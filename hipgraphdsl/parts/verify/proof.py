@@ -95,6 +95,9 @@ class Proof:
             for backend in backends:
                 found.advance(f"backend {backend} on {contestant.name}")
                 launches.try_backend(contestant, backend, place)
+        if self.backends and not launches.compared and not found.findings:
+            asked = ", ".join(map(repr, self.backends))
+            found.add("failure", f"nothing was proved: none of the backends {asked} could be launched; left_out says why")
         return [contestant for contestant, _ in contestants]
 
     def comparable(self) -> Sequence[str]:

@@ -1,0 +1,166 @@
+"""Random lives of Executables that share memory: their programs, and what happens to them; all of it prints as what one would type.
+
+What a story does, and what it must do to NumPy arrays, is in `lives`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import hypothesis.strategies as st
+from property.programs import DEVICE, FAULT, HOST, Step, Temporary, steps
+from property.strategies import booleans, integers, permutations, sampled_from, sets
+
+LONG = {"w": "device", "t": "host"}
+"""Arrays of twice the rows; steps use the first half, and parameters any rows."""
+DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
+"""Arrays that steps reach only as parameters."""
+NUMBERS = ("p", "r")
+"""Scalar parameters."""
+MEMORY = ("q", "o")
+"""Array parameters: `o` is for functions on the host too."""
+EQUAL = "as it is"
+"""The value that a scalar parameter has already, which a launch gives again."""
+NUMBERED = ("mix", "set", "call", "eager")
+MOST_LIVES = 3
+
+WAYS = ("own", "own", "own", "own", "stream", "other's stream", "captured", "profile")
+"""On what a launch is put."""
+FORMS = ("declared", "json", "pickle", "networkx")
+"""What a graph has been before it is compiled."""
+ACTIONS = (
+    "launch", "launch", "launch", "launch", "update", "update", "clone", "again", "close", "set", "enable", "disable", "write",
+)  # fmt: skip
+
+Part = Step | Temporary
+Given = tuple[Any, ...]
+"""Memory for an array parameter.
+
+``("name", x)`` and ``("declared", x)`` are an array of the graph, ``("object", life, x, row)`` rows of an array of any Executable
+from that row on, ``("left", n, x, row)`` the same of memory that was taken before its Executable was closed or rebuilt, and
+``("user", n)`` an array of the user.
+"""
+Action = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Nodes ``n0``, ``n1``, ..., the parameters that stand for their numbers, and the parameters' defaults."""
+
+    parts: tuple[Part, ...]
+    numbers: tuple[str, ...]
+    defaults: dict[str, Any]
+    in_line: bool
+    """Whether each node follows the one before: then all memory may be bound to all parameters."""
+
+
+@dataclass(frozen=True)
+class Story:
+    program: Program
+    options: dict[str, Any]
+    form: str
+    compiled: bool
+    """Whether launches may take the compiled path."""
+    actions: list[Action]
+
+    def __repr__(self) -> str:
+        program = self.program
+        lines = [
+            f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))
+        ]
+        head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
+        return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+@st.composite
+def parts(draw: Any, kind: str | None = None) -> Part:
+    """Return a node, or those around a temporary, with array parameters among what they use."""
+    if kind is None and not draw(integers(0, 7)):
+        to, origin = draw(permutations(DEVICE))[:2]
+        return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
+    step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
+    place = draw(sampled_from(("", "", "to", "origin", "copied")))
+    if (
+        not place or step.kind == "eager"
+    ):  # an eager function is given an array for NumPy only where the graph says that it is the host's
+        return step
+    if place == "copied":
+        return replace(step, origin=("v", step.origin[1]))
+    name = "o" if step.kind == "call" else draw(sampled_from(MEMORY))
+    return replace(step, **{place: (name, getattr(step, place)[1])})
+
+
+_kinds = ("mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
+_steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
+_by = {"mix": ("r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+"""Parameters for the numbers of each kind: `r` is for arguments of kernels alone, as the compiled path sets them."""
+_small = integers(0, 1)  # few, so that a launch often gives what there is already
+_number = sampled_from((0, 0, 1, 1, EQUAL, EQUAL, EQUAL, 7, FAULT))
+_ways = sampled_from(("name", "declared"))
+_names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
+_defaults: dict[str, Any] = {
+    **dict.fromkeys((*NUMBERS, "v"), _small), "q": st.tuples(_ways, sampled_from("mn")), "o": st.tuples(_ways, sampled_from("xy")),
+}  # fmt: skip
+_later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) for name in MEMORY}}
+
+
+@st.composite
+def programs(draw: Any, most: int) -> Program:
+    found = tuple(draw(st.lists(parts(), min_size=1, max_size=most)))
+    numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
+    return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
+
+
+def _given(draw: Any, name: str) -> Given:
+    """Return memory for an array parameter; `o` takes memory that the host may use."""
+    kind = draw(sampled_from(("name", "declared", "object", "object", "object", "left", "user")))
+    if kind in ("name", "declared"):
+        return kind, draw(_names[name])
+    if kind == "user":
+        return kind, draw(integers(0, 1))
+    array = draw(sampled_from((*HOST, "t", "t") if name == "o" else (*DEVICE, *HOST, "w", "t", "w", "t")))
+    return kind, draw(integers(0, MOST_LIVES - 1)), array, draw(integers(0, 4)) if array in LONG else 0
+
+
+def _values(draw: Any) -> dict[str, Any]:
+    """Return values for some parameters of a launch."""
+    chosen = draw(sets(sampled_from(NUMBERS if draw(booleans()) else (*NUMBERS, *MEMORY, "v")), max_size=3))
+    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
+
+
+@st.composite
+def _actions(draw: Any, program: Program) -> Action:
+    what = draw(sampled_from(ACTIONS))
+    life, i = draw(integers(0, MOST_LIVES - 1)), draw(integers(0, len(program.parts) - 1))
+    part = program.parts[i]
+    if what == "launch":
+        return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 3)))]
+    if what == "update":
+        names = draw(sets(sampled_from((*NUMBERS, *NUMBERS, *MEMORY, "v")), max_size=3))
+        how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
+        changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
+        defaults = {name: draw(_later[name]) for name in sorted(names)}
+        return what, life, changed, defaults, draw(sampled_from(FORMS)), how == "kinds" or draw(booleans())
+    if what == "set":
+        return (what, life, i, draw(parts(part.kind))) if isinstance(part, Step) else ("clone", life)
+    if what in ("enable", "disable"):
+        return (what, life, i) if isinstance(part, Step) else ("clone", life)
+    if what == "write":
+        return what, life, draw(sampled_from((*DEVICE, *HOST, *LONG))), draw(_small)
+    return what, life
+
+
+@st.composite
+def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
+    program = draw(programs(most_parts))
+    options = {
+        "lanes": draw(sampled_from(("auto", 1, None))), "join": draw(booleans()), "pack": draw(booleans()),
+        "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
+    }  # fmt: skip
+    happening = draw(st.lists(_actions(program), min_size=1, max_size=most_actions))
+    return Story(program, options, draw(sampled_from(FORMS)), draw(booleans()) or draw(booleans()), happening)
