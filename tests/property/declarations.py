@@ -211,7 +211,7 @@ def inner(number: int, on_host: bool, own: Any = None, mode: str = "") -> hg.Gra
             g.free(t, name="free")
     g.kernel(MODULE["stir"], 1, 8, (x, mine, number, N), name="down")
     if mode == "while":
-        g.kernel(MODULE["less"], 1, 1, (g.device_array("n", shape=1, dtype="u4"),), name="less")
+        g.kernel(MODULE["less"], 1, 1, (g.device_array("n", shape=(), dtype="u4"),), name="less")
     return g
 
 
