@@ -118,7 +118,9 @@ def test_self_is_a_parameters_name_like_any_other() -> None:
 def test_streams_are_handles_or_stream_objects(exe: hg.Executable, stream: Any) -> None:
     with pytest.raises(hg.DeclarationError, match="stream is a raw handle or a stream object"):
         exe.launch(stream, a=1.0)
-    exe.run()
+    with pytest.raises(hg.DeclarationError, match="must give 'a'"):  # the refused launch has bound nothing
+        exe.run()
+    exe.run(a=1.0)
 
 
 def test_elapsed_us_refuses_events_that_no_node_records(exe: hg.Executable) -> None:
