@@ -441,7 +441,9 @@ int shielded(void* context, uint64_t first, uint64_t last) {
     return hipErrorIllegalAddress;
   }
   t_shield = &back;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);  // the handler reads it, which a compiler cannot know
   const int code = fn(context, first, last);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
   t_shield = nullptr;
   return code;
 }
