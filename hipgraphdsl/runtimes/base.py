@@ -494,7 +494,8 @@ class Runtime(Protocol):
         return 0
 
     def hold_back(self, stream: int) -> None:
-        """Wait while too many operations of a stream are in flight, if launches themselves cannot: Ctrl-C interrupts this."""
+        """Wait while too many operations of a stream are in flight, where no launch of the platform waits; Ctrl-C interrupts."""
+        return
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

@@ -164,7 +164,7 @@ API int hipMemGetInfo(size_t* available, size_t* total) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
   *total = m.total;
-  *available = m.total > m.taken - m.cached_bytes ? m.total - (m.taken - m.cached_bytes) : 0;
+  *available = m.total > m.taken ? m.total - m.taken : 0;
   return hipSuccess;
 }
 

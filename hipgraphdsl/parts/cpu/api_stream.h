@@ -41,7 +41,7 @@ API int hipStreamDestroy(Handle stream) {
   if (s->capture.get()) capture_forget_stream(s);
   g_handles.remove(stream);
   stream_release(s);
-  memory_trim(kKeeps);  // what launches on it have freed is kept for its next launches only
+  memory_trim(true);  // what launches on it have freed is kept for its next launches only
   return hipSuccess;
 }
 

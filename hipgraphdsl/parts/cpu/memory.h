@@ -11,9 +11,9 @@
 #endif
 
 constexpr size_t kAlign = 256;
-constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed memory that stay for reuse, while streams use it
-constexpr size_t kKeeps = size_t(64) << 20;       // bytes that stay for reuse in any case
-constexpr size_t kMapped = size_t(1) << 20;       // bytes from which stream-ordered memory without guards is mapped by itself
+constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed memory that stay for reuse if it is stream-ordered
+constexpr size_t kKeeps = size_t(64) << 20;       // and if it is not
+constexpr size_t kMapped = size_t(1) << 20;  // bytes from which stream-ordered memory leaves the process when a stream is destroyed
 constexpr size_t kLeaves = size_t(32) << 20;      // bytes from which memory that is not stream-ordered leaves the process at once
 // An array ends before pages that cannot be accessed, and such pages precede it, so that a kernel that runs on past its end is ended
 // by a signal before it reaches other memory. They take address space alone, and two of the process's memory maps for each array.
@@ -43,6 +43,7 @@ inline bool is_device(int device) { return device >= 0 && device < device_count(
 inline int this_device() { return t_device < device_count() ? t_device : 0; }
 
 enum class Origin : uint8_t { device, host, pool, graph };
+inline bool is_ordered(Origin origin) { return origin == Origin::pool || origin == Origin::graph; }
 
 struct Block {
   void* pointer;
@@ -122,7 +123,8 @@ struct Memory {
   Mutex lock;
   Map blocks;  // pointer -> Block*
   Vec<Block*> leaving;  // freed in the order of a stream, which has not come there; kept for the sanitizer
-  size_t total = 0, taken = 0, page = 0;
+  size_t total = 0, page = 0;
+  size_t taken = 0;  // by blocks in use
   size_t guard = kGuard, most_guarded = kMostGuarded;
   Map guarded;  // where the mappings of blocks with guards begin -> Block*, also of those that are freed and not yet given back
   // Freed memory by size class, without guards and with them: four classes for each power of two.
@@ -174,40 +176,42 @@ inline uint32_t size_class(size_t bytes, size_t unit, size_t* room) {
   *room = ((size_t(1) << log) + part * quarter) * unit;
   return log * 4 + part;
 }
+// What a block in use counts for.
+inline size_t block_charge(const Block* b) { return is_ordered(b->origin) ? b->room : b->bytes; }
 // The class of memory that may be reused; none where it leaves the process when it is freed.
 constexpr uint32_t kNoClass = ~0u;
 inline uint32_t reuse_class(const Memory& m, size_t bytes, Origin origin, bool guarded, size_t* room) {
-  const bool ordered = origin == Origin::pool || origin == Origin::graph;
-  if (ordered || (guarded && bytes < kLeaves)) return size_class(bytes, guarded ? m.page : kAlign, room);
+  if (is_ordered(origin) || (guarded && bytes < kLeaves)) return size_class(bytes, guarded ? m.page : kAlign, room);
   const size_t unit = guarded ? m.page : kAlign;
   *room = (bytes + unit - 1) / unit * unit;
   return kNoClass;
 }
 
 inline void memory_drop_locked(Memory& m, Block* b) {
-  m.taken -= b->room;
   if (b->guard) m.guarded.erase(uint64_t(b->mapping));
   free(b->unwritten);
   if (b->mapping) munmap(b->mapping, b->room + 2 * b->guard);
   else free(b->pointer);
   discard(b);
 }
-// Gives back what is kept for reuse beyond so many bytes, the largest first.
-inline void memory_trim_locked(Memory& m, size_t keeps) {
-  for (uint32_t cls = 256; cls-- > 0;) {
-    for (auto& kept : m.cached) {
-      while (kept[cls].count && m.cached_bytes > keeps) {
-        Block* b = kept[cls].pop();
+// Gives back what is kept for reuse; `ordered`: only large blocks of stream-ordered memory.
+inline void memory_trim_locked(Memory& m, bool ordered) {
+  for (auto& kept : m.cached) {
+    for (auto& list : kept) {
+      for (uint32_t i = list.count; i-- > 0;) {
+        Block* b = list[i];
+        if (ordered && !(is_ordered(b->origin) && b->room >= kMapped)) continue;
+        list.remove_at(i);
         m.cached_bytes -= b->room;
         memory_drop_locked(m, b);
       }
     }
   }
 }
-inline void memory_trim(size_t keeps = 0) {
+inline void memory_trim(bool ordered = false) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
-  memory_trim_locked(m, keeps);
+  memory_trim_locked(m, ordered);
 }
 
 // Fresh memory; null where there is none.
@@ -241,11 +245,10 @@ inline Block* block_take(Memory& m, size_t bytes, Origin origin, bool guarded) {
     m.cached_bytes -= b->room;
     return b;
   }
-  if (guarded && m.guarded.used >= m.most_guarded && m.cached_bytes) memory_trim_locked(m, 0);
-  if (m.taken + room > m.total || (guarded && m.guarded.used >= m.most_guarded)) return nullptr;
+  if (guarded && m.guarded.used >= m.most_guarded && m.cached_bytes) memory_trim_locked(m, false);
+  if (m.taken + m.cached_bytes + room > m.total || (guarded && m.guarded.used >= m.most_guarded)) return nullptr;
   Block* b = block_new(room, guarded ? m.guard : 0, guarded || (cls != kNoClass && room >= kMapped));
   if (!b) return nullptr;
-  m.taken += room;
   if (guarded) m.guarded.put(uint64_t(b->mapping), uint64_t(b));
   return b;
 }
@@ -262,11 +265,12 @@ inline Block* memory_try(size_t bytes, Origin origin, int device, uint32_t acces
   b->origin = origin;
   b->device = device;
   b->access = access;
+  m.taken += block_charge(b);
   b->live.set(0);
   b->left.set(0);
   b->execs.set(0);
   block_set_fresh(b);
-  if (origin != Origin::pool && origin != Origin::graph) free(b->unwritten), b->unwritten = nullptr;
+  if (!is_ordered(origin)) free(b->unwritten), b->unwritten = nullptr;
   m.blocks.put(uint64_t(b->pointer), uint64_t(b));
   forget_names(b->pointer, b->bytes);
   if (origin == Origin::graph) {
@@ -282,10 +286,10 @@ inline void memory_give_back(Block* b) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
   if (m.leaving.remove(b)) forget_names(b->pointer, b->bytes);
+  m.taken -= block_charge(b);
   size_t room;
   const uint32_t cls = reuse_class(m, b->room, b->origin, b->guard, &room);
-  const bool ordered = b->origin == Origin::pool || b->origin == Origin::graph;
-  if (cls != kNoClass && m.cached_bytes + b->room <= (ordered ? kPoolKeeps : kKeeps)) {
+  if (cls != kNoClass && m.cached_bytes + b->room <= (is_ordered(b->origin) ? kPoolKeeps : kKeeps)) {
     m.cached[b->guard != 0][cls].push(b);
     m.cached_bytes += b->room;
   } else {
@@ -437,7 +441,9 @@ int shielded(void* context, uint64_t first, uint64_t last) {
     return hipErrorIllegalAddress;
   }
   t_shield = &back;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);  // the handler reads it, which a compiler cannot know
   const int code = fn(context, first, last);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
   t_shield = nullptr;
   return code;
 }

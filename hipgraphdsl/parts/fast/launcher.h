@@ -302,11 +302,11 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room=0): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear, room;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear, &room))
+  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear, room = 0;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKK|K", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear, &room))
     return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
@@ -428,7 +428,7 @@ static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
-     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room): what to call, with what, and where"},
+     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room=0): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
