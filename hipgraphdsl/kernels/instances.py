@@ -78,9 +78,7 @@ def find_kernel(source: Declarations, name: str) -> Instance:
     known = [(d, _parameters(source, d, given)[0]) for d in found]
     each = [_spelled(d, given, parameters if len(source.kernels[d.name]) > 1 else None) for d, parameters in known]
     said = f"{len(found)} kernels {asked.stem!r}" if asked.parameters is None else f"no kernel {name!r}"
-    raise DeclarationError(
-        f"{source.where} has {said}; ask for one by its whole name: {', '.join(map(repr, each))}", array=name
-    )
+    raise DeclarationError(f"{source.where} has {said}; ask for one by its whole name: {', '.join(map(repr, each))}", array=name)
 
 
 def _spelled(declared: KernelDeclaration, given: Mapping[int, list[list[Token]]], parameters: tuple[str, ...] | None) -> str:
@@ -126,9 +124,7 @@ def _types(scope: Scope, parts: Sequence[list[Token]]) -> tuple[object, ...]:
     return tuple(found)
 
 
-def _instance(
-    source: Declarations, declared: KernelDeclaration, given: Mapping[int, list[list[Token]]], name: str
-) -> Instance:
+def _instance(source: Declarations, declared: KernelDeclaration, given: Mapping[int, list[list[Token]]], name: str) -> Instance:
     """Return a kernel with these template arguments, by the component of its name; `name` is what was asked for."""
     if declared.fault:
         raise DeclarationError(f"kernel {name!r} of {source.where}, line {declared.line}: {declared.fault}", array=name)

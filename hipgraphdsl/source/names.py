@@ -47,7 +47,9 @@ class KernelName(NamedTuple):
             if text == "(":
                 close = closing_index(tokens, i)
                 if close != len(tokens) - 1:
-                    raise ValueError("'(' is not closed" if close == len(tokens) else f"{tokens[close + 1].text!r} is not understood")
+                    raise ValueError(
+                        "'(' is not closed" if close == len(tokens) else f"{tokens[close + 1].text!r} is not understood"
+                    )
                 given, tokens = tokens[i + 1 : close], tokens[:i]
             elif text == "<":
                 close = closing_angle(tokens, i)
@@ -96,7 +98,9 @@ def _placed(part: Sequence[Token], space: str) -> list[Token | str]:
     return out
 
 
-def spelled_parameters(scope: Scope, parts: Sequence[Sequence[Token]], values: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def spelled_parameters(
+    scope: Scope, parts: Sequence[Sequence[Token]], values: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the types of parameters as they are spelled at the end of the source, without the parameters' names.
 
     `values` holds template arguments by the parameter's name.
@@ -112,7 +116,9 @@ def _spelled_parameter(scope: Scope, part: Sequence[Token], values: Mapping[str,
     if name is not None:
         del tokens[name]
     head = next((n for n, t in enumerate(tokens) if t.text in ("*", "&", "&&", "[", "(")), len(tokens))
-    for n, token in enumerate(tokens):  # const stands before a base type or behind it, and its template arguments may have pointers
+    for n, token in enumerate(
+        tokens
+    ):  # const stands before a base type or behind it, and its template arguments may have pointers
         if token.text == "<" and n < head:
             close = closing_angle(tokens, n)
             head = next((m for m in range(close, len(tokens)) if tokens[m].text in ("*", "&", "&&", "[", "(")), len(tokens))

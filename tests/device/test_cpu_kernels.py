@@ -1730,7 +1730,9 @@ def test_short_names_of_unsigned_types_are_types(compiler: Compiler, first: str)
     assert [int(array[0]) for array in arrays] == [2**bits - 1 for bits in (32, 16, 8, 64)]
 
 
-@pytest.mark.parametrize("attribute", ["__launch_bounds__(8)", "__cluster_dims__(2, 1, 1)", "__block_size__((8, 1, 1))", "__maxnreg__(32)"])
+@pytest.mark.parametrize(
+    "attribute", ["__launch_bounds__(8)", "__cluster_dims__(2, 1, 1)", "__block_size__((8, 1, 1))", "__maxnreg__(32)"]
+)
 def test_attributes_of_kernels_are_taken(compiler: Compiler, attribute: str) -> None:
     x = np.zeros(16, i32)
     source = f"__global__ {attribute} void k(int* x) {{ x[blockIdx.x * 8 + threadIdx.x] = 1 + threadIdx.x; }}"

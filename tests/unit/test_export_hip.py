@@ -245,7 +245,9 @@ def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
 @pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("modules", [1, 2])
 def test_overloads_and_kernels_of_headers_are_called_by_their_names(tmp_path: Path, modules: int) -> None:
-    (tmp_path / "mine.h").write_text("#define STEP 3\nstruct V { int x; };\n__global__ void twice(int* x) { x[threadIdx.x] *= 2; }\n")
+    (tmp_path / "mine.h").write_text(
+        "#define STEP 3\nstruct V { int x; };\n__global__ void twice(int* x) { x[threadIdx.x] *= 2; }\n"
+    )
     source = (
         '#include "mine.h"\nnamespace a { __global__ void add(int* x) { x[threadIdx.x] += STEP; }\n'
         "__global__ void add(V* x, int n) { x[threadIdx.x].x += n; } }\n"
@@ -269,7 +271,9 @@ def test_overloads_and_kernels_of_headers_are_called_by_their_names(tmp_path: Pa
     subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
     assert np.load(tmp_path / "x.npy").tolist() == [40 if modules > 1 else 6, 6, 6, 6]
     if NVCC is not None:
-        compiled([NVCC, "-std=c++17", "-O0", "-arch=sm_90", "-c", "-x", "cu", f"-I{tmp_path}", str(path), "-o", str(tmp_path / "p.o")])
+        compiled(
+            [NVCC, "-std=c++17", "-O0", "-arch=sm_90", "-c", "-x", "cu", f"-I{tmp_path}", str(path), "-o", str(tmp_path / "p.o")]
+        )
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")

@@ -421,7 +421,9 @@ __global__ void k(unsigned int y, int m) {}
 
 
 def test_overloads_are_asked_for_by_their_parameters() -> None:
-    with pytest.raises(DeclarationError, match=r"3 kernels 'a::k'; .*: 'a::k\(int\*\)', 'a::k\(const a::real\*, a::V\*\)', 'a::k<T>\(T\*, T\)'"):
+    with pytest.raises(
+        DeclarationError, match=r"3 kernels 'a::k'; .*: 'a::k\(int\*\)', 'a::k\(const a::real\*, a::V\*\)', 'a::k<T>\(T\*, T\)'"
+    ):
         Module(OVERLOADS)["a::k"]
     with pytest.raises(DeclarationError, match=r"no kernel 'a::k\(double\*\)'; ask for one by its whole name: 'a::k\(int\*\)'"):
         Module(OVERLOADS)["a::k(double*)"]

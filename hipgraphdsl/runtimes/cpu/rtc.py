@@ -79,7 +79,7 @@ _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
-#: A library header that is not found, in a compiler's message; and one that is, a light one or the system's, in preprocessed text.
+#: A library header that is not found, in a compiler's message; and one that is, light or the system's, in preprocessed text.
 _ABSENT: Final = re.compile(r"fatal error: '?\w+(\.h)?(?:' file not found|: No such file)")
 _INCLUDED: Final = re.compile(rf'^# 1 "(?:light/(?:{"|".join(map(re.escape, _LIGHT_HEADERS))})" 1|[^"]*" 1 3)', re.MULTILINE)
 _HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"
@@ -94,7 +94,9 @@ _REFUSED: Final = (
     (re.compile(r"__match_all(_sync)?"), "__match_all", "use __match_any"),
     (re.compile(r"__builtin_(amdgcn|nvvm|ptx)_\w+"), "builtins of one GPU", "put them behind #if !defined(HGCPU_CPU)"),
     (
-        re.compile(r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"),
+        re.compile(
+            r"hip(Malloc|Free|Memcpy|Memset|Device|Stream|Event|Graph|Error|Success|Get|Set|Func|Host|Module|Ctx|Peek)\w*"
+        ),
         "HIP's host calls in kernel source",
         _HOST_CODE,
     ),
@@ -357,7 +359,18 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the source of the modules that generate the compiled text; it is part of the cache key."""
-    names = ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens", "../../source/tokens", "../../source/declarations", "../../source/names")
+    names = (
+        "rtc",
+        "weave",
+        "split",
+        "warps",
+        "uniform",
+        "syntax",
+        "tokens",
+        "../../source/tokens",
+        "../../source/declarations",
+        "../../source/names",
+    )
     return tuple(_header(f"{name}.py") for name in names)
 
 
