@@ -56,6 +56,7 @@ ORDER = (
     "kernels.packing",
     "kernels.instances",
     "kernels.layouts",
+    "kernels.origins",
     "kernels.shared_memory",
     "kernels",
     "target",

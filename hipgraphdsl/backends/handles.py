@@ -139,7 +139,13 @@ class SharedHandles:
         # Do not sanitize built-in kernels: a copy of uninitialised memory is not the user's error.
         options = (*module.options, SANITIZE) if self.sanitize and module is not BUILT_IN else tuple(module.options)
         started = time.perf_counter()
-        code = self.runtime.rtc_compile(source, names, symbols, options, name=module.name)
+        try:
+            code = self.runtime.rtc_compile(source, names, symbols, options, name=module.name)
+        except DeclarationError as error:
+            if module.origin is None:
+                raise
+            said = module.origin.placed(str(error), module.name, module.source)
+            raise DeclarationError(said, node=error.node, array=error.array) from None
         _log.debug("module %r: compiled %s in %.3f s", module.name, what, time.perf_counter() - started)
         return code
 

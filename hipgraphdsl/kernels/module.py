@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,7 @@ from ..source import (
 )
 from .instances import find_kernel, variable_layout
 from .layouts import dtype_data, dtype_from_json, struct_layouts
+from .origins import Origin
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
@@ -215,12 +217,15 @@ class Module:
         if isinstance(options, str):
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._read(source, name, options, structs, Headers(options), None)
+        frame = sys._getframe(1)
+        self._origin = Origin(frame.f_code.co_filename, frame.f_lineno)
 
     # A code object, and a kernel read back from a graph, have no source.
     _source = ""
     _options: tuple[str, ...] = ()
     _headers: Mapping[str, str] = MappingProxyType({})
     _path: Path | None = None
+    _origin: Origin | None = None
     _image: bytes | None = None
     _blocks: Mapping[str, Blocks] | None = None
 
@@ -309,7 +314,9 @@ class Module:
         if path.suffix in (".hip", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cxx"):
             if signatures:
                 raise DeclarationError(f"module file {str(path)!r} is source: its signatures are read from it, give none")
-            return cls(data.decode(errors="replace"), name=name or path.name, options=options, structs=structs)
+            module = cls(data.decode(errors="replace"), name=name or path.name, options=options, structs=structs)
+            module._origin = Origin(str(path))
+            return module
         if path.suffix not in (".hsaco", ".co", ".ptx", ".cubin", ".fatbin", ".so"):
             raise DeclarationError(
                 f"module file {str(path)!r} has an ending that is not known; source ends in .hip, .cpp or .cu, code "
@@ -367,6 +374,11 @@ class Module:
         return dict(self._structs)
 
     @property
+    def origin(self) -> Origin | None:
+        """Where its source was written; None for one that a workflow file stores, and for a code object."""
+        return self._origin
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """Texts of its own headers, by path; empty for a code object."""
         return dict(self._headers)
@@ -407,7 +419,7 @@ class Module:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels in source order; templates without arguments."""
+        """Names of the kernels in source order; templates without arguments, overloads once."""
         return tuple(self._signatures) if self._path is not None else tuple(self._declared.kernels)
 
     @property
@@ -451,10 +463,13 @@ class Module:
     def __getitem__(self, name: str) -> Kernel:
         """Return the kernel ``"scale"``, or the template instantiation ``"scale<float, 4>"``.
 
+        Names are qualified as in C++: ``"space::scale"``, and ``"Tiles<float>::scale"`` for a static member. An overload is named
+        with the types of its parameters, ``"scale(float*, int)"``.
+
         Raises
         ------
         DeclarationError
-            If there is no such kernel (the message lists all), if template arguments are missing or too many, or if a
+            If there is no such kernel or several (the message lists all), if template arguments are missing or too many, or if a
             parameter's type is not understood (the message names kernel, parameter, type and remedy).
         """
         if not isinstance(name, str):

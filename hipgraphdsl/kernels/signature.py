@@ -30,8 +30,8 @@ class KernelParameter:
     const : bool
         Whether the pointer's target is const, so that the kernel only reads it.
     dtype : numpy.dtype or None
-        Type of one element of the pointer's target, or of the value; None for ``void*``. uint64 for a pointer to pointers, which is
-        a table of addresses: memory behind these is not counted as accessed.
+        Type of one element of the pointer's target, or of the value; None for ``void*``. uint64 for a pointer to pointers: a
+        table of addresses, and memory behind these does not count as accessed.
     lanes : int
         Elements of a vector type: ``float4`` has dtype float32 and 4 lanes; else 1.
     size, align : int

@@ -113,9 +113,9 @@ class MacroTable(dict[str, Macro]):
         """Return whether any macro, current or past, has a word in its text."""
         return any(word in macro.text and word in macro.words for name in self.history for macro in self.meanings(name))
 
-    def named_by(self, name: str) -> set[str]:
+    def named_by(self, name: str) -> frozenset[str]:
         """Return a macro's name and the names of all macros, so far, that lead to it."""
-        found = {name}
+        found = frozenset({name})
         while more := {other for other in self.history if any(found & macro.words for macro in self.meanings(other))} - found:
             found |= more
         return found

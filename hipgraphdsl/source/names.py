@@ -148,9 +148,9 @@ def _name_of(scope: Scope, tokens: list[Token]) -> int | None:
     try:
         name = scope.declarators(tokens)[0].name
     except ValueError:  # a type that is not known: the name is the last of several
-        names = [
-            n for n, t in enumerate(tokens) if t.kind == "name" and t.text != "const" and (not n or tokens[n - 1].text != "::")
-        ]
+        closed = {m for n, t in enumerate(tokens) if t.text == "<" for m in range(n, min(closing_angle(tokens, n), len(tokens)))}
+        names = [n for n, t in enumerate(tokens) if n not in closed and t.kind == "name" and t.text != "const"]
+        names = [n for n in names if not n or tokens[n - 1].text != "::"]
         plain = [n for n in names if tokens[n].text not in BUILTIN_WORDS]
         return plain[-1] if len(names) > 1 and plain else None
     return max((n for n, t in enumerate(tokens) if t.text == name), default=None) if name else None

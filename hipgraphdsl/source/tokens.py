@@ -224,8 +224,8 @@ def spell(tokens: Iterable[Token | str]) -> str:
 
 _PAREN_ATTRIBUTES: Final = frozenset(
     {
-        "__attribute__", "__attribute", "__declspec", "alignas", "__align__", "__launch_bounds__", "noexcept", "_Alignas", "_Pragma",
-        "__cluster_dims__", "__block_size__", "__maxnreg__",
+        "__attribute__", "__attribute", "__declspec", "alignas", "__align__", "__launch_bounds__", "noexcept", "_Alignas",
+        "_Pragma", "__cluster_dims__", "__block_size__", "__maxnreg__",
     }
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ class CType:
     const_pointers: frozenset[int] = frozenset()  # the const levels of indirection below the last: {1} in T* const*
 
     def __str__(self) -> str:
-        """The type as C++ spells it, ``const float* const*``, without const of the value itself."""
+        """Return the type as C++ spells it, ``const float* const*``, without const of the value itself."""
         levels = (" const" * (n in self.const_pointers and n < self.pointers) for n in range(1, self.pointers + 1))
         return ("const " if self.const else "") + self.spelling + "".join(f"*{const}" for const in levels)
 

@@ -176,7 +176,7 @@ class Unit:
         word = self.conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
         if word == "define" and reading and token.text.count("{") != token.text.count("}"):
             found = parse_define(token.text)
-            self._flat |= self.macros.named_by(found[0]) if found else set()
+            self._flat |= self.macros.named_by(found[0]) if found else frozenset()
         return word if reading else ""
 
     def _included(self, text: str, folders: Sequence[Path]) -> str | None:

@@ -1656,6 +1656,62 @@ def test_headers_of_the_user_and_of_the_library_are_included(compiler: Compiler,
     assert x.tolist() == [1, 2, 3, 4, 4, 4, 4, 4]
 
 
+KINDS_OF_NAMES = """
+namespace a {
+struct V { int x; };
+__device__ int two() { return 2; }
+__global__ void k(int* x) { x[threadIdx.x] = two(); }
+__global__ void k(const float* y, V* v) { v[threadIdx.x].x = 10 * y[threadIdx.x]; }
+template <class T> __global__ void k(T* x, T n) { x[threadIdx.x] = n; }
+__global__ void q(int* x);
+}
+struct R {
+    static constexpr int N = 4;
+    static __device__ int last(int i) { return N - 1 - i; }
+    static __global__ void k(int* x) {
+        __shared__ int b[N];
+        b[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        x[threadIdx.x] = b[last(threadIdx.x)];
+    }
+};
+template <class T, int M = 2> class S {
+public:
+    static __global__ void k(T* x) { x[threadIdx.x] = M; }
+    template <class U> static __global__ void j(T* x, U u) { x[threadIdx.x] = u + M; }
+};
+__global__ void a::q(int* x) {
+    __shared__ int b[4];
+    b[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    x[threadIdx.x] = b[3 - threadIdx.x] + 1;
+}
+"""
+
+
+@pytest.mark.parametrize("improve", [True, False])
+def test_kernels_are_found_by_every_kind_of_name(compiler: Compiler, improve: bool) -> None:
+    wanted: dict[str, list[int]] = {
+        "a::k(int*)": [2, 2, 2, 2],
+        "a::k<int>(int*, int)": [7, 7, 7, 7],
+        "a::q": [4, 3, 2, 1],
+        "R::k": [3, 2, 1, 0],
+        "S<int>::k": [2, 2, 2, 2],
+        "S<int, 5>::k": [5, 5, 5, 5],
+        "S<int, 5>::j<short>": [12, 12, 12, 12],
+    }
+    many = "a::k(const float*, a::V*)"
+    built = library(compiler, KINDS_OF_NAMES, ";".join([*wanted, many]), improve=improve)
+    for name, values in wanted.items():
+        x = np.zeros(4, i32)
+        more = [np.int32(7)] if "<int>(" in name else [np.int16(7)] if "short" in name else []
+        built.run(name, 1, 4, x, *more)
+        assert x.tolist() == values, name
+    x = np.zeros(4, i32)
+    built.run(many, 1, 4, np.arange(4, dtype=f32), x)
+    assert x.tolist() == [0, 10, 20, 30]
+
+
 @pytest.mark.parametrize("header", ["iostream", "array", "ctime", "vector"])
 def test_headers_of_the_library_are_included_by_those_of_the_user(header: str, tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text(f"#pragma once\n#include <{header}>\n#define THREE 3\n")

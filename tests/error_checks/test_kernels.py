@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,36 @@ extern "C" __global__ void big(float* x) { __shared__ float s[4096]; s[threadIdx
 """
 P = np.dtype([("a", "i4"), ("b", "f4")])
 m = hg.Module(SOURCE, structs={"P": P}, name="errors")
+
+
+BROKEN = r"""
+extern "C" __global__ void broken(int* x) {
+  x[0] = nothing_here;
+}
+"""
+
+
+@pytest.mark.parametrize("name", [None, "given"])
+@pytest.mark.parametrize("kind", ["text", "file", "made"])
+def test_compile_errors_name_the_users_file_and_line(kind: str, name: str | None, tmp_path: Path) -> None:
+    runtime_or_skip("cpu")
+    own = Path(__file__)
+    line = next(n for n, text in enumerate(own.read_text().splitlines(), 1) if "nothing_here;" in text)
+    if kind == "text":
+        module, said = hg.Module(BROKEN, name=name), [f"{own}:{line}:", f"{line} |   x[0] = nothing_here;"]
+    elif kind == "file":
+        path = tmp_path / "broken.hip"
+        path.write_text(BROKEN)
+        module, said = hg.Module.from_file(path, name=name), [f"{path}:3:", "3 |   x[0] = nothing_here;"]
+    else:
+        module = hg.Module(BROKEN.replace("broken", "others"), name=name)
+        said = [f"{module.name}:3:", f"(the source is declared at {own}:"]
+    g = hg.Graph("broken")
+    g.kernel(module[module.kernels[0]], grid=1, block=1, args=(g.device_array("x", shape=1, dtype="int32"),))
+    with pytest.raises(hg.DeclarationError) as caught:
+        g.compile("cpu")
+    for text in said:
+        assert text in str(caught.value)
 
 
 @pytest.fixture

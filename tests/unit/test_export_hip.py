@@ -243,6 +243,40 @@ def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")
+@pytest.mark.parametrize("modules", [1, 2])
+def test_overloads_and_kernels_of_headers_are_called_by_their_names(tmp_path: Path, modules: int) -> None:
+    (tmp_path / "mine.h").write_text(
+        "#define STEP 3\nstruct V { int x; };\n__global__ void twice(int* x) { x[threadIdx.x] *= 2; }\n"
+    )
+    source = (
+        '#include "mine.h"\nnamespace a { __global__ void add(int* x) { x[threadIdx.x] += STEP; }\n'
+        "__global__ void add(V* x, int n) { x[threadIdx.x].x += n; } }\n"
+    )
+    module = hg.Module(source, options=[f"-I{tmp_path}"], structs={"V": np.dtype([("x", "i4")])})
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="int32")
+    v = g.device_array("STEP", shape=4, dtype=module.structs["V"])
+    g.kernel(module["a::add(int*)"], 1, 4, (x,), name="add")
+    g.kernel(module["twice"], 1, 4, (x,), name="twice")
+    g.kernel(module["a::add(V*, int)"], 1, 4, (v, 5), name="V")
+    if modules > 1:
+        other = hg.Module("__global__ void twice(int* x) { x[0] = 40; }", name="other")
+        g.kernel(other["twice"], 1, 1, (x,), name="other")
+    path = tmp_path / "program.hip"
+    g.export(path)
+    declared = set(re.findall(r"^ *(?:const )?\w+[*&]? (\w+) = ", path.read_text(), re.MULTILINE))
+    assert declared
+    assert declared.isdisjoint({"add", "twice", "V", "STEP"})  # these names are the header's
+    build_program(path, tmp_path / "program", ["-O0", f"-I{tmp_path}"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
+    assert np.load(tmp_path / "x.npy").tolist() == [40 if modules > 1 else 6, 6, 6, 6]
+    if NVCC is not None:
+        compiled(
+            [NVCC, "-std=c++17", "-O0", "-arch=sm_90", "-c", "-x", "cu", f"-I{tmp_path}", str(path), "-o", str(tmp_path / "p.o")]
+        )
+
+
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_arrays_whose_files_would_have_one_name_get_two(tmp_path: Path) -> None:
     child, g = hg.Graph("child"), hg.Graph("g")
     child.memset(child.device_array("x", shape=2, dtype="int32"), 1)

@@ -413,6 +413,8 @@ __global__ void k(int* x) {}
 __global__ void k(const real* y, V* v) {}
 template <class T> __global__ void k(T* x, T n) {}
 }
+__global__ void t(Tensor<float, 1> x) {}
+__global__ void t(Tensor<float, 1> x, outer::Tensor<const int*> y) {}
 __global__ void k(unsigned x, int n);
 __global__ void k(unsigned int y, int m) {}
 """
@@ -425,6 +427,13 @@ def test_overloads_are_asked_for_by_their_parameters() -> None:
         Module(OVERLOADS)["a::k"]
     with pytest.raises(DeclarationError, match=r"no kernel 'a::k\(double\*\)'; ask for one by its whole name: 'a::k\(int\*\)'"):
         Module(OVERLOADS)["a::k(double*)"]
+
+
+def test_overloads_of_types_that_are_not_known_are_told_apart() -> None:
+    module = Module(OVERLOADS)
+    for name in ("t(Tensor<float, 1>)", "t(Tensor<float, 1>, outer::Tensor<const int*>)"):
+        with pytest.raises(DeclarationError, match="parameter 'x': type 'Tensor<float, 1>' is not known"):
+            module[name]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hipgraphdsl.runtimes.hiprtc import HipRtc
 from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.runtimes.rtc import kept
+from hipgraphdsl.source import KernelName
 from hipgraphdsl.workflow import Workflow
 
 
@@ -39,6 +40,30 @@ def test_logs_are_read_into_bytes_of_their_own(text: bytes) -> None:
         # Python shares its strings of one byte: none of them may have become another.
         assert [bytes([n])[0] for n in range(256)] == list(range(256))
         assert [chr(n).encode("latin1")[0] for n in range(256)] == list(range(256))
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [
+        ("k", "k"),
+        ("a::k<float, 4>", "a::k<float, 4>"),
+        ("R<int>::k", "R<int>::k"),
+        ("k(int*)", "*(void (*)(int*))&k"),
+        ("a::k<float>(const float*, a::V* const*)", "*(void (*)(const float*, a::V* const*))&a::k<float>"),
+        ("k()", "*(void (*)())&k"),
+    ],
+)
+def test_kernels_are_registered_by_expressions_that_hold_for_overloads(name: str, expression: str) -> None:
+    given: list[bytes] = []
+    binding = SimpleNamespace(
+        nvrtcAddNameExpression=lambda _, text: given.append(text) or (0,),  # type: ignore[func-returns-value]
+        nvrtcGetLoweredName=lambda _, text: (0, b"lowered of " + text),
+    )
+    compiler = Nvrtc(binding, "sm_90")
+    expressions = compiler._add_expressions(None, [name], [])
+    assert given == [expression.encode()]
+    assert compiler._lowered(None, expressions) == {name: f"lowered of {expression}"}
+    assert KernelName.of(expression).expression == expression
 
 
 def test_a_missing_library_is_said_with_what_to_install() -> None:

@@ -79,7 +79,7 @@ _LIGHT_HEADERS: Final = (
     "algorithm", "limits", "type_traits", "utility", "math.h", "cmath", "cstdint", "cstddef", "stdio.h",
     "cstdio", "assert.h", "cassert", "float.h", "cfloat", "limits.h", "climits", "string.h", "cstring",
 )  # fmt: skip
-#: A library header that is not found, in a compiler's message; and one that is, a light one or the system's, in preprocessed text.
+#: A library header that is not found, in a compiler's message; and one that is, light or the system's, in preprocessed text.
 _ABSENT: Final = re.compile(r"fatal error: '?\w+(\.h)?(?:' file not found|: No such file)")
 _INCLUDED: Final = re.compile(rf'^# 1 "(?:light/(?:{"|".join(map(re.escape, _LIGHT_HEADERS))})" 1|[^"]*" 1 3)', re.MULTILINE)
 _HOST_CODE: Final = "put code of the host into another file, or behind #if !defined(__HIPCC_RTC__)"

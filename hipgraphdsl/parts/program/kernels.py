@@ -103,7 +103,7 @@ class Kernels:
 
 
 def _outer_names(module: Module) -> set[str]:
-    """Return the names that a source and its headers declare outside functions, and their macros; with nested scopes, all of its names."""
+    """Return the names that a source and its headers declare outside functions, and their macros; of nested scopes, all names."""
     return set().union(*(_names_outside(text, module.name) for text in (module.source, *module.headers.values())))
 
 
