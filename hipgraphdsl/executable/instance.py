@@ -27,11 +27,11 @@ from ..workflow import Workflow
 from .call_path import CallPath
 from .changes import Changes, with_defaults
 from .devices import Home, grant_access
+from .elapsed import Switched
 from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters
-from .elapsed import Switched
 from .scopes import fill, modules_of
 from .state import Change, Planned, State, put, within
 from .stats import Stats

@@ -67,9 +67,7 @@ class Story:
 
     def __repr__(self) -> str:
         program = self.program
-        lines = [
-            f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))
-        ]
+        lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))]
         head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
         return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
 
@@ -85,9 +83,7 @@ def parts(draw: Any, kind: str | None = None) -> Part:
         return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
-    if (
-        not place or step.kind == "eager"
-    ):  # an eager function is given an array for NumPy only where the graph says that it is the host's
+    if not place or step.kind == "eager":  # an eager function is given an array for NumPy only where the graph says that it is the host's
         return step
     if place == "copied":
         return replace(step, origin=("v", step.origin[1]))
@@ -95,9 +91,9 @@ def parts(draw: Any, kind: str | None = None) -> Part:
     return replace(step, **{place: (name, getattr(step, place)[1])})
 
 
-_kinds = ("mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
+_kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
-_by = {"mix": ("r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+_by = {"mix": ("r", "r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
 """Parameters for the numbers of each kind: `r` is for arguments of kernels alone, as the compiled path sets them."""
 _small = integers(0, 1)  # few, so that a launch often gives what there is already
 _number = sampled_from((0, 0, 1, 1, EQUAL, EQUAL, EQUAL, 7, FAULT))
@@ -109,9 +105,12 @@ _defaults: dict[str, Any] = {
 _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) for name in MEMORY}}
 
 
+_parts = parts()
+
+
 @st.composite
 def programs(draw: Any, most: int) -> Program:
-    found = tuple(draw(st.lists(parts(), min_size=1, max_size=most)))
+    found = tuple(draw(_parts) for _ in range(draw(integers(1, most))))
     numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
     return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
 
@@ -129,8 +128,10 @@ def _given(draw: Any, name: str) -> Given:
 
 def _values(draw: Any) -> dict[str, Any]:
     """Return values for some parameters of a launch."""
-    chosen = draw(sets(sampled_from(NUMBERS if draw(booleans()) else (*NUMBERS, *MEMORY, "v")), max_size=3))
-    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
+    chosen = draw(sets(sampled_from(draw(sampled_from((NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))))), max_size=3))
+    return {
+        name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)
+    }
 
 
 @st.composite
@@ -139,7 +140,7 @@ def _actions(draw: Any, program: Program) -> Action:
     life, i = draw(integers(0, MOST_LIVES - 1)), draw(integers(0, len(program.parts) - 1))
     part = program.parts[i]
     if what == "launch":
-        return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 3)))]
+        return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 4)))]
     if what == "update":
         names = draw(sets(sampled_from((*NUMBERS, *NUMBERS, *MEMORY, "v")), max_size=3))
         how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
@@ -162,5 +163,5 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
         "lanes": draw(sampled_from(("auto", 1, None))), "join": draw(booleans()), "pack": draw(booleans()),
         "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
     }  # fmt: skip
-    happening = draw(st.lists(_actions(program), min_size=1, max_size=most_actions))
-    return Story(program, options, draw(sampled_from(FORMS)), draw(booleans()) or draw(booleans()), happening)
+    happening = [draw(_actions(program)) for _ in range(draw(integers(2, most_actions)))]
+    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, happening)
