@@ -33,7 +33,7 @@ for (const type of ["pointerdown", "pointerup"])
 """Clicks where NAME stands on the screen, one of `page.PLURAL`."""
 
 Ask = Callable[..., dict[str, Any]]
-"""Sends a command of the DevTools protocol, waits for its answer, and for the event `until` if one is named; returns the answer."""
+"""Sends a command of the DevTools protocol and returns its answer, after the event `until` if one is named."""
 
 
 def in_chromium(page: str, script: str, tmp_path: Path, size: tuple[int, int] = (1300, 900)) -> str:
@@ -57,7 +57,7 @@ def in_chromium(page: str, script: str, tmp_path: Path, size: tuple[int, int] = 
     return str(found[2])
 
 
-_RENUMBERED = "import os, sys; [os.dup2(int(fd), n) for n, fd in enumerate(sys.argv[1:3], 3)]; os.execv(sys.argv[3], sys.argv[3:])"
+_RENUMBERED = "import os, sys; _, r, w, *run = sys.argv; os.dup2(int(r), 3); os.dup2(int(w), 4); os.execv(run[0], run)"
 
 
 @contextmanager
