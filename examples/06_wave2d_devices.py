@@ -157,9 +157,11 @@ def main(argv: list[str] | None = None) -> int:
         shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and devices == count else {}
         with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
-            start = time.perf_counter()
-            exe.run()
-            times_ms[devices] = (time.perf_counter() - start) * 1e3
+            times_ms[devices] = float("inf")
+            for _ in range(3):  # the fastest: in the first, other processes may still be warming up
+                start = time.perf_counter()
+                exe.run()
+                times_ms[devices] = min(times_ms[devices], (time.perf_counter() - start) * 1e3)
             if first:
                 fields[devices] = exe.read("out")
             name = exe.runtime.get_device_name(0)

@@ -157,9 +157,11 @@ def main(argv: list[str] | None = None) -> int:
         shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and spread else {}
         with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
-            start = time.perf_counter()
-            exe.run()
-            ms = (time.perf_counter() - start) * 1e3
+            ms = float("inf")
+            for _ in range(3):  # the fastest: in the first, other processes may still be warming up
+                start = time.perf_counter()
+                exe.run()
+                ms = min(ms, (time.perf_counter() - start) * 1e3)
             gathered = exe.gather("residuals")
         if gathered is not None:
             found.append(np.sqrt(gathered[0]))

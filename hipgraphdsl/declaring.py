@@ -26,7 +26,7 @@ from .arrays import (
 )
 from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
-from .errors import DeclarationError
+from .errors import DeclarationError, suggested
 from .kernels import Kernel
 from .nodes import (
     AllocNode,
@@ -245,7 +245,7 @@ class Declaring:
         kernel: Kernel,
         grid: Extents,
         block: Extents,
-        args: Sequence[Any] = (),
+        args: Sequence[Any] | Mapping[str, Any] = (),
         *,
         shared_bytes: int = 0,
         cooperative: bool = False,
@@ -262,10 +262,11 @@ class Declaring:
             ``module["name"]``.
         grid, block : int, Parameter or a tuple of one to three of them
             Blocks of the grid, threads of a block.
-        args : sequence
-            One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
-            `hg.reads`, `hg.writes` or `hg.updates`. A wrapped view may be non-contiguous (a tile of a matrix): the kernel
-            gets the address of its first element, and edges follow from the exact bytes of its elements. None: a null pointer.
+        args : sequence or mapping
+            One for each parameter of the kernel, in order or by name. ``const T*`` is read, ``T*`` is read and written, unless
+            wrapped in `hg.reads`, `hg.writes` or `hg.updates`. A wrapped view may be non-contiguous (a tile of a matrix): the
+            kernel gets the address of its first element, and edges follow from the exact bytes of its elements. None: a null
+            pointer.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
         cooperative : bool
@@ -568,7 +569,8 @@ class Declaring:
         draft = self._draft
         name, after, ignore = options.pop("name", None), options.pop("after", ()), options.pop("ignore", None)
         if options:
-            raise TypeError(f"{kind.__name__}: unexpected keyword argument {next(iter(options))!r}")
+            given, known = next(iter(options)), [name for name in kind.model_fields if name != "source"]
+            raise TypeError(f"{kind.__name__}: unexpected keyword argument {given!r}{suggested(given, known)}")
         if after is not None and (type(after) is not tuple or after):
             fields["after"] = draft.names_of(after)
         if ignore is not None:

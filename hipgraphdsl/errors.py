@@ -121,9 +121,13 @@ def unknown_name(
     meant = (called or {}).get(given.lower())
     if meant is not None:
         return DeclarationError(f"{what} {given!r} is called {meant!r} here{source}; {listed}")
-    close = get_close_matches(given.lower(), names, 1)
-    asked = f" (did you mean {close[0]!r}?)" if close else ""
-    return DeclarationError(f"there is no {what} {given!r}{asked}{source}; {listed}")
+    return DeclarationError(f"there is no {what} {given!r}{suggested(given, names)}{source}; {listed}")
+
+
+def suggested(given: str, known: Iterable[str]) -> str:
+    """Return a question for the probably intended name, in parentheses and after a space; empty if no known name is close."""
+    close = get_close_matches(given.lower(), known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class CheckError(HipGraphError):

@@ -90,10 +90,17 @@ class Change:
     in_place: bool
     reason: str
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """What differs, as a clause."""
         where = f"node {self.node!r}" if self.node else "graph"
-        what = f".{self.field}: {_short(self.old)} -> {_short(self.new)}" if self.field else ""
-        return f"{'in place' if self.in_place else 'afresh  '}  {where}{what}" + (f" ({self.reason})" if self.reason else "")
+        if not self.field:
+            return f"{where} {self.reason}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{where}.{self.field}: {_short(self.old)} -> {_short(self.new)}{reason}"
+
+    def __str__(self) -> str:
+        return f"{'in place' if self.in_place else 'afresh  '}  {self.what}"
 
 
 @dataclass(frozen=True)
@@ -143,9 +150,9 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     gone: list[Change] = []
     for name, known, node, lost, come in paired(before, after):
         if node is None:
-            gone.append(Change(name, None, known, None, False, "it is gone"))
+            gone.append(Change(name, None, known, None, False, "is only in the old graph"))
         elif known is None:
-            changes.append(Change(name, None, None, node, False, "it is new"))
+            changes.append(Change(name, None, None, node, False, "is only in the new graph"))
         elif type(known) is not type(node):
             changes.append(Change(name, "kind", known.kind, node.kind, False, "kinds of nodes cannot change"))
         else:

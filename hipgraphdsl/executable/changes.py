@@ -317,7 +317,7 @@ def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
     blocking = next((change for change in changes if not change.in_place), None)
     if blocking is not None:
         raise UpdateError(
-            f"graph {workflow.name!r} cannot take {new.name!r} in place: {str(blocking).split('  ', 1)[1].strip()};"
+            f"graph {workflow.name!r} cannot be updated in place: {blocking.what};"
             " call update(graph, rebuild=True) to rebuild it",
             node=blocking.node,
             field=blocking.field,

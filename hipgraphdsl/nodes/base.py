@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationI
 from pydantic_core import core_schema
 
 from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, as_view, lacking
-from ..errors import DeclarationError, node_error, shown
+from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, MAX_NAME, Data, Fault, Members, Names, Unstorable, record, ref
@@ -84,6 +84,8 @@ class Node(BaseModel):
     """Whether the workflows that it holds follow from its other fields, so that files need not store them."""
     fixed: ClassVar[str] = ""
     """Why an Executable cannot update any of its fields in place; empty if it can."""
+    offered: ClassVar[tuple[str, ...]] = ("accesses", "changed", "describe", "kind", "parameters", "reads", "writes")
+    """Its members for users, besides the fields: what `dir` lists, and so what editors and notebooks complete to."""
     entries: ClassVar[tuple[Entry, ...]] = ()
     """The fields that files store, with their forms, in file order."""
     own: ClassVar[tuple[tuple[str, Any], ...]] = ()
@@ -424,7 +426,8 @@ class Node(BaseModel):
     __str__ = __repr__
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name.startswith("_") or not hasattr(BaseModel, name)]
+        """Return the names to complete to: the fields, and `offered`; the others are for passes, backends and drawings."""
+        return [*type(self).model_fields, *self.offered, *(name for name in super().__dir__() if name.startswith("_"))]
 
 
 def _names_of(context: Any) -> Names:
@@ -571,7 +574,7 @@ def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[st
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            parts.append(f"there is no field {where!r}; its fields are {', '.join(fields)}")
+            parts.append(f"there is no field {where!r}{suggested(where, fields)}; its fields are {', '.join(fields)}")
         elif item["type"] == "missing":
             parts.append(f"field {where!r} is missing")
         else:

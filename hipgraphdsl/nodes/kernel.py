@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
-from ..errors import node_error, shown
+from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Node, argument_text, lazy, parameters_of, views_of
 from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
@@ -80,6 +80,23 @@ def _rounded(value: float, dtype: Any) -> float:
     return float(str(dtype.type(value)))
 
 
+def _in_order(named: Mapping[Any, Any], kernel: Kernel, signature: Signature | None, node: str) -> list[Any]:
+    """Return arguments that are given by parameter name in the order of the parameters."""
+    if signature is None:
+        why = f"args by name need a signature, and kernel {kernel.name!r} has none"
+        raise node_error(node, f"{why}; pass a tuple (got {shown(named)})")
+    names = [parameter.name for parameter in signature.parameters]
+    for name in named:
+        if name not in names:
+            asked = suggested(str(name), names)
+            raise node_error(
+                node, f"kernel {kernel.name!r} has no parameter {name!r}{asked}; its parameters are {listed(names, 20)}"
+            )
+    if missing := [name for name in names if name not in named]:
+        raise node_error(node, f"args of kernel {kernel.name!r} lacks {listed(missing, 20)}; all its parameters need an argument")
+    return [named[name] for name in names]
+
+
 class KernelNode(Node):
     """A kernel launch (hipGraphAddKernelNode).
 
@@ -108,6 +125,7 @@ class KernelNode(Node):
     """
 
     kind: ClassVar[str] = "kernel"
+    offered = (*Node.offered, "signature", "threads")
     work = "kernel"
     reach = "device"
     placed = "memory"
@@ -154,11 +172,11 @@ class KernelNode(Node):
         if data.get("cluster") is not None:
             _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
-        if isinstance(args, Mapping):
-            raise node_error(name, f"args is a tuple in the order of the kernel's parameters (got {shown(args)})")
-        if not isinstance(args, (tuple, list)):
-            args = (args,)
         signature = kernel.signature
+        if isinstance(args, Mapping):
+            args = _in_order(args, kernel, signature, name)
+        elif not isinstance(args, (tuple, list)):
+            args = (args,)
         if signature is None:
             data["args"] = args = tuple(
                 [a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args]
@@ -200,23 +218,23 @@ class KernelNode(Node):
         known = type(self).model_fields
         args = fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        names = [parameter.name for parameter in self.signature.parameters]
+        for name in others:
+            if name not in names:
+                raise node_error(
+                    self.name,
+                    f"there is no field {name!r} and no argument of that name{suggested(name, [*known, *names])}; its fields are"
+                    f" {', '.join(known)}, and the arguments of kernel {self.kernel.name!r} are {', '.join(names) or 'none'}",
+                )
         if not isinstance(args, Mapping):
             if others:
                 raise node_error(self.name, f"args= gives all arguments, so {next(iter(others))}= cannot be given too")
             return super().changed(**fields)
         named = {**args, **others}
-        place = {parameter.name: i for i, parameter in enumerate(self.signature.parameters)}
-        for name in named:
-            if name not in place:
-                raise node_error(
-                    self.name,
-                    f"there is no field {name!r} and no argument of that name; its fields are {', '.join(known)}, and the"
-                    f" arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
-                )
-        values = list(self.args)
-        for name, value in named.items():
-            values[place[name]] = value
-        return super().changed(**{**fields, **({"args": values} if named else {})})
+        if named:
+            values = {**dict(zip(names, self.args)), **named}
+            fields["args"] = _in_order(values, self.kernel, self.signature, self.name)
+        return super().changed(**fields)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -339,7 +357,10 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     elif isinstance(arg, Viewable):
         fault = f" is {parameter.ctype}, a value; got the array {arg.as_view().name!r}"
     else:
-        value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+        try:
+            value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+        except DeclarationError as error:
+            raise DeclarationError(str(error), node=node, array=error.array) from None
         if isinstance(value, bytes) and isinstance(arg, (int, float)):  # bfloat16 or complex passed by value
             return complex(arg) if parameter.dtype is not None and kind_of(parameter.dtype) == "c" else np.float32(arg)
         return deepcopy(arg) if isinstance(value, bytes) else value  # copied: the caller may change a dict or a record later

@@ -380,6 +380,7 @@ class AllocNode(_GraphMemoryNode, Viewable):
     """
 
     kind: ClassVar[str] = "alloc"
+    offered = (*Node.offered, "dtype", "nbytes", "shape")
 
     array: Annotated[AllocArray, _NewArray()]
 

@@ -145,7 +145,7 @@ def test_set_takes_single_arguments_by_their_names(runtime: Runtime, backend: An
         assert node.block == (16, 1, 1)
         with pytest.raises(hg.DeclarationError, match=r"no field 'b' and no argument of that name; its fields are name, "):
             exe.set("k", b=1)
-        with pytest.raises(hg.DeclarationError, match=r"of kernel 'axpy' are a, x, y, block"):
+        with pytest.raises(hg.DeclarationError, match=r"'axpy' has no parameter 'b'; its parameters are 'a', 'x', 'y', 'block'"):
             exe.set("k", args={"b": 1})
         with pytest.raises(hg.DeclarationError, match=r"args= gives all arguments, so a= cannot be given too"):
             exe.set("k", a=1.0, args=(1.0, x, y, 64))

@@ -126,9 +126,35 @@ def test_arguments_have_the_count_and_kind_of_the_signature(g: hg.Graph, args: t
     refused(g, lambda: g.kernel(m["scale"], 1, 64, given, name="k"), "node 'k'", text)
 
 
-def test_arguments_stand_in_the_order_of_the_parameters(g: hg.Graph) -> None:
-    named: Any = {"x": None, "a": 1.0, "n": 2}
-    refused(g, lambda: g.kernel(m["scale"], 1, 64, named, name="k"), "node 'k'", "args is a tuple", "(got {'x': None")
+@pytest.mark.parametrize("declared", [False, True], ids=["kernel", "set"])
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ({"x": "x", "factor": 1.0}, ["has no parameter 'factor'", "are 'x', 'a', 'n'"]),
+        ({"aa": 1.0}, ["has no parameter 'aa' (did you mean 'a'?)"]),
+        ({"n": 1.5}, ["parameter 'int n' takes an int (got 1.5 "]),
+    ],
+)
+def test_arguments_by_name_are_checked_alike_in_kernel_and_set(
+    g: hg.Graph, declared: bool, given: dict[str, Any], texts: list[str]
+) -> None:
+    args = {name: g.arrays.get(value, value) if isinstance(value, str) else value for name, value in given.items()}
+    whole: dict[str, Any] = {"x": g.arrays["x"], "a": 1.0, "n": 2}
+    if not declared:
+        refused(g, lambda: g.kernel(m["scale"], 1, 64, whole | args, name="k"), "node 'k'", *texts)
+        return
+    g.kernel(m["scale"], 1, 64, whole, name="k")
+    with g.compile("recorder") as exe, pytest.raises(hg.DeclarationError) as caught:
+        exe.set("k", args=args)
+    assert not [text for text in ("node 'k'", *texts) if text not in str(caught.value)]
+
+
+def test_arguments_by_name_are_put_in_order_and_all_needed(g: hg.Graph) -> None:
+    whole = {"n": 2, "x": g.arrays["x"], "a": 1.0}
+    in_order = g.kernel(m["scale"], 1, 64, (g.arrays["x"], 1.0, 2), name="in_order")
+    assert g.kernel(m["scale"], 1, 64, whole, name="by_name").args == in_order.args
+    del whole["n"]
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, whole, name="k"), "node 'k'", "args of kernel 'scale' lacks 'n'")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -115,6 +116,21 @@ def test_unknown_nodes_are_looked_up_with_an_error(g: hg.Graph) -> None:
     with pytest.raises(hg.DeclarationError, match="no node 'z'; its nodes are 'a', 'b'"):
         g["z"]
     assert "z" not in g
+
+
+@pytest.mark.parametrize("way", ["method", "model", "set"])
+@pytest.mark.parametrize(("wrong", "meant"), [("valeu", "value"), ("Device", "device"), ("colour", "")])
+def test_a_misspelled_field_is_answered_with_the_one_meant(g: hg.Graph, way: str, wrong: str, meant: str) -> None:
+    x: Any = g.arrays["x"]
+    ways: dict[str, Any] = {
+        "method": lambda: g.memset(x, name="m", **{wrong: 1}),  # type: ignore[arg-type]  # the mistake
+        "model": lambda: hg.MemsetNode(**{"name": "m", "dst": x, wrong: 1}),
+        "set": lambda: exe.set("a", **{wrong: 1}),
+    }
+    with g.compile("recorder") as exe, pytest.raises((TypeError, hg.DeclarationError)) as caught:
+        ways[way]()
+    assert repr(wrong) in str(caught.value)
+    assert re.findall(r" \(did you mean '(\w+)'\?\)", str(caught.value)) == ([meant] if meant else [])
 
 
 @pytest.mark.parametrize("thing", [None, "a", 3, object()])

@@ -23,8 +23,8 @@ from property.programs import initial as initial_short
 from property.stories import DEFAULTS, EQUAL, LONG, MEMORY, MOST_LIVES, NUMBERED, NUMBERS, Action, Given, Part, Program, Story
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
+from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
 
 CALLBACKS = {f"{fn.__module__}:{fn.__qualname__}": fn for fn in (called, called_between, issued)}
@@ -396,7 +396,9 @@ class World:
     def put_captured(self, exe: hg.Executable) -> None:
         """Launch inside another graph's capture; where that cannot be, it is refused, and nothing is left of it."""
         outer = hg.Graph("outer")
-        outer.captured(lambda stream, _: exe.launch(stream=int(stream)), (outer.device_array("word", shape=1, dtype="i4"),), name="launches")
+        outer.captured(
+            lambda stream, _: exe.launch(stream=int(stream)), (outer.device_array("word", shape=1, dtype="i4"),), name="launches"
+        )
         try:
             launched = outer.compile(self.runtime, "explicit")
         except hg.HipGraphError:
@@ -432,7 +434,9 @@ class World:
 
     def settle(self, unknown: set[int]) -> None:
         """Compare all but elements that independent nodes may have written, and take those as they are."""
-        known = [(life.exe.read(name), wanted, f"{name} of {life.name}") for life in self.lives for name, wanted in life.own.items()]
+        known = [
+            (life.exe.read(name), wanted, f"{name} of {life.name}") for life in self.lives for name, wanted in life.own.items()
+        ]
         known += [(real, wanted, "the user's array") for real, wanted in zip(self.real, self.users)]
         for found, wanted, what in known:
             at = wanted.__array_interface__["data"][0] + np.arange(wanted.size).reshape(wanted.shape) * 4

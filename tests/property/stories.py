@@ -67,7 +67,9 @@ class Story:
 
     def __repr__(self) -> str:
         program = self.program
-        lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))]
+        lines = [
+            f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))
+        ]
         head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
         return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
 
@@ -83,7 +85,9 @@ def parts(draw: Any, kind: str | None = None) -> Part:
         return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
-    if not place or step.kind == "eager":  # an eager function is given an array for NumPy only where the graph says that it is the host's
+    if (
+        not place or step.kind == "eager"
+    ):  # an eager function is given an array for NumPy only where the graph says that it is the host's
         return step
     if place == "copied":
         return replace(step, origin=("v", step.origin[1]))
@@ -129,9 +133,7 @@ def _given(draw: Any, name: str) -> Given:
 def _values(draw: Any) -> dict[str, Any]:
     """Return values for some parameters of a launch."""
     chosen = draw(sets(sampled_from(draw(sampled_from((NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))))), max_size=3))
-    return {
-        name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)
-    }
+    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
 
 
 @st.composite

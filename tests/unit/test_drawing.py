@@ -504,8 +504,8 @@ def test_chromium_writes_edge_labels_on_demand(tmp_path: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("size", ["400,800", "1300,900"])
-def test_in_chromium_the_drawing_fits_and_stays_fitted_until_it_is_moved(size: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [(400, 800), (1300, 900)], ids="{0[0]},{0[1]}".format)
+def test_in_chromium_the_drawing_fits_and_stays_fitted_until_it_is_moved(size: tuple[int, int], tmp_path: Path) -> None:
     script = """
     const stage = document.getElementById("stage"), panel = document.getElementById("panel"), said = [];
     const inside = () => page.nodes.every((_, i) => { const [x, y] = page.screen(i), r = stage.getBoundingClientRect();
@@ -523,7 +523,7 @@ def test_in_chromium_the_drawing_fits_and_stays_fitted_until_it_is_moved(size: s
     told = "<head><script>let tell; ResizeObserver = class { constructor(f) { tell = f; } observe() {} };</script>"
     page = text(pipeline(2).workflow(), ".html").replace("<head>", told)
     seen = in_chromium(page, script, tmp_path, size)
-    where = "below" if size == "400,800" else "beside"
+    where = "below" if size == (400, 800) else "beside"
     assert f"<title>{where},true,true,false</title>" in seen
 
 

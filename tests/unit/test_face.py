@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specimens import everything
 
 import hipgraphdsl as hg
 from hipgraphdsl import cli, runtimes
@@ -25,6 +26,18 @@ def graph() -> hg.Graph:
 
 def test_completion_offers_public_names_only() -> None:
     assert sorted(dir(hg)) == sorted(hg.__all__)
+
+
+KINDS = {node.kind: node for node in everything().workflow().nodes}
+
+
+@pytest.mark.parametrize("node", KINDS.values(), ids=list(KINDS))
+def test_completion_of_a_node_offers_its_fields_and_what_users_need(node: hg.Node) -> None:
+    offered = [name for name in dir(node) if not name.startswith("_")]
+    assert len(offered) == len(set(offered))
+    assert {*type(node).model_fields, "kind", "reads", "writes"} < set(offered)
+    assert not [name for name in offered if not hasattr(node, name)]
+    assert len(offered) <= 25
 
 
 def test_stats_print_rounded_numbers() -> None:

@@ -950,7 +950,7 @@ def test_update_is_taken_by_all_ranks_or_by_none() -> None:
 
     (first, _), (second, values) = on_ranks(2, run)
     assert "cannot take 'ring' in place on rank 1, so no rank takes it; let every rank call update(graph, rebuild=True)" in first
-    assert "node 'more' (it is new)" in second
+    assert "node 'more' is only in the new graph" in second
     assert values[0].tolist() == [5] * N
 
 

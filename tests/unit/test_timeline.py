@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hipgraphdsl.drawing.gantt import summary
+from hipgraphdsl.drawing.gantt_page import render as page_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specimens import batched, everything, inner, module, pipeline
@@ -207,8 +209,13 @@ def test_measured_timeline_without_dependencies_still_has_numbers() -> None:
 
 
 def test_gaps_that_cost_more_than_overlap_saves_are_called_so() -> None:
-    spans = (Span("a", 0.0, 1.0), Span("b", 5.0, 7.0))
-    assert "gaps cost 4 us more than overlap saves, of 0 us possible" in str(Timeline("gaps", "us", spans, ((), (0,))))
+    timeline = Timeline("gaps", "us", (Span("a", 0.0, 1.0), Span("b", 5.0, 7.0)), ((), (0,)))
+    assert "gaps cost 4 us more than overlap saves, of 0 us possible" in str(timeline)
+    said = "2 nodes in 7 us, in sequence without gaps 3 us: no speedup"
+    assert str(timeline).startswith(f"timeline of 'gaps': {said}\n")
+    assert summary(timeline)[0] == said
+    assert f'"times":"{said}"' in page_of(timeline)
+    assert timeline.render().endswith("Total: 7 us\nSpeedup: none, because of the gaps between nodes")
 
 
 def test_empty_timeline_prints() -> None:

@@ -58,10 +58,7 @@ def png(
 def summary(timeline: Timeline) -> list[str]:
     """Return the key figures of a timeline as text lines."""
     amount = timeline.amount
-    lines = [
-        f"{timeline.describe_nodes()} in {amount(timeline.makespan)}, in sequence {amount(timeline.sequential)},"
-        f" speedup {timeline.speedup:.2f}x"
-    ]
+    lines = [timeline.describe_times()]
     if timeline.deps and timeline.spans:
         path = timeline.critical_path
         count = human_count(len(path), "step" if any(span.members for span in path) else "node")

@@ -43,7 +43,7 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
             "critical": critical,
             "colours": colours,
             "rows": rows,
-            "nodes": timeline.describe_nodes(),
+            "times": timeline.describe_times(),
             "overlap": f"{said[0].upper()}{said[1:]}.",
         },
         separators=(",", ":"),

@@ -308,6 +308,20 @@ class Timeline:
         part = f" ({self.overlap_achieved / possible:.0%})" if possible > 0 else ""
         return f"overlap saves {_number(self.overlap_achieved)} of {self.amount(possible)} possible{part}"
 
+    def describe_times(self) -> str:
+        """Return in words how long its nodes took, beside the time in sequence: ``"9 nodes in 8 us, in sequence 27 us, ..."``.
+
+        The time in sequence has no gaps between nodes, so a measured launch may take longer; that is not called a speedup.
+        """
+        said, sequential = f"{self.describe_nodes()} in {self.amount(self.makespan)}", self.amount(self.sequential)
+        if self._is_slower:
+            return f"{said}, in sequence without gaps {sequential}: no speedup"
+        return f"{said}, in sequence {sequential}, speedup {self.speedup:.2f}x"
+
+    @property
+    def _is_slower(self) -> bool:
+        return round(self.speedup, 2) < 1
+
     # -- rows ------------------------------------------------------------------------------------------------------------
 
     def rows(self, by: By = "engine") -> list[Row]:
@@ -420,7 +434,8 @@ class Timeline:
             cells = rows[time]
             row = [" ".join(cells[i]) if i in cells else " " * (width + 2) for i, width in enumerate(widths[: max(cells) + 1])]
             lines.append(f"t={text}:{' ' * (margin - len(text))} " + " ".join(row).rstrip())
-        lines += [f"Total: {self.amount(self.makespan)}", f"Speedup: {self.speedup:.2f}x"]
+        speedup = "none, because of the gaps between nodes" if self._is_slower else f"{self.speedup:.2f}x"
+        lines += [f"Total: {self.amount(self.makespan)}", f"Speedup: {speedup}"]
         return "\n".join(lines)
 
     def gantt(self, width: int = 72, by: By = "node", rows: int = 40) -> str:
@@ -493,10 +508,7 @@ class Timeline:
         columns : int, optional
             Maximum number of characters of a line of the chart, raised to 40 if it is less; by default there is no limit.
         """
-        lines = [
-            f"timeline of {self.name!r}: {self.describe_nodes()} in {self.amount(self.makespan)}, in sequence"
-            f" {self.amount(self.sequential)}, speedup {self.speedup:.2f}x"
-        ]
+        lines = [f"timeline of {self.name!r}: {self.describe_times()}"]
         if self.deps and self.spans:
             lines.append(
                 f"  {self.describe_overlap()};"
