@@ -11,13 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hipgraphdsl.verify.laboratory import apart
 from places import DTYPES, EXTRA_DTYPES
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import EXTRAS, NAMES, as_dtype, kind_of
 from hipgraphdsl.cli import main
 from hipgraphdsl.kernels import ArgumentPacker, Signature, check_argument
+from hipgraphdsl.parts.verify.laboratory import apart
 from hipgraphdsl.workflow import Workflow
 
 # Values that a type holds exactly, and values that it does not hold.
