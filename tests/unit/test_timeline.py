@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hipgraphdsl.drawing.gantt import summary
-from hipgraphdsl.drawing.gantt_page import render as page_of
+from hipgraphdsl.parts.timeline.gantt import summary
+from hipgraphdsl.parts.timeline.gantt_page import render as page_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specimens import batched, everything, inner, module, pipeline
