@@ -230,6 +230,10 @@ class Life:
         after = nx.descendants(self.dag, self.node(i))
         return {i, *(k for k in range(len(self.parts)) if self.node(k) in after)}
 
+    def first(self, faulty: set[int]) -> set[int]:
+        """Return those steps that are not behind another of them."""
+        return {i for i in faulty if not any(i in self.behind(k) for k in faulty - {i})}
+
     def translated(self, other: Life) -> None:
         """Take over what is bound in another, with the own arrays in place of the other's."""
         for name, memory in other.bound.items():
@@ -350,7 +354,8 @@ class World:
             else:
                 given[name] = life.given[name] = life.scalars[name] if value == EQUAL else value
         faulty, gone, aliases = life.faulty(), self.owners_gone(life), life.has_aliases()
-        if not life.is_defined() or (faulty and (gone or way != "own" or not isinstance(self.runtime, CpuRuntime))):
+        may_fail = way == "own" and not gone and isinstance(self.runtime, CpuRuntime) and len(life.first(faulty)) == 1
+        if not life.is_defined() or (faulty and not may_fail):
             life.given, life.bound, life.copied = before
             return
         self.wait_for_others(life)
@@ -410,23 +415,18 @@ class World:
 
     def fail(self, life: Life, way: str, given: Mapping[str, Any], faulty: set[int]) -> None:
         """Launch what fails: nothing behind the fault starts, all before it has run, and the error has the faulty node's name."""
-        after = {i: life.behind(i) for i in faulty}
-        first = {i for i in faulty if not any(i in after[k] for k in faulty - {i})}
+        (culprit,) = life.first(faulty)
         try:
             self.put(life, way, given)
             life.exe.synchronize()
         except (hg.CallbackError, hg.HipError) as error:
-            with suppress(*((hg.CallbackError, hg.HipError) if len(faulty) > 1 else ())):
-                life.exe.synchronize()
-            named = [i for i in first if error.node == life.node(i)]
-            if error.node is None and self.backend == "streams":  # nobody knows which call it was
-                named = sorted(first)
-            assert named, f"{error.node!r} failed, not one of {sorted(map(life.node, first))}: {error}"
-            culprits = set(named)
+            unknown_call = error.node is None and self.backend == "streams" and life.parts[culprit].kind == "mix"
+            assert error.node == life.node(culprit) or unknown_call, f"{error.node!r} failed, not {life.node(culprit)!r}: {error}"
         else:
-            raise AssertionError(f"{sorted(map(life.node, first))} have not failed")
-        before = {i for i in range(len(life.parts)) if culprits <= life.behind(i) - {i}}
-        never = set().union(*after.values())
+            raise AssertionError(f"{life.node(culprit)!r} has not failed")
+        life.exe.synchronize()  # what failed is reported once
+        before = {i for i in range(len(life.parts)) if culprit in life.behind(i) - {i}}
+        never = set[int]().union(*map(life.behind, faulty))
         perhaps = {i for i in range(len(life.parts)) if i not in before | never | life.off}
         unknown = set[int]().union(*(addresses(life.views(life.parts[i])[0]) for i in perhaps))
         life.run(before.__contains__)
