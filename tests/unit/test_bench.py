@@ -98,6 +98,28 @@ def test_launch_runs_without_a_device() -> None:
     assert any("left out C++" in note for note in sheet.notes)
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 260])
+def test_a_sheet_fits_the_terminal_and_cuts_no_figure(
+    sheet: measure.Sheet, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"COLUMNS": str(width), "TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    sheet.print()
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    words = Counter(printed.split())
+    figures = Counter(column.of(row) for column in sheet.columns for row in sheet.rows if column.of(row))
+    assert not [figure for figure, count in figures.items() if words[figure] < count]
+
+
+def test_launch_says_which_case_it_measures_where_no_bar_is_drawn(cpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "launch", "--runtime", "cpu", "--shape", "chain", "--size", "1", "--size", "3", "--repeats", "1",
+                 "--no-peers", "--backend", "serial"]) == 0  # fmt: skip
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == ["bench launch, 1 of 2: chain of 1", "bench launch, 2 of 2: chain of 3"]
+
+
 def test_launch_ratios_are_relative_to_cpp(sheet: measure.Sheet) -> None:
     native = [row for row in sheet.rows if row["who"] == "C++"]
     if not native:
