@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, figures, lanes, launch_plot, overlap, segments
+from benchmarks import checks, figures, lanes, launch_plot, overlap, ranks, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
@@ -49,6 +49,23 @@ def test_each_kernel_of_the_benchmarks_is_written_once() -> None:
     names = [name for path in files for name in re.findall(r"__global__ void (?:__\w+\(.*?\) )?(\w+)", path.read_text("utf-8"))]
     assert {name: count for name, count in Counter(names).items() if count > 1} == {}
     assert {"wave2d_4o", "axpy", "matmul"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("mpiexec has detected an attempt to run as root. Use the --allow-run-as-root option.", True),
+        ("worker: no device", False),
+    ],
+)
+def test_ranks_ends_with_what_mpiexec_said_and_what_to_set(said: str, asked: bool, tmp_path: Path) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 3\n")
+    mpiexec.chmod(0o755)
+    with pytest.raises(SystemExit) as ended:
+        ranks.run_all([str(mpiexec), "-n", "2"], {})
+    assert f"{said}\n{mpiexec} has ended with status 3." in str(ended.value)
+    assert ("OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in str(ended.value)) == asked
 
 
 # -- launch ------------------------------------------------------------------------------------------------------------
