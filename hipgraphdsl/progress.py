@@ -12,6 +12,10 @@ from contextlib import contextmanager
 _PATIENCE_S = 1.0  # seconds before a bar appears by default
 
 
+#: What names a stage in each bar in progress, also in those that are not shown; the innermost is last.
+_bars: list[Callable[[str], None]] = []
+
+
 def no_progress(stage: str) -> None:
     """Accept the name of a stage, and show nothing."""
 
@@ -36,7 +40,8 @@ def progress_bar(
         def line(stage: str) -> None:
             print(described(stage, next(stages)), file=sys.stderr, flush=True)
 
-        yield line if lines and wanted is None and sys.stderr is not None else no_progress
+        with _innermost(no_progress):
+            yield line if lines and wanted is None and sys.stderr is not None else no_progress
         return
     from rich.console import Console  # imported only to draw: importing it takes longer than compiling most graphs
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -58,10 +63,31 @@ def progress_bar(
         bar.update(task, description=described(stage, number), completed=number)
 
     try:
-        yield advance
+        with _innermost(lambda stage: bar.update(task, description=f"{title}: {stage}")):
+            yield advance
     finally:
         later.cancel()
         if later.ident is not None:
             later.join()
         if bar.live.is_started:
             bar.stop()
+
+
+@contextmanager
+def _innermost(name: Callable[[str], None]) -> Iterator[None]:
+    _bars.append(name)
+    try:
+        yield
+    finally:
+        _bars.remove(name)
+
+
+@contextmanager
+def long_stage(stage: str) -> Iterator[None]:
+    """Name what takes long in the bar in progress, which may be one that is not wanted; without one, show a bar for it."""
+    if _bars:
+        _bars[-1](stage)
+        yield
+        return
+    with progress_bar(stage, None):
+        yield
