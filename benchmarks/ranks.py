@@ -152,6 +152,19 @@ def by_hand(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     return {f"cpp_{name}": float(value) for name, value in map(str.split, done.stdout.splitlines())}
 
 
+def run_all(command: list[str], env: dict[str, str]) -> None:
+    """Run a command to its end; if it fails, end this program with what it said, and with what to set if it refuses root."""
+    done = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False, timeout=180)
+    if done.returncode:
+        root = "OMPI_ALLOW_RUN_AS_ROOT" if "allow-run-as-root" in done.stderr else ""
+        asked = (
+            f"\nOpen MPI runs as root only where {root}=1 and {root}_CONFIRM=1 are set: set both, or be another user."
+            if root
+            else ""
+        )
+        sys.exit(f"{done.stderr}{command[0]} has ended with status {done.returncode}.{asked}")
+
+
 def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Start a worker in each of so many processes, and return what the first one has measured."""
     out = folder / f"found{count}.json"
@@ -163,10 +176,10 @@ def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     env = {**os.environ, "PYTHONPATH": path, "WORKERS": str(count)}
     mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
     if count == 1:
-        subprocess.run(command, env=env, check=True, timeout=180)
+        run_all(command, env)
     elif mpiexec is not None and find_spec("mpi4py") is not None:
         binding = [] if options.bind else ["-bind-to", "none"]
-        subprocess.run([mpiexec, *binding, "-n", str(count), *command], env=env, check=True, timeout=180)
+        run_all([mpiexec, *binding, "-n", str(count), *command], env)
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -231,7 +231,8 @@ class Graph(Declaring):
         from .checks import require_sound
 
         build, rank, heard = _builder(self.name, ranks, capture_collectives, device, lanes)
-        with heard:
+        quiet = progress_bar("", False) if progress is False or rank else nullcontext()
+        with heard, quiet:  # opening a runtime may build it
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)

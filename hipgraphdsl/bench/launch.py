@@ -313,7 +313,8 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
-    with progress_bar("bench launch", None, sum(1 if shape in UNSIZED else len(sizes) for shape in shapes)) as report:
+    cases = sum(1 if shape in UNSIZED else len(sizes) for shape in shapes)
+    with progress_bar("bench launch", None, cases, lines=True) as report:
         sheet = run(runtime, shapes, sizes, args.backend or BACKENDS, repeats_of(args), not args.no_peers, args.lanes, report)
     finish(sheet, args)
     return 0

@@ -18,8 +18,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..executable import Executable
 from ..runtimes.base import Runtime
@@ -65,26 +67,46 @@ class Sheet:
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
     def print(self) -> None:
-        """Print a table and the notes."""
+        """Print a table and the notes; in a narrow terminal several tables below each other, so that no cell is cut."""
         console = Console()
         if not console.is_terminal:  # so that lines are not wrapped at 80 columns
             console = Console(width=_WIDTH_WITHOUT_TERMINAL)
-        table = Table(
-            title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
-        )
-        shown = self._shown()
-        for column in shown:
-            table.add_column(column.title, justify="right" if self._is_numeric(column) else "left")
-        before = None
-        for row in self.rows:
-            group = row.get("group", row.get(self.section))
-            if before is not None and group != before:
-                table.add_section()
-            before = group
-            table.add_row(*(column.of(row) for column in shown))
-        console.print(table)
-        for note in self.notes:
+        console.print(f"bench {self.name}", style="italic", highlight=False)
+        for columns in self._parts(console.width):
+            table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+            for column in columns:
+                table.add_column(column.title, justify="right" if self._is_numeric(column) else "left", overflow="fold")
+            before = None
+            for row in self.rows:
+                group = row.get("group", row.get(self.section))
+                if before is not None and group != before:
+                    table.add_section()
+                before = group
+                table.add_row(*(Text(column.of(row)) for column in columns))
+            console.print(table, "")
+        for note in (machine_text(self.machine), *self.notes):
             console.print(note, markup=False, highlight=False)
+
+    def _parts(self, width: int) -> list[list[Column]]:
+        """Return the shown columns in parts no wider than `width`; each begins with the columns that say what a row is about."""
+        shown = self._shown()
+        figures = next((i for i, column in enumerate(shown) if self._is_measured(column)), len(shown))
+        keys, parts = shown[:figures], []
+        left = 0
+        for column in shown[figures:]:
+            if not parts or left < self._width(column):
+                parts.append([*keys])
+                left = width - sum(map(self._width, keys))
+            parts[-1].append(column)
+            left -= self._width(column)
+        return parts or [keys]
+
+    def _width(self, column: Column) -> int:
+        """Return the width of a column in a printed table, with the space beside it."""
+        return max(map(len, [*column.title.split("\n"), *(column.of(row) for row in self.rows)])) + 2
+
+    def _is_measured(self, column: Column) -> bool:
+        return any(isinstance(row.get(column.key), float) for row in self.rows)
 
     def note(self, text: str) -> None:
         """Add a note, once."""

@@ -28,7 +28,7 @@ FILES = (".json", ".yaml", ".yml", ".graphml")
 
 WORKFLOW_HELP = (
     "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph or a function that returns"
-    " one (default: build)"
+    " one (default: build, else the file's only Graph)"
 )
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -55,7 +55,7 @@ def load_graph(spec: str, arrays: Mapping[str, Any] | None = None, import_callba
     suffix = path.suffix.lower()
     if suffix in FILES:
         return _graph_of_file(path, suffix, arrays or {}, import_callbacks)
-    place, name = spec, "build"
+    place, name = spec, ""
     if not path.exists() and ":" in spec:
         place, _, name = spec.rpartition(":")
         if not name:
@@ -190,7 +190,12 @@ def _member(module: Any, name: str) -> Any:
 
 
 def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
-    found = _member(module, name)
+    found = _member(module, name or "build")
+    if found is None and not name:
+        graphs = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Graph)}
+        if len(graphs) == 1:
+            ((name, found),) = graphs.values()
+    name = name or "build"
     if found is None:
         names = [
             key

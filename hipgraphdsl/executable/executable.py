@@ -213,9 +213,11 @@ class Executable:
         held = [] if stream is None else in_flight.held(handle, stream)
         own.home.runtime.hold_back(handle)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
-        issued = True
+        issued, waits_on = True, handle
         try:
             own.launch(handle)
+            if stream is not None:
+                waits_on = in_flight.taken_over(handle)
         except Stopped:
             pass
         except (CallbackError, HipError) as error:
@@ -227,7 +229,7 @@ class Executable:
             own.shared.deadline = None
             if issued:  # noted without a function call, which Ctrl-C could interrupt
                 with in_flight.lock:
-                    in_flight.pending[handle] = held
+                    in_flight.pending[waits_on] = held
         own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:

@@ -40,6 +40,9 @@ class InFlight:
         self.end = 0
         """Event recorded after that launch if it was on a stream other than the own; 0 before the first such launch."""
 
+        self.fence = 0
+        """Event by which the own stream waits for launches on the user's streams; 0 before the first."""
+
     def open(self) -> None:
         """Create the own stream."""
         self.stream = self._runtime.stream_create()
@@ -79,6 +82,20 @@ class InFlight:
         finally:
             if stream != own:
                 runtime.event_record(self.end, stream)
+
+    def taken_over(self, stream: int) -> int:
+        """Let the own stream wait for a launch on a stream of the user's, who may destroy it; return the stream to wait on.
+
+        Where a call with a destroyed stream only fails, that is the user's stream itself.
+        """
+        own, runtime = self.stream, self._runtime
+        if not runtime.target.gone_streams_crash or stream in (own, 0, 1, 2) or self.captures(stream):
+            return stream
+        if not self._home.several or runtime.stream_get_device(stream) == self._home.device:  # else it was made on the own one
+            self.fence = self.fence or runtime.event_create(timing=False)
+            runtime.event_record(self.fence, stream)
+            runtime.stream_wait_event(own, self.fence)
+        return own
 
     def lend(self) -> int:
         """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""

@@ -1974,26 +1974,73 @@ def test_a_compiler_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_compiler_is_asked_for_its_version_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Sequence[str]] = []
-    begun = threading.Event()
+    begun, waits = threading.Event(), threading.Event()
+
+    class Lock:
+        """Says when a thread waits for it."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self.lock.acquire(blocking=False):
+                waits.set()
+                self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
 
     def probe(command: Sequence[str]) -> Compiler:
         asked.append(command)
         begun.set()
-        time.sleep(0.1)  # so that the other thread comes before the answer
+        waits.wait(60)  # until the other thread has come, which it does before the answer
         return Compiler(tuple(command), "gcc", "g++ 12.2")
 
     monkeypatch.setattr(compiler_module, "_probe", probe)
+    monkeypatch.setattr(compiler_module, "_FINDING", Lock())
     monkeypatch.setenv("HIPGRAPHDSL_CXX", "g++")
     compiler_module.forget_compiler()
     try:
         other = threading.Thread(target=find_compiler)
         other.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         find_compiler()
         other.join()
+        assert waits.is_set()
     finally:
         compiler_module.forget_compiler()
     assert asked == [("g++",)]
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen", "kind", "why"),
+    [
+        (("clang++", "ziglang", "g++"), None, "clang", "taken before all others"),
+        (("ziglang", "g++"), None, "zig", "the first build takes some 20 s where g++ takes 3; HIPGRAPHDSL_CXX=g++ takes g++"),
+        (("g++",), None, "gcc", "there is no clang++ and no ziglang"),
+        (("clang++", "g++"), "g++", "gcc", "HIPGRAPHDSL_CXX names it"),
+    ],
+)
+def test_the_compiler_that_is_taken_says_why(
+    there: Sequence[str], chosen: str | None, kind: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(command: Sequence[str]) -> Compiler:
+        name = "zig" if "ziglang" in command else "clang" if command[0] == "clang++" else "gcc"
+        return Compiler(tuple(command), name, f"{name} 12.2")  # type: ignore[arg-type]  # one of the three
+
+    monkeypatch.setattr(compiler_module, "_probe", probe)
+    monkeypatch.setattr(compiler_module.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
+    monkeypatch.delenv("HIPGRAPHDSL_CXX", raising=False)
+    if chosen:
+        monkeypatch.setenv("HIPGRAPHDSL_CXX", chosen)
+    compiler_module.forget_compiler()
+    try:
+        found = find_compiler()
+        assert found.kind == kind
+        assert why in found.why
+    finally:
+        compiler_module.forget_compiler()
 
 
 SMALL = 'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }'

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, figures, lanes, launch_plot, overlap, segments
+from benchmarks import checks, figures, lanes, launch_plot, overlap, ranks, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
@@ -49,6 +49,23 @@ def test_each_kernel_of_the_benchmarks_is_written_once() -> None:
     names = [name for path in files for name in re.findall(r"__global__ void (?:__\w+\(.*?\) )?(\w+)", path.read_text("utf-8"))]
     assert {name: count for name, count in Counter(names).items() if count > 1} == {}
     assert {"wave2d_4o", "axpy", "matmul"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("mpiexec has detected an attempt to run as root. Use the --allow-run-as-root option.", True),
+        ("worker: no device", False),
+    ],
+)
+def test_ranks_ends_with_what_mpiexec_said_and_what_to_set(said: str, asked: bool, tmp_path: Path) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 3\n")
+    mpiexec.chmod(0o755)
+    with pytest.raises(SystemExit) as ended:
+        ranks.run_all([str(mpiexec), "-n", "2"], {})
+    assert f"{said}\n{mpiexec} has ended with status 3." in str(ended.value)
+    assert ("OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in str(ended.value)) == asked
 
 
 # -- launch ------------------------------------------------------------------------------------------------------------
@@ -96,6 +113,28 @@ def test_launch_runs_without_a_device() -> None:
     sheet = launch.run(runtime, ["chain"], [3], backends=["explicit"], repeats=2)
     assert [row["who"] for row in sheet.rows] == ["explicit"]
     assert any("left out C++" in note for note in sheet.notes)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 260])
+def test_a_sheet_fits_the_terminal_and_cuts_no_figure(
+    sheet: measure.Sheet, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"COLUMNS": str(width), "TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    sheet.print()
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    words = Counter(printed.split())
+    figures = Counter(column.of(row) for column in sheet.columns for row in sheet.rows if column.of(row))
+    assert not [figure for figure, count in figures.items() if words[figure] < count]
+
+
+def test_launch_says_which_case_it_measures_where_no_bar_is_drawn(cpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "launch", "--runtime", "cpu", "--shape", "chain", "--size", "1", "--size", "3", "--repeats", "1",
+                 "--no-peers", "--backend", "serial"]) == 0  # fmt: skip
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == ["bench launch, 1 of 2: chain of 1", "bench launch, 2 of 2: chain of 3"]
 
 
 def test_launch_ratios_are_relative_to_cpp(sheet: measure.Sheet) -> None:

@@ -112,6 +112,27 @@ def test_python_file_names_its_graph(run: Any, program: str, suffix: str) -> Non
     assert done.out.startswith("demo: 4 nodes")
 
 
+@pytest.mark.parametrize("also", ["", "again = only", "def other(): return hg.Graph('other')"])
+def test_the_only_graph_of_a_file_needs_no_name(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: str) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / f"only_{abs(hash(str(tmp_path)))}.py"
+    path.write_text(f"import hipgraphdsl as hg\nonly = hg.Graph('only')\nonly.empty()\n{also}\n")
+    assert run("show", path).out.startswith("only: 1 node")
+
+
+@pytest.mark.parametrize("graphs", ["", "a, b = hg.Graph('a'), hg.Graph('b')"])
+def test_a_file_of_no_or_several_graphs_is_asked_for_a_name(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / f"several_{abs(hash(str(tmp_path)))}.py"
+    path.write_text(f"import hipgraphdsl as hg\n{graphs}\n")
+    done = run("check", path)
+    assert done.status == 2
+    known = "'a', 'b'" if graphs else "none"
+    assert f"its Graphs and functions are {known}: name one as {path}:NAME" in done.err
+
+
 def test_module_names_its_graph(run: Any, program: str) -> None:
     assert run("show", Path(program).stem + ":racing").out.startswith("racing: 2 nodes")
 

@@ -112,7 +112,7 @@ def test_files_name_the_nodes_of_each_launch() -> None:
     assert "members" not in said["out"]
     page = text(timeline, ".html")
     assert trace_of(page) == json.loads(text(timeline, ".trace.json"))
-    assert '"nodes":"304 nodes (300 in a batch, 3 in a chain)"' in page
+    assert '"times":"304 nodes (300 in a batch, 3 in a chain) in ' in page
     assert f"[{title}]" in text(timeline, ".txt")
     none = text(batched().simulate(times), ".json") + text(batched().simulate(times), ".trace.json")
     assert "members" not in none

@@ -145,6 +145,7 @@ class CpuRuntime(HipAbiRuntime):
             "workers": self.workers,
             "compiler": str(compiler),
             "compiler version": compiler.version,
+            "compiler choice": compiler.why,
             "library": str(self.path),
             "cache": str(wanted_folder()),
             "abi": ABI_VERSION,
