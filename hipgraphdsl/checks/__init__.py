@@ -15,6 +15,8 @@ from .advice import check_redundant_edges, check_reuse, check_shape
 from .bounds import Launches, check_bounds
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices
+from .exchange import check_exchange
+from .hidden import check_hidden
 from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
 from .platform import check_defects
@@ -52,6 +54,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_copies(scope)
         check_limits(scope, target)
         check_bounds(scope, launches)
+        check_exchange(scope)
         check_capture(scope, target)
         if several:
             check_devices(scope, device)
@@ -60,6 +63,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
             check_races(scope, reach)
+        check_hidden(scope, reach)
         check_events(scope)
         check_lifetimes(scope, reach)
         check_data(scope)

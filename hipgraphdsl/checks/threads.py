@@ -97,10 +97,10 @@ class _Enough(Exception):
 @lru_cache(maxsize=4096)
 def reach_of(program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> Reach:
     """Return the outermost accesses of the selected threads of a launch; `values` has None for unknown arguments."""
-    return _Run(program, grid, block, values).reach
+    return Run(program, grid, block, values).reach
 
 
-def _chosen(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
+def chosen_threads(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
     """Return the selected threads: for each axis their thread indices, and for each axis their block indices."""
     threads = math.prod(block)
     coordinates = [range(extent) for extent in grid]
@@ -127,13 +127,13 @@ def _uniform(numbers: Any) -> Any:
     return int(numbers[0]) if (numbers == numbers[0]).all() else numbers
 
 
-class _Run:
+class Run:
     """The interpreter's state for one launch of one program."""
 
     def __init__(self, program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> None:
         self.program = program
         self.kernel = program.kernel
-        self.axes = (*_chosen(grid, block, values), list(block), list(grid))
+        self.axes = (*self.chosen(grid, block, values), list(block), list(grid))
         self.lanes = next((len(a) for axes in self.axes[:2] for a in axes if not isinstance(a, int)), 1)
         self.reach = Reach({}, {})
         self.arrays: set[int] = set()
@@ -153,6 +153,10 @@ class _Run:
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
         with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # accesses recorded so far stay valid
             self.execute(program.body, np.ones(self.lanes, bool))
+
+    def chosen(self, grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
+        """Return the threads to interpret: see `chosen_threads`."""
+        return chosen_threads(grid, block, values)
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
