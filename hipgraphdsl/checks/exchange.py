@@ -161,7 +161,9 @@ class _FirstBlock(Run):
         return super().passed(nodes, mask)
 
     def loop(self, node: syntax.Loop, mask: Mask) -> Mask:
-        waits = any(isinstance(part, syntax.Index | syntax.Member) and not _is_index(part) for part in syntax.walk(node.condition))
+        waits = any(
+            isinstance(part, syntax.Index | syntax.Member) and not _is_index(part) for part in syntax.walk(node.condition)
+        )
         if waits:  # for a value in memory
             self.barrier()
         found = super().loop(node, mask)

@@ -132,7 +132,9 @@ def _cast(kernel: Kernel, node: syntax.Cast) -> int:
             return -1
     if parameter.pointer and wanted == 2:
         return slot if node.type.pointers > 1 else -1
-    whole = parameter.dtype is not None and parameter.dtype.kind in "iu" and parameter.dtype.itemsize == 8 and parameter.lanes == 1
+    whole = (
+        parameter.dtype is not None and parameter.dtype.kind in "iu" and parameter.dtype.itemsize == 8 and parameter.lanes == 1
+    )
     return slot if whole and node.type.pointers >= 1 else -1
 
 

@@ -197,6 +197,7 @@ class Run:
         return np.zeros_like(mask) if self.program.ends(node) else mask
 
     def branch(self, node: syntax.If, mask: Mask) -> Mask:
+        """Execute an `if`; where the condition is unknown, skip both branches."""
         yes, no, unknown = self.decide(node.condition, mask)
         if self.program.ends(node.condition):
             return np.zeros_like(mask)
@@ -279,6 +280,7 @@ class Run:
         return np.asarray(done | live)
 
     def declare(self, node: syntax.Declare, mask: Mask) -> None:
+        """Declare a variable, and set its value in some lanes."""
         value = self.evaluate(node.initializer, mask)
         if node.bounds:
             self.values[node.slot] = self.array(node, mask)
@@ -291,6 +293,7 @@ class Run:
         self.store(node.slot, value if node.space == "local" else None, mask)
 
     def array(self, node: syntax.Declare, mask: Mask) -> Lanes | None:
+        """Return the address of an array of known extents; None for others."""
         kind = node.type
         if node.space == "static" or kind is None or kind.pointers or not kind.size:
             return None
@@ -423,10 +426,12 @@ class Run:
                 furthest[base] = Witness(start, start + size, pointer.type.whole or size, line, writes, block, thread)
 
     def index(self, axes: Sequence[Any], lane: int) -> Axes:
+        """Return the index of a lane's thread or block."""
         x, y, z = (axis if isinstance(axis, int) else int(axis[lane]) for axis in axes)
         return x, y, z
 
     def binary(self, node: syntax.Binary, mask: Mask) -> Lanes | None:
+        """Return the value of an operation; the right operand of ``&&`` and ``||`` is evaluated only in the lanes that need it."""
         operator = node.operator
         if operator in ("&&", "||"):
             yes, no, unknown = self.decide(node.left, mask)
@@ -447,6 +452,7 @@ class Run:
         return operate(operator, left, right)
 
     def unary(self, node: syntax.Unary, mask: Mask) -> Lanes | None:
+        """Return the value of an operation on an integer."""
         value = as_integer(self.evaluate(node.operand, mask))
         if value is None:
             return None
@@ -458,6 +464,7 @@ class Run:
         return fit(-value.number if node.operator == "-" else ~value.number, value.known, value.type)
 
     def assign(self, node: syntax.Assign, mask: Mask) -> Lanes | None:
+        """Store a value, and return that of the assignment."""
         value = self.evaluate(node.value, mask)
         match node.target:
             case syntax.Name(slot=slot):
@@ -477,6 +484,7 @@ class Run:
         return None
 
     def choose(self, node: syntax.Choice, mask: Mask) -> Lanes | None:
+        """Return the value of ``condition ? then : otherwise``."""
         yes, no, unknown = self.decide(node.condition, mask)
         then, otherwise = self.evaluate(node.then, yes), self.evaluate(node.otherwise, no)
         self.passed([node.then, node.otherwise], unknown)
@@ -489,6 +497,7 @@ class Run:
         return None
 
     def call(self, node: syntax.Call, mask: Mask) -> Lanes | None:
+        """Evaluate a call: atomic operations access memory, `min` and `max` have a value, that of others is unknown."""
         name = node.name.removeprefix("std::")
         values = [self.evaluate(argument, mask) for argument in node.arguments]
         if not known_function(self.kernel, node.name):
