@@ -1,10 +1,10 @@
 """Exchange between threads of a block through shared memory without a barrier (HG207), by interpreting the kernel's source.
 
-The first block of a launch is interpreted as `threads` does it: every access that is recorded is one that the thread makes. Between
-two barriers each byte of shared memory has a thread that wrote it and threads that read it. Where exactly one thread writes a byte
-and another one reads it, nothing orders the two; where they belong to one wave, the kernel is right on hardware that runs the lanes
-of a wave in lockstep. Whatever may be a barrier counts as one: warp operations, functions that are not read, and loops that wait for
-a value in memory. Short functions of the source are followed into.
+The first block of a launch is interpreted as `threads` does it: every access that is recorded is one that the thread makes.
+Between two barriers each byte of shared memory has a thread that wrote it and threads that read it. Where exactly one thread
+writes a byte and another one reads it, nothing orders the two; where they belong to one wave, the kernel is right on hardware
+that runs the lanes of a wave in lockstep. Whatever may be a barrier counts as one: warp operations, functions that are not read,
+and loops that wait for a value in memory. Short functions of the source are followed into.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Bytes:
 
 
 def check_exchange(scope: Scope) -> None:
-    """Report kernels in which threads of a block exchange data through shared memory without a barrier, once for each block size."""
+    """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
     alike: dict[tuple[Program, Axes], list[KernelNode]] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode and (node.kernel.static_shared_bytes != 0 or node.kernel.dynamic_shared):
@@ -102,12 +102,12 @@ def _report(scope: Scope, nodes: Sequence[KernelNode], found: Exchange) -> None:
     others = f" (and {counted(more, 'more node')} of it)" if more else ""
     scope.found(
         "HG207",
-        f"{scope.name(node)!r}: kernel {node.kernel.name!r}{others} exchanges data without a barrier: thread {found.writer} of a block"
-        f" writes shared memory {found.array} ({node.kernel.module.name}:{found.writes}), and thread"
-        f" {found.reader}{' of its wave' if same else ''} reads it (line {found.reads})"
+        f"{scope.name(node)!r}: kernel {node.kernel.name!r}{others} exchanges data without a barrier: thread {found.writer} of a"
+        f" block writes shared memory {found.array} ({node.kernel.module.name}:{found.writes}), and thread {found.reader}"
+        f"{' of its wave' if same else ''} reads it (line {found.reads})"
         + ("; that is right only where the lanes of a wave run in lockstep" if same else ""),
         node,
-        hint="put __syncthreads() between, or inside a wave __syncwarp() or shuffles such as __shfl_down; volatile orders nothing",
+        hint="put __syncthreads() between, or inside a wave __syncwarp() or a shuffle like __shfl_down; volatile orders nothing",
     )
 
 

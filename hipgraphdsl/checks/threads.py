@@ -431,7 +431,7 @@ class Run:
         return x, y, z
 
     def binary(self, node: syntax.Binary, mask: Mask) -> Lanes | None:
-        """Return the value of an operation; the right operand of ``&&`` and ``||`` is evaluated only in the lanes that need it."""
+        """Return the value of an operation; lanes evaluate the right operand of ``&&`` and ``||`` only where they need it."""
         operator = node.operator
         if operator in ("&&", "||"):
             yes, no, unknown = self.decide(node.left, mask)

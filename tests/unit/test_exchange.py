@@ -43,11 +43,13 @@ RIGHT = {
     "two buffers": FILL + "__shared__ int r[64]; r[t] = s[63 - t]; __syncthreads(); x[t] = r[63 - t];",
     "halves": "__shared__ int s[128]; int t = threadIdx.x; s[t + 64] = 1; __syncthreads(); s[t] = x[t]; x[t] = s[t + 64];",
     "all write the same": "__shared__ int s[1]; int t = threadIdx.x; s[0] = 5; x[t] = s[0];",
-    "atomic": "__shared__ int s[1]; int t = threadIdx.x; if (t == 0) s[0] = 0; __syncthreads(); atomicAdd(&s[0], t); if (t == 0) x[0] = 1;",
+    "atomic": "__shared__ int s[1]; int t = threadIdx.x; "
+    "if (t == 0) s[0] = 0; __syncthreads(); atomicAdd(&s[0], t); if (t == 0) x[0] = 1;",
     "function with barriers": FILL + "ordered(s, t); x[t] = s[t ^ 1];",
     "unknown function": FILL + "s[t] += t; elsewhere(s); x[t] = s[63 - t];",
     "unknown condition": FILL + "if (x[t] > 0) s[t] = 1; if (x[t] > 1) x[t] = s[63 - t];",
-    "waits for a flag": "volatile __shared__ int s[2]; int t = threadIdx.x; if (t == 0) s[0] = x[0]; while (s[0] == 0) {} x[t] = t;",
+    "waits for a flag": "volatile __shared__ int s[2]; int t = threadIdx.x; "
+    "if (t == 0) s[0] = x[0]; while (s[0] == 0) {} x[t] = t;",
 }
 
 
@@ -78,14 +80,14 @@ def test_what_is_ordered_or_not_known_is_no_exchange(body: str) -> None:
 def test_the_sanitizer_stops_it_too(body: str) -> None:
     runtime_or_skip("cpu")
     g = graph(body)
-    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match="race|unwritten memory"):
+    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match=r"race|unwritten memory"):
         exe.run()
 
 
 def test_threads_of_different_waves_are_told_apart() -> None:
-    source = 'extern "C" __global__ void k(int* x) { __shared__ int s[128]; int t = threadIdx.x; s[t] = x[t]; x[t] = s[(t + 64) % 128]; }'
+    body = "__shared__ int s[128]; int t = threadIdx.x; s[t] = x[t]; x[t] = s[(t + 64) % 128];"
     g = hg.Graph("g")
-    kernel = hg.Module(source)["k"]
+    kernel = hg.Module(f'extern "C" __global__ void k(int* x) {{ {body} }}')["k"]
     x = g.device_array("x", np.ones(128, "int32"))
     for n in range(3):
         g.kernel(kernel, 1, 128, (x,), name=f"k{n}")
