@@ -254,7 +254,8 @@ def _parsed(program: Program, function: Function) -> tuple[Program, list[Any]] |
     if len(function.body) > _MOST_TOKENS:
         return None
     scope = program.scope.at(function.space)
-    names, kinds = [], []
+    names: list[str] = []
+    kinds: list[Any] = []
     try:
         for tokens in function.parameters:
             try:
