@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import DeclarationError
 from ..kernels import Module
-from ..source import Headers, Token, split_commas
+from ..source import Headers, TemplateParameter, Token, split_commas
 from ..source.declarations import Item, parameters_of, record_name, scan
 from ..source.tokens import closing_index, without_attributes
 from ..source.unit import Unit
@@ -19,6 +19,7 @@ class Function(NamedTuple):
     parameters: list[list[Token]]
     body: list[Token]
     space: str  # enclosing namespaces: "a::b::"
+    templates: tuple[TemplateParameter, ...] = ()
 
 
 class Definitions:
@@ -71,7 +72,9 @@ class Definitions:
         except DeclarationError:
             return None
         parameters = split_commas(parameters_of(without_attributes(item.head)))
-        return Function([] if [[t.text for t in part] for part in parameters] == [["void"]] else parameters, body, item.space)
+        if [[t.text for t in part] for part in parameters] == [["void"]]:
+            parameters = []
+        return Function(parameters, body, item.space, item.templates or ())
 
     def holds_addresses(self, name: str) -> bool:
         """Return whether a struct of the source has a pointer among its members, or a member that has."""

@@ -13,13 +13,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import DeclarationError
+from ..kernels import body_of
 from ..nodes import KernelNode
 from ..printed import counted
+from ..source import Scope as CScope
+from ..source import Token, closing_angle, spell, split_commas
 from ..source import trees as syntax
 from ..source.bodies import parse_body
 from .arithmetic import Base, Lanes, Pointer, as_pointer, cast, type_of
@@ -224,7 +228,7 @@ class _FirstBlock(Run):
         if function is None or node.name in self.inside or len(self.inside) >= _MOST_INSIDE:
             return False
         if node.name not in self._bodies:  # kept, because parts of it are known by their id
-            self._bodies[node.name] = _parsed(self.program, function)
+            self._bodies[node.name] = _parsed(self.program, function, node.name)
         parsed = self._bodies[node.name]
         if parsed is None or len(function.parameters) != len(node.arguments):
             return False
@@ -249,14 +253,30 @@ def _is_index(part: Any) -> bool:
     return isinstance(part, syntax.Member) and isinstance(part.base, syntax.Name) and part.base.slot < 0
 
 
-def _parsed(program: Program, function: Function) -> tuple[Program, list[Any]] | None:
+def _bound(program: Program, function: Function, name: str) -> CScope:
+    """Return the scope of a function, with template arguments bound if all calls in the kernel's body spell the same ones."""
+    scope, given = program.scope.at(function.space).inner(), dict[str, list[list[Token]]]()
+    body = body_of(program.kernel)
+    tokens = body.tokens if body is not None and function.templates else []
+    for n, (token, following) in enumerate(pairwise(tokens)):
+        if token.text == name.removesuffix("<>").rpartition("::")[2] and following.text == "<":
+            inside = tokens[n + 2 : closing_angle(tokens, n + 1)]
+            given[spell(inside)] = split_commas(inside)
+    if len(given) == 1:
+        for parameter, value in zip(function.templates, *given.values(), strict=False):
+            if parameter.name and "..." not in parameter.spelling:
+                scope.bind_parameter(parameter, value, program.scope)
+    return scope
+
+
+def _parsed(program: Program, function: Function, name: str) -> tuple[Program, list[Any]] | None:
     """Return a function as a program, and the types of its parameters; None if it returns early or is not understood."""
     if len(function.body) > _MOST_TOKENS:
         return None
-    scope = program.scope.at(function.space)
     names: list[str] = []
     kinds: list[Any] = []
     try:
+        scope = _bound(program, function, name)
         for tokens in function.parameters:
             try:
                 declared = scope.declarators(tokens)[0]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Parameter
 from ..errors import DeclarationError
-from ..kernels import Kernel, KernelParameter
+from ..kernels import Kernel, KernelParameter, Module
 from ..nodes import KernelNode
 from ..source import trees as syntax
 from ..workflow import AnyNode
@@ -98,12 +98,12 @@ def _is_null(parameter: KernelParameter, arg: Any) -> bool:
 def addresses_of(kernel: Kernel) -> dict[int, str]:
     """Return the parameters whose values or elements are addresses, with what they are in words; -1 is a variable's."""
     assert kernel.signature is not None
-    definitions, found = definitions_of(kernel.module), dict[int, str]()
+    found: dict[int, str] = {}
     for n, parameter in enumerate(kernel.signature.parameters):
         kind = parameter.ctype.removeprefix("const ").rstrip("*")
         if parameter.ctype.count("*") > 1:
             found[n] = f"the addresses in {parameter.name!r} ({parameter.ctype})"
-        elif definitions.holds_addresses(kind):
+        elif _holds(kernel.module, kind, parameter.dtype):
             within = f"the structs that {parameter.name!r} points to" if parameter.pointer else f"struct {parameter.name!r}"
             found[n] = f"the pointers in {within} ({parameter.ctype})"
     if (program := program_of(kernel)) is not None:
@@ -147,4 +147,11 @@ def _is_address(kernel: Kernel, name: str) -> bool:
         kinds = [each.type for each in module.declared.scope.declarators(tokens) if each.name == name.rpartition("::")[2]]
     except (ValueError, DeclarationError):
         return False
-    return any(kind.pointers or definitions_of(module).holds_addresses(kind.spelling) for kind in kinds)
+    return any(kind.pointers or _holds(module, kind.spelling, kind.dtype) for kind in kinds)
+
+
+def _holds(module: Module, spelling: str, dtype: np.dtype[Any] | None) -> bool:
+    """Return whether a type is a struct of the source with a pointer among its members."""
+    if spelling == "void" or (dtype is not None and dtype.names is None):
+        return False  # the source need not be read again
+    return definitions_of(module).holds_addresses(spelling)
