@@ -50,7 +50,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     `device` is the device of nodes and arrays that name none.
     """
     bounds = find("bounds")
-    check_bounds = None if bounds is None else bounds.checker()
+    check_kernels = None if bounds is None else bounds.checker()
     several = len(devices_of(workflow, device)) > 1
     scopes = scopes_of(workflow)
     for scope in scopes:
@@ -59,8 +59,8 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_copies(scope)
         check_standing(scope)
         check_limits(scope, target)
-        if check_bounds is not None:
-            check_bounds(scope)
+        if check_kernels is not None:
+            check_kernels(scope)
         check_capture(scope, target)
         if several:
             check_devices(scope, device)
@@ -69,6 +69,8 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
             check_races(scope, reach)
+        if bounds is not None:
+            bounds.check_hidden(scope, reach)
         check_events(scope)
         check_lifetimes(scope, reach)
         check_data(scope)

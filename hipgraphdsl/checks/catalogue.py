@@ -42,6 +42,8 @@ HG205 warning wait before the record: A node waits for an event that is recorded
     launch before.
 HG206 warning record at no particular time: Nothing comes before or after a node that records an event, so what the event marks
     is left to chance.
+HG207 warning exchange without a barrier: A thread of a kernel reads shared memory that another thread of its block writes, with
+    no barrier between, which is right at most where the threads of a wave run in lockstep.
 # HG3xx: lifetimes
 HG301 error use before alloc: A node uses graph memory and no path leads from its alloc node to it: there may be no memory.
 HG302 error use after free: A node uses graph memory that a free node before it has returned.
@@ -90,6 +92,8 @@ HG604 info foreign kernel with unknown accesses: A kernel of a graph that was re
     declared edges order it and its memory is not checked.
 HG605 info kernel with unknown variables: Which variables of its module a kernel uses cannot be read, so it counts as using all
     of them, and kernels of the module wait for each other.
+HG606 warning memory behind hidden addresses: A kernel reaches memory by addresses inside of its data, so no edge follows from it,
+    and another node that may touch the same memory can run beside it.
 # HG7xx: performance advice
 HG701 info redundant edge: A declared edge is implied by other edges.
 HG702 info false serialisation: Nodes wait for each other only because they reuse one buffer; a second one would free them.

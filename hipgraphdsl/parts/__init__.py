@@ -24,7 +24,7 @@ class Own(NamedTuple):
 
 
 OWN: Final = {
-    "bounds": Own("accesses of kernels beyond their arrays (HG409)"),
+    "bounds": Own("what kernels do beyond what their arguments say (HG207, HG409, HG606)"),
     "cpu": Own("the CPU runtime, its compiler of kernels and its sanitizer"),
     "fast": Own("graphs built and launched by compiled code"),
     "formats": Own("GraphML, YAML and Python files, and the difference of two workflows"),

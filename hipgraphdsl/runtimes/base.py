@@ -72,6 +72,8 @@ class Runtime(Protocol):
     target: Target
     needs_context: ClassVar[bool] = False
     """Whether a new thread has no current context and needs one for calls (CUDA); in HIP a new thread uses device 0."""
+    uncontracted: ClassVar[str] = "-ffp-contract=off"
+    """The compiler's option by which it fuses no multiplication with an addition."""
 
     @property
     def launch_attributes(self) -> tuple[str, ...]:

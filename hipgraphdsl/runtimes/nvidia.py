@@ -168,6 +168,7 @@ class NvidiaRuntime(HipAbiRuntime):
     """
 
     needs_context = True
+    uncontracted = "--fmad=false"
     calls = Driver
     pack_copy = staticmethod(_pack_copy)
 

@@ -337,6 +337,30 @@ def test_backends_of_another_runtime_are_compared_with_the_cpu(kernels: hg.Modul
     assert report.target.startswith("cpu")
 
 
+FUSED = 'extern "C" __global__ void axpy(float* y, const float* x) { y[threadIdx.x] = 1.1f * x[threadIdx.x] + y[threadIdx.x]; }'
+
+
+@pytest.mark.parametrize(("constant", "named"), [("1.1f", True), ("1.2f", False)])
+def test_fused_operations_are_named_where_results_are_equal_without_them(constant: str, named: bool, runtime: Runtime) -> None:
+    """The other runtime's compiler contracts by default, as those of GPUs do, and in one case computes something else too."""
+    other: Any = _other()
+
+    def compiled(source: str, names: Any, symbols: Any = (), options: Any = (), *, name: str = "module") -> Any:
+        return runtime.rtc_compile(source.replace("1.1f", constant), names, symbols, ("-ffp-contract=fast", *options), name=name)
+
+    other.rtc_compile = compiled
+    values = np.random.default_rng(1).standard_normal((2, N)).astype("float32")
+    g = hg.Graph("axpy")
+    y, x = g.device_array("y", values[0]), g.device_array("x", values[1])
+    g.kernel(hg.Module(FUSED)["axpy"], 1, N, (y, x), name="node")
+    report = verify(g, other, ("explicit",), orders=1, repeats=1)
+    hints = [finding.hint for finding in report.findings if finding.kind == "backend"]
+    if not hints and "fma" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU fuses nothing")
+    assert hints, str(report)
+    assert all(("options=['-ffp-contract=off']" in hint) == named and "tolerance=1e-6" in hint for hint in hints), hints
+
+
 def test_what_the_cpu_cannot_run_is_proved_on_the_runtime_itself(
     runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:

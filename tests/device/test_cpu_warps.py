@@ -241,3 +241,30 @@ def test_unknown_structure_is_refused_by_line(compiler: Compiler, body: str, sai
     with pytest.raises(DeclarationError, match=said) as caught:
         compile_kernels(source, ["k"], name="m.hip", compiler=compiler)
     assert "m.hip:4:" in str(caught.value)
+
+
+WAVE_SIZES = r"""
+__global__ void sizes(int* out) {
+#if defined(__GFX8__) || defined(__GFX9__)
+  out[0] = 64;
+#else
+  out[0] = 32;
+#endif
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+  out[1] = 32;
+#else
+  out[1] = 64;
+#endif
+  out[2] = __AMDGCN_WAVEFRONT_SIZE__;
+  out[3] = __AMDGCN_WAVEFRONT_SIZE;
+  out[4] = warpSize;
+  out[5] = __popcll(__ballot(1));
+}
+"""
+
+
+@pytest.mark.parametrize(("options", "lanes"), [((), 64), (("-mwavefrontsize64",), 64), (("-mno-wavefrontsize64",), 32)])
+def test_macros_of_the_wave_size_agree_with_the_lanes(compiler: Compiler, options: tuple[str, ...], lanes: int) -> None:  # noqa: F811
+    out = np.zeros(6, i32)
+    library(compiler, WAVE_SIZES, "sizes", options=options).run("sizes", 1, 64, out)
+    assert out.tolist() == [lanes] * 6

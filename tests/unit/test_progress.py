@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hipgraphdsl.runtimes.cpu import compiler
 
 import hipgraphdsl as hg
 from hipgraphdsl import progress
 from hipgraphdsl.progress import progress_bar
-from hipgraphdsl.runtimes.cpu import compiler
 
 
 class Terminal(io.StringIO):

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hipgraphdsl.parts.timeline.gantt import summary
-from hipgraphdsl.parts.timeline.gantt_page import render as page_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specimens import batched, everything, inner, module, pipeline
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.timeline.gantt import summary
+from hipgraphdsl.parts.timeline.gantt_page import render as page_of
 from hipgraphdsl.parts.timeline.simulation import simulate
 from hipgraphdsl.parts.timeline.timeline import Span, Timeline
 

@@ -35,12 +35,12 @@ class Launches:
     def reached(self, scope: Scope, node: KernelNode) -> Reached:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
         program = program_of(node.kernel)
-        grid, block = _extents(scope, node.grid), _extents(scope, node.block)
+        grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
             return ()
         values: tuple[int | None, ...] = (None,) * len(node.args)
         if program.deciding:
-            values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+            values = tuple([known_value(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
         key = (program, grid, block, values)
         found = self.found.get(key)
         if found is None and self.steps < _MOST_STEPS:
@@ -99,14 +99,15 @@ def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = T
                 break
 
 
-def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
+def known_extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
+    """Return a grid or block if no launch can change it, else None."""
     x, y, z = axes
     if type(x) is not int or type(y) is not int or type(z) is not int:
-        x, y, z = (_known(scope, axis) for axis in axes)
+        x, y, z = (known_value(scope, axis) for axis in axes)
     return None if x is None or y is None or z is None else (x, y, z)
 
 
-def _known(scope: Scope, value: Any) -> int | None:
+def known_value(scope: Scope, value: Any) -> int | None:
     """Return the value as an int, of a parameter its default; None if it has none, or is no integer."""
     if type(value) is int:
         return value

@@ -108,7 +108,9 @@ def _read(kernel: Kernel) -> Program | None:
     except (DeclarationError, RecursionError):
         return None
     for node in syntax.walk(body):  # a function may keep a reference to an argument
-        if isinstance(node, syntax.Call) and not known_function(kernel, node.name) and not module.takes_values(node.name):
+        if not isinstance(node, syntax.Call) or known_function(kernel, node.name):
+            continue
+        if not module.takes_values(node.name.removesuffix("<>")):
             escaped = escaped.union(*map(syntax.variables, node.arguments))
     values = {n for n, p in enumerate(signature.parameters) if not p.pointer}
     plain = frozenset(n for n, part in enumerate(found.parameters) if not {"[", "("} & {token.text for token in part})

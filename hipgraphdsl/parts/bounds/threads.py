@@ -97,10 +97,10 @@ class _Enough(Exception):
 @lru_cache(maxsize=4096)
 def reach_of(program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> Reach:
     """Return the outermost accesses of the selected threads of a launch; `values` has None for unknown arguments."""
-    return _Run(program, grid, block, values).reach
+    return Run(program, grid, block, values).reach
 
 
-def _chosen(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
+def chosen_threads(grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
     """Return the selected threads: for each axis their thread indices, and for each axis their block indices."""
     threads = math.prod(block)
     coordinates = [range(extent) for extent in grid]
@@ -127,13 +127,13 @@ def _uniform(numbers: Any) -> Any:
     return int(numbers[0]) if (numbers == numbers[0]).all() else numbers
 
 
-class _Run:
+class Run:
     """The interpreter's state for one launch of one program."""
 
     def __init__(self, program: Program, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> None:
         self.program = program
         self.kernel = program.kernel
-        self.axes = (*_chosen(grid, block, values), list(block), list(grid))
+        self.axes = (*self.chosen(grid, block, values), list(block), list(grid))
         self.lanes = next((len(a) for axes in self.axes[:2] for a in axes if not isinstance(a, int)), 1)
         self.reach = Reach({}, {})
         self.arrays: set[int] = set()
@@ -153,6 +153,10 @@ class _Run:
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
         with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # accesses recorded so far stay valid
             self.execute(program.body, np.ones(self.lanes, bool))
+
+    def chosen(self, grid: Axes, block: Axes, values: Iterable[int | None]) -> tuple[Any, Any]:
+        """Return the threads to interpret: see `chosen_threads`."""
+        return chosen_threads(grid, block, values)
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -193,6 +197,7 @@ class _Run:
         return np.zeros_like(mask) if self.program.ends(node) else mask
 
     def branch(self, node: syntax.If, mask: Mask) -> Mask:
+        """Execute an `if`; where the condition is unknown, skip both branches."""
         yes, no, unknown = self.decide(node.condition, mask)
         if self.program.ends(node.condition):
             return np.zeros_like(mask)
@@ -275,6 +280,7 @@ class _Run:
         return np.asarray(done | live)
 
     def declare(self, node: syntax.Declare, mask: Mask) -> None:
+        """Declare a variable, and set its value in some lanes."""
         value = self.evaluate(node.initializer, mask)
         if node.bounds:
             self.values[node.slot] = self.array(node, mask)
@@ -287,6 +293,7 @@ class _Run:
         self.store(node.slot, value if node.space == "local" else None, mask)
 
     def array(self, node: syntax.Declare, mask: Mask) -> Lanes | None:
+        """Return the address of an array of known extents; None for others."""
         kind = node.type
         if node.space == "static" or kind is None or kind.pointers or not kind.size:
             return None
@@ -419,10 +426,12 @@ class _Run:
                 furthest[base] = Witness(start, start + size, pointer.type.whole or size, line, writes, block, thread)
 
     def index(self, axes: Sequence[Any], lane: int) -> Axes:
+        """Return the index of a lane's thread or block."""
         x, y, z = (axis if isinstance(axis, int) else int(axis[lane]) for axis in axes)
         return x, y, z
 
     def binary(self, node: syntax.Binary, mask: Mask) -> Lanes | None:
+        """Return the value of an operation; lanes evaluate the right operand of ``&&`` and ``||`` only where they need it."""
         operator = node.operator
         if operator in ("&&", "||"):
             yes, no, unknown = self.decide(node.left, mask)
@@ -443,6 +452,7 @@ class _Run:
         return operate(operator, left, right)
 
     def unary(self, node: syntax.Unary, mask: Mask) -> Lanes | None:
+        """Return the value of an operation on an integer."""
         value = as_integer(self.evaluate(node.operand, mask))
         if value is None:
             return None
@@ -454,6 +464,7 @@ class _Run:
         return fit(-value.number if node.operator == "-" else ~value.number, value.known, value.type)
 
     def assign(self, node: syntax.Assign, mask: Mask) -> Lanes | None:
+        """Store a value, and return that of the assignment."""
         value = self.evaluate(node.value, mask)
         match node.target:
             case syntax.Name(slot=slot):
@@ -473,6 +484,7 @@ class _Run:
         return None
 
     def choose(self, node: syntax.Choice, mask: Mask) -> Lanes | None:
+        """Return the value of ``condition ? then : otherwise``."""
         yes, no, unknown = self.decide(node.condition, mask)
         then, otherwise = self.evaluate(node.then, yes), self.evaluate(node.otherwise, no)
         self.passed([node.then, node.otherwise], unknown)
@@ -485,6 +497,7 @@ class _Run:
         return None
 
     def call(self, node: syntax.Call, mask: Mask) -> Lanes | None:
+        """Evaluate a call: atomic operations access memory, `min` and `max` have a value, that of others is unknown."""
         name = node.name.removeprefix("std::")
         values = [self.evaluate(argument, mask) for argument in node.arguments]
         if not known_function(self.kernel, node.name):

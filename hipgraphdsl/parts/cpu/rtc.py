@@ -3,9 +3,9 @@
 The host compiler preprocesses the source with device.h and HIP's headers, `weave` inserts the code that the runtime needs, and
 the host compiler compiles the result with an entry for each kernel. fibers.h and docs/cpu_kernels.md describe how blocks run.
 
-Results follow IEEE 754 as NumPy's do: multiplications and additions are not contracted to fused ones (GPUs do that by
-default; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and floating-point traps are
-ignored, because vector code requires that and no kernel can observe them.
+Results follow IEEE 754 as NumPy's do: multiplications and additions are not contracted to fused ones (HIP's clang and NVRTC do
+that by default, IREE does not; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and
+floating-point traps are ignored, because vector code requires that and no kernel can observe them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ _GPU_OPTIONS: Final = re.compile(
     r"no-wavefrontsize64|unsafe-fp-atomics|code-object-version.*)|-x.*|--?(hip|rocm|cuda)-.*|-fgpu-.*|-fhip-.*|-nogpu.*|"
     r"-std=(c\+\+|gnu\+\+)(98|03|0x|11|14|1y|1z)|--use_fast_math|-use_fast_math"
 )
+#: What AMD's compilers define by the lanes of a wave. Sources choose their wave size by the generation of the device, so the
+#: macro of one whose waves are as wide is defined; those of single chips (``__gfx942__``), by which sources choose
+#: instructions, are not.
+_WAVE_MACROS: Final[Mapping[int, tuple[str, ...]]] = {
+    lanes: (f"__AMDGCN_WAVEFRONT_SIZE__={lanes}", f"__AMDGCN_WAVEFRONT_SIZE={lanes}", f"{generation}=1")
+    for lanes, generation in ((64, "__GFX9__"), (32, "__GFX10__"))
+}
 #: Macros that device.h and the library headers test.
 _READ_BY_HEADER: Final = re.compile(r"_|NDEBUG\b|HGCPU_")
 #: Headers whose contents device.h provides: HIP's and CUDA's.
@@ -226,8 +233,8 @@ class _Compilation:
         if self.mode == "sanitize":
             kept += _SANITIZED_CLANG if self.compiler.is_clang else _SANITIZED_GCC
             read.append("-DHGCPU_SANITIZE=1")
-        if "-mno-wavefrontsize64" in self.options:
-            read.append("-DHGCPU_WARP_SIZE=32")
+        lanes = 32 if "-mno-wavefrontsize64" in self.options else 64
+        read = [f"-DHGCPU_WARP_SIZE={lanes}", *(f"-D{macro}" for macro in _WAVE_MACROS[lanes]), *read]
         if re.search(r"\bvoid\s+half\s*\(", self.source):  # the source defines a function of that name, not the type
             read.append("-DHGCPU_OWN_HALF=1")
         headers = dict.fromkeys(_KNOWN_HEADERS if real else (*_KNOWN_HEADERS, *_LIGHT_HEADERS), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ...nodes import EmptyNode
 from ...printed import counted
 from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
 from ...workflow import Workflow
+from .contraction import contraction_hint, without_contraction
 from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite, variables
 from .recorded import compare_recorded
 from .report import Kind
@@ -104,7 +106,7 @@ class Launches:
                     message = f"with {how} (seed {seed}){f' and {extra}' if extra else ''} {said}{where}"
                     hint = f"replay: runtime.set_schedule({seed}, {mode})"
                 elif runtime is not self.prover and any(kind_of(cells[name].dtype) in "fc" for name in names):
-                    hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
+                    hint = self._rounding(runtime, backend, device, options)
                 self.found.add(kind, message, nodes, tuple(names), backend=backend, seed=seed, hint=hint)
                 break
         finally:
@@ -123,6 +125,15 @@ class Launches:
             executable.close()
             raise
         return executable
+
+    def _rounding(self, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any]) -> str:
+        """Return the advice on floats that differ from the CPU's: whether fused operations are the cause is tried."""
+        with suppress(HipGraphError):
+            executable = Executable.build(self.workflow, without_contraction(runtime), backend, device=device, **options)
+            with closing(executable):
+                if not self.found.differing(self.cells, self._launch(executable, self.params), self.reference):
+                    return contraction_hint(runtime)
+        return "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
 
     def _first_wrong_node(
         self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]

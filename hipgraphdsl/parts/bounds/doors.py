@@ -1,0 +1,20 @@
+"""The door of `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...checks.scope import Scope
+from .bounds import Launches, check_bounds
+from .exchange import check_exchange
+
+
+def checker() -> Callable[[Scope], None]:
+    """Return the check of the kernels of a workflow, for all its scopes, with a cache of the launches that it has analysed."""
+    launches = Launches()
+
+    def check(scope: Scope) -> None:
+        check_bounds(scope, launches)
+        check_exchange(scope)
+
+    return check

@@ -1,0 +1,157 @@
+"""Kernels that reach memory by addresses inside of their data, which no edge orders (HG606)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Parameter
+from ...checks.reach import Reach
+from ...checks.scope import Scope
+from ...errors import DeclarationError
+from ...kernels import Kernel, KernelParameter, Module
+from ...nodes import KernelNode
+from ...source import trees as syntax
+from ...workflow import AnyNode
+from .definitions import definitions_of
+from .programs import program_of
+
+
+def check_hidden(scope: Scope, reach: Reach) -> None:
+    """Report kernels with hidden addresses that another node which touches memory may run beside."""
+    nodes = scope.workflow.nodes
+    hidden = {n: what for n, node in enumerate(nodes) if (what := _hidden(scope, node))}
+    if not hidden:
+        return
+    touching = {n for n, node in enumerate(nodes) if n in hidden or node.accesses}
+    beside: dict[int, int] = {}
+    for start, stop in reach.segments:
+        segment = {k: reach.order[start + k] for k in range(stop - start)}
+        if any(n in hidden for n in segment.values()):
+            for one, other in _unordered(reach, start, stop, segment, touching):
+                if one in hidden:
+                    beside.setdefault(one, other)
+                if other in hidden:
+                    beside.setdefault(other, one)
+    for n, other in sorted(beside.items()):
+        scope.found(
+            "HG606",
+            f"{scope.name(nodes[n])!r} reaches memory by {hidden[n]}, and nothing orders it with {scope.name(nodes[other])!r}:"
+            " what lies there is no argument, so no edge follows from it",
+            nodes[n],
+            hint=f"if both touch the same memory, order them: after=[{nodes[min(n, other)].name!r}] where"
+            f" {nodes[max(n, other)].name!r} is declared; if not, say so: ignore={{'HG606': '...'}}",
+        )
+
+
+def _unordered(reach: Reach, start: int, stop: int, segment: dict[int, int], wanted: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield for each wanted node of a segment the first wanted node before it that no path orders with it, and the reverse."""
+    before = 0
+    for k, (n, ancestors) in enumerate(reach.walk(start, stop)):
+        if n not in wanted:
+            continue
+        free = before & ~ancestors
+        while free:
+            bit = free & -free
+            yield n, segment[bit.bit_length() - 1]
+            free ^= bit
+        before |= 1 << k
+
+
+def _hidden(scope: Scope, node: AnyNode) -> str:
+    """Return by which data a node reaches memory that it does not name; empty if there is none."""
+    if isinstance(node, KernelNode):
+        return _of_kernel(node)
+    for inner in () if node.derives else scope.inner(node):
+        for child in inner.workflow.nodes:
+            if found := _hidden(inner, child):
+                return f"{found} of {inner.name(child)!r}"
+    return ""
+
+
+def _of_kernel(node: KernelNode) -> str:
+    if node.kernel.signature is None or not node.kernel.module.source:
+        return ""
+    hidden = addresses_of(node.kernel)
+    for n, (parameter, arg) in enumerate(zip(node.kernel.signature.parameters, node.args, strict=False)):
+        if n in hidden and not _is_null(parameter, arg):
+            return hidden[n]
+    return hidden.get(-1, "")
+
+
+def _is_null(parameter: KernelParameter, arg: Any) -> bool:
+    """Return whether no address can be in an argument: a null pointer, or a value all of whose possible addresses are 0."""
+    if arg is None or isinstance(arg, Parameter):
+        return arg is None
+    if parameter.pointer:
+        return False
+    try:
+        return not np.asarray(arg, parameter.dtype).tobytes().strip(b"\0")
+    except (TypeError, ValueError):
+        return False
+
+
+@lru_cache(maxsize=512)
+def addresses_of(kernel: Kernel) -> dict[int, str]:
+    """Return the parameters whose values or elements are addresses, with what they are in words; -1 is a variable's."""
+    assert kernel.signature is not None
+    found: dict[int, str] = {}
+    for n, parameter in enumerate(kernel.signature.parameters):
+        kind = parameter.ctype.removeprefix("const ").rstrip("*")
+        if parameter.ctype.count("*") > 1:
+            found[n] = f"the addresses in {parameter.name!r} ({parameter.ctype})"
+        elif _holds(kernel.module, kind, parameter.dtype):
+            within = f"the structs that {parameter.name!r} points to" if parameter.pointer else f"struct {parameter.name!r}"
+            found[n] = f"the pointers in {within} ({parameter.ctype})"
+    if (program := program_of(kernel)) is not None:
+        for node in syntax.walk(program.body):
+            if isinstance(node, syntax.Cast) and (n := _cast(kernel, node)) >= 0:
+                parameter = kernel.signature.parameters[n]
+                what = "addresses" if parameter.pointer else "address"
+                found.setdefault(n, f"the {what} in {parameter.name!r} ({parameter.ctype}), as a cast in the kernel says")
+    if not kernel.unread:
+        names = [symbol.name for symbol, _ in kernel.symbols if not symbol.hidden and _is_address(kernel, symbol.name)]
+        if names:
+            found[-1] = f"the pointer in variable {names[0]!r} of its module"
+    return found
+
+
+def _cast(kernel: Kernel, node: syntax.Cast) -> int:
+    """Return the parameter that a cast takes for an address, or for the begin of a table of addresses; -1 for other casts."""
+    assert kernel.signature is not None
+    parameters = kernel.signature.parameters
+    match node.operand:
+        case syntax.Name(slot=slot) if 0 <= slot < len(parameters):
+            parameter, wanted = parameters[slot], 2 if parameters[slot].pointer else 1
+        case syntax.Index(base=syntax.Name(slot=slot)) if 0 <= slot < len(parameters) and parameters[slot].pointer:
+            parameter, wanted = parameters[slot], 1
+        case _:
+            return -1
+    if parameter.pointer and wanted == 2:
+        return slot if node.type.pointers > 1 else -1
+    whole = (
+        parameter.dtype is not None and parameter.dtype.kind in "iu" and parameter.dtype.itemsize == 8 and parameter.lanes == 1
+    )
+    return slot if whole and node.type.pointers >= 1 else -1
+
+
+def _is_address(kernel: Kernel, name: str) -> bool:
+    """Return whether a variable of the module holds a pointer, in itself or as a member."""
+    module = kernel.module
+    declared = module.declared.symbols.get(name)
+    try:
+        tokens = module.declared.unit.tokens_of(declared.tokens) if declared is not None else []
+        kinds = [each.type for each in module.declared.scope.declarators(tokens) if each.name == name.rpartition("::")[2]]
+    except (ValueError, DeclarationError):
+        return False
+    return any(kind.pointers or _holds(module, kind.spelling, kind.dtype) for kind in kinds)
+
+
+def _holds(module: Module, spelling: str, dtype: np.dtype[Any] | None) -> bool:
+    """Return whether a type is a struct of the source with a pointer among its members."""
+    if spelling == "void" or (dtype is not None and dtype.names is None):
+        return False  # the source need not be read again
+    return definitions_of(module).holds_addresses(spelling)
