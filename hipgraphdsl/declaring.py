@@ -105,8 +105,8 @@ def _spelled_out(owner: type[T]) -> type[T]:
 
     options = inspect.signature(taken).parameters.values()
     method: Any
-    for name, method in vars(owner).items():
-        if name.startswith("_") or not inspect.isfunction(method):
+    for method in filter(inspect.isfunction, vars(owner).values()):
+        if method.__name__.startswith("_"):
             continue
         signature = inspect.signature(method)
         own = [parameter for parameter in signature.parameters.values() if parameter.annotation != "Unpack[NodeOptions]"]
