@@ -5,6 +5,7 @@ directive          becomes
 =================  =====================================================================================================
 ``drawing``        an example's workflow, drawn by `Graph.export`
 ``timeline``       when an example's nodes would run, drawn by `Timeline.export`
+``picture``        a Graph or a Timeline of the page's own Python code, drawn by `export`: ``<!-- picture of g: ... -->``
 ``introduction``   the docstring of an example, without its first line
 ``output``         what an example prints on the CPU runtime
 ``finding``        what `check` says of the example on the page of a diagnostic, and the drawing that shows it
@@ -22,12 +23,15 @@ import ast
 import hashlib
 import html
 import inspect
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +41,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from hipgraphdsl import Graph, Workflow
+from hipgraphdsl import Graph, Timeline, Workflow
 from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import load_graph
 from hipgraphdsl.cli.entry import parser as command_parser
@@ -48,6 +52,8 @@ from hipgraphdsl.parts.timeline import files as timelines
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PICTURE = re.compile(r"<!-- picture of (.*?) -->", re.DOTALL)
 
 
 class ProjectDirective(SphinxDirective):
@@ -109,6 +115,45 @@ class Chart(ProjectDirective):
         content = timelines.render(timeline, ".svg", **options)
         assert isinstance(content, str)
         return [self.svg(content, self.options.get("alt", f"The timeline of {timeline.name!r}"))]
+
+
+class Picture(ProjectDirective):
+    """``{picture} 3 g, lanes=True: what it shows``: `g` as it is after the first three Python blocks of the page.
+
+    `adapt` makes it of a comment, ``<!-- picture of g, lanes=True: what it shows -->``, which the repository does not show.
+    """
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        count, text = self.arguments[0], self.arguments[1]
+        called, _, alt = text.partition(": ")
+        call = ast.parse(f"draw({called})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        name = ast.unparse(call.args[0])
+        value = self.names(int(count)).get(name)
+        options = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}
+        if isinstance(value, Graph):
+            content = render(value.workflow(), ".svg", **options)
+        elif isinstance(value, Timeline):
+            content = timelines.render(value, ".svg", **options)
+        else:
+            raise self.error(f"the Python blocks above make no Graph or Timeline {name!r}")
+        assert isinstance(content, str)
+        return [self.svg(content, alt)]
+
+    def names(self, count: int) -> dict[str, Any]:
+        """Return the names of the page's code after so many blocks, each of which runs once."""
+        names, done = self.env.temp_data.setdefault("names of the page", ({"__name__": "page"}, []))
+        page = Path(self.env.doc2path(self.env.docname))
+        blocks = PYTHON.findall(page.read_text(encoding="utf-8"))[len(done) : count]
+        os.environ["HIPGRAPHDSL_RUNTIME"] = "cpu"
+        with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
+            for block in blocks:
+                exec(compile(block, str(page), "exec"), names)
+        done += blocks
+        return dict(names)
 
 
 def literal(text: str) -> Any:
@@ -291,7 +336,8 @@ class Mermaid(ProjectDirective):
 
 def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     """Give pages that are also read in the repository what only the site needs: links to its own pages, lists, findings."""
-    text = re.sub(r"\]\(((?:\.\./)+[^)#\s]+)[^)\s]*\)", lambda link: f"]({target(Path(docname).parent, link[1])})", source[0])
+    text = with_pictures(source[0])
+    text = re.sub(r"\]\(((?:\.\./)+[^)#\s]+)[^)\s]*\)", lambda link: f"]({target(Path(docname).parent, link[1])})", text)
     folder, _, name = docname.rpartition("/")
     if folder == "diagnostics":  # summaries are also printed as they are, so they hold no backticks
         text = re.sub(r"(?m)^(?:\||\*\*).*", lambda line: re.sub(r"\b__\w+?__\b", r"`\g<0>`", line[0]), text)
@@ -302,6 +348,15 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
             r"(\n## Example\n.*?```python\n.*?```\n)", rf"\1\n```{{finding}} {name}\n```\n", text, count=1, flags=re.DOTALL
         )
     source[0] = text
+
+
+def with_pictures(text: str) -> str:
+    """Replace comments that ask for pictures by directives, each with the number of Python blocks above it."""
+
+    def directive(comment: re.Match[str]) -> str:
+        return f"```{{picture}} {len(PYTHON.findall(text[: comment.start()]))} {' '.join(comment[1].split())}\n```"
+
+    return PICTURE.sub(directive, text)
 
 
 def target(page: Path, path: str) -> str:
@@ -356,6 +411,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "drawing": Drawing,
         "timeline": Chart,
+        "picture": Picture,
         "introduction": Introduction,
         "output": Output,
         "finding": Finding,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, TypeVar
@@ -71,6 +72,20 @@ Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
 Devices = SupportsIndex | Iterable[SupportsIndex]
 
 
+_SPELLED = {
+    "After": "Node | str | Sequence[Node | str]",
+    "Ignore": "Mapping[str, str] | None",
+    "Shape": "int | Sequence[int]",
+    "Extents": "int | Parameter | Sequence[int | Parameter]",
+    "Devices": "int | Iterable[int]",
+    "Fold": "Literal['sum', 'prod', 'max', 'min']",
+    "Viewable": "DeviceArray | HostArray | ExternalArray | AllocNode | ArrayView | Parameter | Symbol",
+    "Declaring": "Graph",
+    "SupportsIndex": "int",
+}
+"""What signatures show in place of types that only this package has names for."""
+
+
 class NodeOptions(TypedDict, total=False):
     """Options of every method that adds a node: a unique name, nodes that it must follow, diagnostics to suppress."""
 
@@ -80,17 +95,23 @@ class NodeOptions(TypedDict, total=False):
 
 
 def _spelled_out(owner: type[T]) -> type[T]:
-    """Add `name`, `after` and `ignore` to the method signatures that `help`, completion and the documentation show."""
+    """Make the method signatures that `help`, completion and the documentation show: public types, and the options of nodes."""
 
     def taken(*, name: str | None = None, after: After = (), ignore: Ignore = None) -> None: ...
 
-    shown = inspect.signature(taken).parameters.values()
+    def public(parameter: inspect.Parameter) -> inspect.Parameter:
+        text = re.sub(r"\b(?:" + "|".join(_SPELLED) + r")\b", lambda name: _SPELLED[name[0]], str(parameter.annotation))
+        return parameter.replace(annotation=parameter.empty if parameter.annotation is parameter.empty else text)
+
+    options = inspect.signature(taken).parameters.values()
     method: Any
     for method in filter(inspect.isfunction, vars(owner).values()):
+        if method.__name__.startswith("_"):
+            continue
         signature = inspect.signature(method)
         own = [parameter for parameter in signature.parameters.values() if parameter.annotation != "Unpack[NodeOptions]"]
-        if len(own) < len(signature.parameters):
-            method.__signature__ = signature.replace(parameters=[*own, *shown])
+        shown = own if len(own) == len(signature.parameters) else [*own, *options]
+        method.__signature__ = signature.replace(parameters=[*map(public, shown)])
     return owner
 
 

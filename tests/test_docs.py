@@ -31,6 +31,9 @@ ORIGIN = re.compile(r"<!-- from (\S+) -->\s*\Z")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]+src=\"([^\"]+)\"")
 
 
+PICTURE = re.compile(r"<!-- picture of (.*?) -->", re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Block:
     """A fenced block of a page."""
@@ -77,7 +80,10 @@ def test_python_of_page_runs_and_prints_what_the_page_says(page: Path, tmp_path:
     names: dict[str, Any] = {"__name__": "page"}
     printed = ""
     text = page.read_text(encoding="utf-8")
+    pictures = [(text.count("\n", 0, match.start()) + 1, match[1]) for match in PICTURE.finditer(text)]
     for block in blocks(page):
+        while pictures and pictures[0][0] < block.line:
+            require_drawn(names, pictures.pop(0)[1])
         if block.language == "python" and not block.origin:
             out = io.StringIO()
             code = compile("\n" * block.line + block.text, str(page), "exec")
@@ -90,6 +96,24 @@ def test_python_of_page_runs_and_prints_what_the_page_says(page: Path, tmp_path:
                 page.write_text(text, encoding="utf-8")
             else:
                 assert unpadded(printed) == unpadded(block.text), f"{page_id(page)}:{block.line}"
+
+    for _, wanted in pictures:
+        require_drawn(names, wanted)
+
+
+def require_drawn(names: dict[str, Any], wanted: str) -> None:
+    """Draw what a comment on a page asks for, `g, lanes=True: what it shows`, which the built site shows (docs/directives.py)."""
+    called, _, alt = wanted.partition(": ")
+    assert alt.strip()
+    call = ast.parse(f"draw({called})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    drawn = names[ast.unparse(call.args[0])]
+    options = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}
+    if isinstance(drawn, hipgraphdsl.Timeline):
+        assert isinstance(drawn.rows(**options), list)
+    else:
+        assert isinstance(drawn, hipgraphdsl.Graph)
+        drawn.export(Path("picture.dot"), **options)
 
 
 def test_every_public_name_has_an_entry_in_the_reference() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import os
 import re
@@ -159,6 +160,14 @@ def test_every_diagnostic_shows_what_check_says(site: Path) -> None:
         if f"{code} {entry.severity}:" not in re.sub(r"<[^>]+>", "", text) or "_images/" not in text:
             silent.append(code)
     assert silent == []
+
+
+@pytest.mark.parametrize("page", ["getting_started", "concepts", "loops_and_branches", "timelines"])
+def test_every_page_that_teaches_has_the_pictures_that_it_asks_for(site: Path, page: str) -> None:
+    asked = re.findall(r"<!-- picture of .*?: (.*?) -->", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    assert len(asked) >= 2
+    text = (site / f"{page}.html").read_text(encoding="utf-8")
+    assert [alt for alt in asked if f'alt="{html.escape(alt)}"' not in text] == []
 
 
 def test_every_example_has_a_page_with_its_program_and_drawing(site: Path) -> None:

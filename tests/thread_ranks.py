@@ -32,6 +32,8 @@ class Meeting:
         """Messages that have been received."""
         self.told: dict[int, bytes] = {}
         """What ranks have told of launches that they do not make."""
+        self.overdue: list[str] = []
+        """Waits that their time-out has ended."""
 
 
 class ThreadTransport(Transport):
@@ -91,7 +93,8 @@ class ThreadTransport(Transport):
         while not done():
             self.listen()
             if not self.meeting.changed.wait(max(0.0, end - time.monotonic())) and not done():
-                self.fail(f"rank {self.rank} waits in {what}")
+                self.meeting.overdue.append(f"rank {self.rank} waits in {what}")
+                self.fail(self.meeting.overdue[-1])
                 raise hg.RankError(self.meeting.why)
 
     def listen(self, why: str = "") -> None:
@@ -117,9 +120,17 @@ class ThreadTransport(Transport):
 
 
 def on_ranks(
-    count: int, do: Callable[[hg.Ranks], Any], *, devices_per_rank: Sequence[int] = (), timeout_s: float = 20
+    count: int,
+    do: Callable[[hg.Ranks], Any],
+    *,
+    devices_per_rank: Sequence[int] = (),
+    timeout_s: float = 20,
+    in_time: bool = False,
 ) -> list[Any]:
-    """Return what a function returns for each rank; the first error is raised when all have ended."""
+    """Return what a function returns for each rank; the first error is raised when all have ended.
+
+    With `in_time` no wait may have been ended by its time-out: each has been told what happened.
+    """
     meeting = Meeting(count)
 
     def one(rank: int) -> Any:
@@ -132,6 +143,7 @@ def on_ranks(
 
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(one, rank) for rank in range(count)]
+    assert not (in_time and meeting.overdue), meeting.overdue
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, hg.RankError)), errors[0])

@@ -91,8 +91,8 @@ class Sheet:
         """Return the shown columns in parts no wider than `width`; each begins with the columns that say what a row is about."""
         shown = self._shown()
         figures = next((i for i, column in enumerate(shown) if self._is_measured(column)), len(shown))
-        keys, parts = shown[:figures], []
-        left = 0
+        keys, left = shown[:figures], 0
+        parts: list[list[Column]] = []
         for column in shown[figures:]:
             if not parts or left < self._width(column):
                 parts.append([*keys])

@@ -8,6 +8,7 @@ import importlib.util
 import itertools
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -2029,7 +2030,7 @@ def test_the_compiler_that_is_taken_says_why(
         return Compiler(tuple(command), name, f"{name} 12.2")  # type: ignore[arg-type]  # one of the three
 
     monkeypatch.setattr(compiler_module, "_probe", probe)
-    monkeypatch.setattr(compiler_module.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in there else None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
     monkeypatch.delenv("HIPGRAPHDSL_CXX", raising=False)
     if chosen:

@@ -25,13 +25,13 @@ def text() -> str:
 
 
 def refused(text: str, *texts: str) -> None:
-    started = time.monotonic()
+    begun = time.process_time()  # which other processes do not lengthen
     with pytest.raises(hg.HipGraphError) as caught:
         hg.Graph.from_json(text)
     for part in texts:
         assert part in str(caught.value)
     assert len(str(caught.value)) < 2000
-    assert time.monotonic() - started < 60
+    assert time.process_time() - begun < 60
 
 
 def test_from_json_refuses_every_truncation(text: str) -> None:

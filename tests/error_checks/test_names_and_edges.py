@@ -122,13 +122,15 @@ def test_unknown_nodes_are_looked_up_with_an_error(g: hg.Graph) -> None:
 @pytest.mark.parametrize(("wrong", "meant"), [("valeu", "value"), ("Device", "device"), ("colour", "")])
 def test_a_misspelled_field_is_answered_with_the_one_meant(g: hg.Graph, way: str, wrong: str, meant: str) -> None:
     x: Any = g.arrays["x"]
-    ways: dict[str, Any] = {
-        "method": lambda: g.memset(x, name="m", **{wrong: 1}),  # type: ignore[arg-type]  # the mistake
-        "model": lambda: hg.MemsetNode(**{"name": "m", "dst": x, wrong: 1}),
-        "set": lambda: exe.set("a", **{wrong: 1}),
-    }
-    with g.compile("recorder") as exe, pytest.raises((TypeError, hg.DeclarationError)) as caught:
-        ways[way]()
+    given: dict[str, Any] = {wrong: 1}
+    with g.compile("recorder") as exe:
+        ways: dict[str, Any] = {
+            "method": lambda: g.memset(x, name="m", **given),
+            "model": lambda: hg.MemsetNode(name="m", dst=x.as_view(), **given),
+            "set": lambda: exe.set("a", **given),
+        }
+        with pytest.raises((TypeError, hg.DeclarationError)) as caught:
+            ways[way]()
     assert repr(wrong) in str(caught.value)
     assert re.findall(r" \(did you mean '(\w+)'\?\)", str(caught.value)) == ([meant] if meant else [])
 

@@ -377,9 +377,9 @@ def test_different_launches_are_looked_at_up_to_a_limit(monkeypatch: pytest.Monk
 def test_bodies_of_files_are_read_in_little_time() -> None:
     for body in ("a<" * 90_000, "x[0] = " + "(" * 50_000, "{" * 50_000, "x[0] = 0" + "+ 1" * 60_000 + ";", "if (1) " * 25_000):
         closing = "}" * body.count("{") if "{" in body else ")" * body.count("(") if "((" in body else ""
-        started = time.perf_counter()
+        begun = time.process_time()  # which other processes do not lengthen
         assert not found(kernel("int* x", body + closing), "x")
-        assert time.perf_counter() - started < 30
+        assert time.process_time() - begun < 30
 
 
 def test_deep_expressions_are_passed_over() -> None:

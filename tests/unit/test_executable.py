@@ -931,7 +931,7 @@ def test_closing_says_what_it_waits_for(
 
 
 _INTERRUPTED = """
-import json, signal, threading, time
+import json, signal, threading
 import hipgraphdsl as hg
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with SIGINT ignored
@@ -940,7 +940,8 @@ found = {}
 for backend in ("explicit", "capture", "streams", "serial"):
     opened = threading.Event()
     g = hg.Graph("slow")
-    g.host(lambda: opened.wait(60), name="gate")
+    ended = []
+    g.host(lambda: ended.append(opened.wait(100)), name="gate")
     with g.compile(runtime="cpu", backend=backend) as exe:
         if backend == "serial":
             work = exe.launch
@@ -948,11 +949,10 @@ for backend in ("explicit", "capture", "streams", "serial"):
             exe.launch()
             work = exe.synchronize
         threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-        started = time.monotonic()
         try:
             work()
         except KeyboardInterrupt as error:
-            found[backend] = [time.monotonic() - started < 30, str(error)]
+            found[backend] = [not ended, str(error)]
         opened.set()
         exe.synchronize()
 print(json.dumps(found))
@@ -961,7 +961,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def interrupted(cpu: CpuRuntime) -> dict[str, tuple[bool, str]]:
-    """What Ctrl-C did to a wait, by backend: whether it ended at once, and what the KeyboardInterrupt says."""
+    """What Ctrl-C did to a wait, by backend: whether it ended before the work, and what the KeyboardInterrupt says."""
     done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]

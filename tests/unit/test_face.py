@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections.abc
 import copy
 import inspect
 import pickle
+import re
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from specimens import everything
 
 import hipgraphdsl as hg
 from hipgraphdsl import cli, runtimes
+from hipgraphdsl.declaring import Declaring
 from hipgraphdsl.executable.stats import Stats
 from hipgraphdsl.export import FORMATS
 
@@ -38,6 +42,17 @@ def test_completion_of_a_node_offers_its_fields_and_what_users_need(node: hg.Nod
     assert {*type(node).model_fields, "kind", "reads", "writes"} < set(offered)
     assert not [name for name in offered if not hasattr(node, name)]
     assert len(offered) <= 25
+
+
+def test_signatures_of_methods_that_declare_name_public_types_only() -> None:
+    known = {*hg.__all__, "ArrayLike", "DTypeLike", "None", "MemoryOp"} | {*vars(typing), *vars(collections.abc)}
+    private = {}
+    for name, method in inspect.getmembers(hg.Graph, inspect.isfunction):
+        if not name.startswith("_") and name in vars(Declaring):
+            shown = [str(parameter.annotation) for parameter in inspect.signature(method).parameters.values()]
+            private[name] = {word for text in shown for word in re.findall(r"\b[A-Z]\w+", text)} - known
+    assert {name: words for name, words in private.items() if words} == {}
+    assert len(private) > 20
 
 
 def test_stats_print_rounded_numbers() -> None:

@@ -9,15 +9,14 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stderr
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hipgraphdsl.runtimes.cpu import compiler
 
 import hipgraphdsl as hg
-from hipgraphdsl import progress
+from hipgraphdsl import compiler, progress
 from hipgraphdsl.progress import progress_bar
 
 
@@ -109,7 +108,11 @@ def test_a_slow_build_is_named_on_the_terminal(
         threading.Thread(target=seen.write_text, args=("",)).start()
     else:
         terminal.wanted[said] = threading.Thread(target=seen.write_text, args=("",)).start
-    around = {"nothing": nullcontext(), "a bar": progress_bar("compile", True), "an unwanted bar": progress_bar("compile", False)}
+    around: dict[str, AbstractContextManager[Any]] = {
+        "nothing": nullcontext(),
+        "a bar": progress_bar("compile", True),
+        "an unwanted bar": progress_bar("compile", False),
+    }
     with redirect_stderr(terminal), around[within]:
         compiler._run(slow, [], tmp_path, "the CPU runtime")
     assert (said in terminal.getvalue()) == (within != "an unwanted bar")

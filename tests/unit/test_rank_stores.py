@@ -204,9 +204,7 @@ def test_rank_that_gives_up_says_why_to_all() -> None:
             transport.exchange([], 5)
         return "told"
 
-    began = time.monotonic()
-    assert together(3, do) == ["told", "", "told"]
-    assert time.monotonic() - began < 4
+    assert together(3, do) == ["told", "", "told"]  # a time-out would have said something else
 
 
 @pytest.mark.parametrize("culprit", [2, None])
