@@ -99,8 +99,8 @@ _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "e
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
 _by = {"mix": ("r", "r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
 """Parameters for the numbers of each kind: `r` is for arguments of kernels alone, as the compiled path sets them."""
-_small = integers(0, 1)  # few, so that a launch often gives what there is already
-_number = sampled_from((0, 0, 1, 1, EQUAL, EQUAL, EQUAL, 7, FAULT))
+_small = integers(0, 2)
+_number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
@@ -136,15 +136,23 @@ def _values(draw: Any) -> dict[str, Any]:
     return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
 
 
+def _launches(draw: Any) -> list[dict[str, Any]]:
+    """Return the values of launches; some give again what the one before has given, and one value that is there already."""
+    found = [_values(draw)]
+    for _ in range(draw(integers(0, 3))):
+        found.append({**found[-1], draw(sampled_from(NUMBERS)): EQUAL} if draw(booleans()) else _values(draw))
+    return found
+
+
 @st.composite
 def _actions(draw: Any, program: Program) -> Action:
     what = draw(sampled_from(ACTIONS))
     life, i = draw(integers(0, MOST_LIVES - 1)), draw(integers(0, len(program.parts) - 1))
     part = program.parts[i]
     if what == "launch":
-        return what, life, draw(sampled_from(WAYS)), [_values(draw) for _ in range(draw(integers(1, 4)))]
+        return what, life, draw(sampled_from(WAYS)), _launches(draw)
     if what == "update":
-        names = draw(sets(sampled_from((*NUMBERS, *NUMBERS, *MEMORY, "v")), max_size=3))
+        names = draw(sets(sampled_from(NUMBERS if draw(booleans()) else (*NUMBERS, *MEMORY, "v")), max_size=3))
         how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
         changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
         defaults = {name: draw(_later[name]) for name in sorted(names)}
