@@ -20,7 +20,7 @@ from rank_programs.left_alone import ring
 
 TESTS = Path(__file__).parent.parent
 #: What the package imports late, and a rank needs beside what `compile` imports.
-LATE = ("distributed.ranked", "runtimes.cpu.rtc", "transports.mpi", "transports.nccl", "transports.store")
+LATE = ("parts.ranks.ranked", "parts.cpu.rtc", *(f"parts.ranks.transports.{name}" for name in ("mpi", "nccl", "store")))
 
 
 class Forks:
