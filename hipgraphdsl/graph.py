@@ -15,7 +15,7 @@ from .draft import Draft
 from .errors import DeclarationError, HipGraphError
 from .nodes import Node
 from .parts import load
-from .progress import progress_bar
+from .progress import hidden, progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
 from .workflow import Workflow
@@ -231,8 +231,7 @@ class Graph(Declaring):
         from .checks import require_sound
 
         build, rank, heard = _builder(self.name, ranks, capture_collectives, device, lanes)
-        quiet = progress_bar("", False) if progress is False or rank else nullcontext()
-        with heard, quiet:  # opening a runtime may build it
+        with heard, hidden(progress is False or rank > 0):
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)

@@ -7,7 +7,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 _PATIENCE_S = 1.0  # seconds before a bar appears by default
 
@@ -80,6 +80,11 @@ def _innermost(name: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _bars.remove(name)
+
+
+def hidden(unwanted: bool) -> AbstractContextManager[None]:
+    """Keep `long_stage` in the block from showing a bar of its own, if it is unwanted."""
+    return _innermost(no_progress) if unwanted else nullcontext()
 
 
 @contextmanager

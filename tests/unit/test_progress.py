@@ -17,7 +17,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl import compiler, progress
-from hipgraphdsl.progress import progress_bar
+from hipgraphdsl.progress import hidden, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -94,7 +94,7 @@ def test_progress_bar_warns_of_nothing_in_a_notebook_without_widgets(monkeypatch
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("within", ["nothing", "a bar", "an unwanted bar"])
+@pytest.mark.parametrize("within", ["nothing", "a bar", "an unwanted bar", "a compile without"])
 def test_a_slow_build_is_named_on_the_terminal(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str
 ) -> None:
@@ -104,7 +104,8 @@ def test_a_slow_build_is_named_on_the_terminal(
     os.mkfifo(seen)  # the compiler ends when someone opens it: at once, or when the bar has named it
     slow = compiler.Compiler(("/bin/sh", "-c", f": < {seen}", "g++"), "gcc", "g++ 12.2")
     said = "sh builds the CPU runtime, once"
-    if within == "an unwanted bar":
+    shown = within in ("nothing", "a bar")
+    if not shown:
         threading.Thread(target=seen.write_text, args=("",)).start()
     else:
         terminal.wanted[said] = threading.Thread(target=seen.write_text, args=("",)).start
@@ -112,10 +113,11 @@ def test_a_slow_build_is_named_on_the_terminal(
         "nothing": nullcontext(),
         "a bar": progress_bar("compile", True),
         "an unwanted bar": progress_bar("compile", False),
+        "a compile without": hidden(True),
     }
     with redirect_stderr(terminal), around[within]:
         compiler._run(slow, [], tmp_path, "the CPU runtime")
-    assert (said in terminal.getvalue()) == (within != "an unwanted bar")
+    assert (said in terminal.getvalue()) == shown
     assert (f"compile: {said}" in terminal.getvalue()) == (within == "a bar")
 
 
