@@ -267,17 +267,20 @@ _AFTER_PARAMETERS: Final = frozenset({"const", "volatile", "throw", "override", 
 def parameters_at(plain: Sequence[Token]) -> int:
     """Return the index of the parenthesis after the declared name, or the length if there is none; attributes must be removed.
 
-    Parentheses before another name are those of a macro of attributes that is not known: ``BOUNDS(256) void k(int* x)``.
+    Parentheses of values before another name, or before a type, are those of a macro of attributes that is not known:
+    ``BOUNDS(256) void k(int* x)``, ``void BOUNDS(256) k(int* x)``.
     """
-    i = 0
+    i, first = 0, len(plain)
     while i < len(plain) and plain[i].text not in ("=", "{"):
         end = closing_index(plain, i) if plain[i].text in OPENING else i
         if plain[i].text == "(" and plain[i - 1].text not in _TYPE_OPERATORS:
-            after = plain[end + 1] if end + 1 < len(plain) else None
-            if after is None or after.kind != "name" or after.text in _AFTER_PARAMETERS:
+            named = end + 1 < len(plain) and plain[end + 1].kind == "name" and plain[end + 1].text not in _AFTER_PARAMETERS
+            typed = any(t.kind == "name" and t.text not in IGNORED_WORDS for t in plain[: max(i - 1, 0)])
+            if not named or (typed and not are_values(plain[i + 1 : end])):
                 return i
+            first = min(first, i)
         i = end + 1
-    return len(plain)
+    return first
 
 
 def name_at(plain: Sequence[Token], opening: int) -> int:

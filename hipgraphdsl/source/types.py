@@ -63,7 +63,7 @@ _SCALARS: Final = {
     "u2": "unsigned short, ushort",
     "i4": "int",
     "u4": "unsigned int, uint",
-    "i8": "long, long long, longlong, ssize_t, ptrdiff_t, intptr_t, intmax_t",
+    "i8": "long, long long, longlong, ssize_t, ptrdiff_t, intptr_t, intmax_t, clock_t, time_t",
     "u8": "unsigned long, unsigned long long, ulong, ulonglong, size_t, uintptr_t, uintmax_t",
     "f2": "half, __half, _Float16, __fp16",
     "f4": "float",

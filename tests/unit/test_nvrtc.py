@@ -49,7 +49,7 @@ def test_logs_are_read_into_bytes_of_their_own(text: bytes) -> None:
         ("a::k<float, 4>", "a::k<float, 4>"),
         ("R<int>::k", "R<int>::k"),
         ("k(int*)", "*(void (*)(int*))&k"),
-        ("a::k<float>(const float*, a::V* const*)", "*(void (*)(const float*, a::V* const*))&a::k<float>"),
+        ("a::k<float>(const float*, a::V* const*)", "*(void (*)(const float*, a::V*const*))&a::k<float>"),
         ("k()", "*(void (*)())&k"),
     ],
 )
