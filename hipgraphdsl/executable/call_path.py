@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..arrays import Parameter
 from ..backends import Program, Scope
 from ..backends.operations import Operation
+from ..parts import find
+from .devices import Home
 
 _NONE: Final[frozenset[int]] = frozenset()
 
@@ -82,3 +85,10 @@ class CallPath:
 
     def note_step(self, index: int, operation: Operation) -> None:
         """Tell compiled code that a step has changed."""
+
+
+def call_path_of(executable: weakref.ref[Any], graph: str, home: Home) -> CallPath:
+    """Return the call path of an Executable; the part `fast` has one by compiled code."""
+    fast = find("fast")
+    path: CallPath = CallPath() if fast is None else fast.CompiledPath(home, fast.LongWay(executable, graph))
+    return path

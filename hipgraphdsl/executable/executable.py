@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import logging
-import os
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
-from ..parts import find, load
+from ..parts import load
 from ..plan.planning import require_batch
 from ..plan.steps import Plan
 from ..progress import no_progress
@@ -32,12 +31,12 @@ from ..runtimes.base import Runtime
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds
 from ..workflow import AnyNode, Workflow
-from .call_path import CallPath
+from .call_path import call_path_of
 from .changing import Users, changing, using
-from .devices import Home
 from .elapsed import elapsed_us
 from .in_flight import stream_handle
 from .instance import Instance
+from .living import left_running, living
 from .memory import Memory
 from .state import Change, Planned, plan_for
 from .stats import Stats
@@ -52,32 +51,6 @@ _CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting clos
 _SANITIZER_GUARD: Final = 4096  # bytes before and after each array that the sanitizer treats as out of bounds
 _LEAVE_S: Final = 10.0  # seconds to wait for launches when an exception leaves the `with` block
 _ABORT_S: Final = 2.0  # seconds that the running node of an aborted launch may take to finish
-
-
-_living: weakref.WeakSet[Executable] = weakref.WeakSet()
-_left_running: list[Executable] = []
-"""Executables with unfinished work, kept alive until the process ends because the device may still use their memory."""
-
-
-def _after_fork() -> None:
-    for executable in _living:
-        executable._forked = True
-        executable._own.compiled.refuse()
-        if executable._lock.acquire(blocking=False):
-            executable._lock.release()
-        else:  # the owner is a thread that does not exist in this process
-            executable._lock, executable._outermost = threading.RLock(), threading.Lock()
-        executable._users = Users()
-
-
-def _call_path(executable: weakref.ref[Executable], graph: str, home: Home) -> CallPath:
-    """Return the call path of an Executable; the part `fast` has one by compiled code."""
-    fast = find("fast")
-    path: CallPath = CallPath() if fast is None else fast.CompiledPath(home, fast.LongWay(executable, graph))
-    return path
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Executable:
@@ -107,7 +80,7 @@ class Executable:
         self._outermost = threading.Lock()
         """Held by the outermost of the nested calls that hold `_lock`."""
         self._own = Instance(
-            workflow, runtime, made, guard, partial(_call_path, weakref.ref(self), workflow.name), sanitize=sanitize
+            workflow, runtime, made, guard, partial(call_path_of, weakref.ref(self), workflow.name), sanitize=sanitize
         )
 
     @classmethod
@@ -158,7 +131,7 @@ class Executable:
                 executable.close()
             raise
         executable.stats.plan_us = (after_plan - started) * 1e6
-        _living.add(executable)
+        living.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
             workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, executable.plan,
@@ -473,7 +446,7 @@ class Executable:
     def _take_over(self, other: Executable) -> None:
         """Take ownership of another Executable's resources and discard it; this one's resources are already released."""
         other.stats.include(self.stats)
-        _living.discard(other)
+        living.discard(other)
         other._closed = True
         other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
         self._own, self._closed = other._own, False
@@ -675,7 +648,7 @@ class Executable:
         if not self._closed:
             self._closed = True
             self._own.compiled.refuse()
-            _left_running.append(self)
+            left_running.append(self)
 
     def __enter__(self) -> Executable:
         return self

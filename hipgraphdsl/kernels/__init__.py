@@ -5,7 +5,8 @@ kernel is looked up, so that a source file may contain kernels meant for other p
 """
 
 from .bodies import body_of
-from .module import ForeignModule, Kernel, Module, Symbol
+from .foreign import ForeignModule
+from .module import Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_error, struct_fields
 from .signature import KernelParameter, Signature
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -239,9 +239,6 @@ class Module:
         self._symbols: dict[str, Symbol] = {}
         self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
         """Results of the rules that `asked_once` caches, by rule and kernel name."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": {}}  # the rules are no data, and their results can be computed again
 
     def _read(
         self,
@@ -664,62 +661,3 @@ class Module:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise DeclarationError(f"a stored module cannot be read: {what}") from None
-
-
-class ForeignModule(Module):
-    """A kernel read back from a graph, known only by its handle: it has neither source nor image.
-
-    It is valid only in the runtime that returned it, and while its owner keeps it loaded. Its memory accesses are unknown, so
-    an array argument is a plain address unless it is wrapped in `hg.reads`, `hg.writes` or `hg.updates`.
-
-    Parameters
-    ----------
-    name : str
-        The kernel's name, as the platform reports it.
-    function : int
-        The runtime's function handle.
-    owner : Runtime
-        The runtime that the handle belongs to.
-    sizes : tuple of int or None
-        Bytes of each parameter; None if the platform does not report them, and then the kernel cannot be launched again.
-    signature : Signature, optional
-        Types of the parameters, if known.
-    """
-
-    def __init__(
-        self, name: str, function: int, owner: Any, sizes: tuple[int, ...] | None, signature: Signature | None = None
-    ) -> None:
-        self.function = function
-        self.owner = owner
-        self.sizes = sizes
-        self._begin(name, None)
-        self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()
-        self._declared = Declarations("", f"kernel {name!r}", (), {})
-        self._made[name] = Kernel(self, name, signature)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"kernel {self._name!r} was read from a graph: it is a handle of this process and cannot be pickled; declare it anew"
-        )
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """The name of its one kernel."""
-        return (self._name,)
-
-    def _make(self, name: str) -> Kernel:
-        raise DeclarationError(f"module {self._name!r} has no kernel {name!r}; its kernels are {self._name!r}", array=name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Refuse: a file cannot store the kernel.
-
-        Raises
-        ------
-        DeclarationError
-            Always; names the kernel.
-        """
-        raise DeclarationError(
-            f"kernel {self._name!r} was read from a graph of runtime {self.owner.name!r}: there is only a handle of it, and a"
-            " file cannot hold that; declare the kernel from its source",
-            array=self._name,
-        )

@@ -589,7 +589,7 @@ def test_run_on_a_runtime_that_is_not_there_ends_with_status_3(
             lacking(patched)
             return AmdRuntime(device)
 
-    monkeypatch.setitem(runtimes.RUNTIMES, "amd", "broken")
+    monkeypatch.setitem(runtimes.RUNTIMES, "amd", ("runtimes.amd", "broken"))
     monkeypatch.setattr(amd, "broken", broken, raising=False)
     assert main(["run", workflow_file, "--runtime", "amd"]) == 3
     assert "runtime 'amd'" in capsys.readouterr().err

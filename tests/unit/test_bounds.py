@@ -314,7 +314,7 @@ def test_defaults_are_judged_because_the_first_launch_has_them() -> None:
     right, wrong = g.param("right", "int32", N), g.param("wrong", "int32", 100_000)
     blocks = g.param("blocks", "int32", 4)
     x = g.device_array("x", shape=N, dtype="int32")
-    whole, p = g.device_array("whole", shape=N, dtype="int32"), g.param("p", "int32", shape=4, default="whole")
+    whole, p = g.device_array("whole", shape=N, dtype="int32"), g.param("p", "int32", shape=N, default="whole")
     g.kernel(module["k"], 1, 128, (x, right), name="good")
     g.kernel(module["k"], 1, 128, (p, right), name="inside of the default's array")
     g.kernel(module["k"], 1, 128, (x, wrong), name="value")

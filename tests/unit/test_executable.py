@@ -793,7 +793,7 @@ def test_ctrl_c_leaves_a_block_without_waiting_for_what_can_be_ended(
     monkeypatch.setattr(executable, "_LEAVE_S", 1e6)
     monkeypatch.setattr(executable, "_ABORT_S", 60)
     left: list[hg.Executable] = []
-    monkeypatch.setattr(executable, "_left_running", left)
+    monkeypatch.setattr(executable, "left_running", left)
     seen = np.zeros(3, "i4")
     exe = spinning(seen).compile(cpu)
     let_go_at_abort(exe, seen, monkeypatch)
@@ -826,7 +826,7 @@ def test_ctrl_c_waits_shortly_for_what_cannot_be_ended(
     monkeypatch.setattr(executable, "_LEAVE_S", 1e6)
     monkeypatch.setattr(executable, "_ABORT_S", 0.05)
     left: list[hg.Executable] = []
-    monkeypatch.setattr(executable, "_left_running", left)
+    monkeypatch.setattr(executable, "left_running", left)
     g = copies()
     g.host(gate, name="gate")
     exe = g.compile(cpu, "streams")
@@ -857,7 +857,7 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
     monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
     monkeypatch.setattr(executable, "_ABORT_S", 0.05)
     left: list[hg.Executable] = []
-    monkeypatch.setattr(executable, "_left_running", left)
+    monkeypatch.setattr(executable, "left_running", left)
     g = copies()
     g.host(gate, name="gate")
     exe = g.compile(runtime=cpu, backend=concurrent)
@@ -878,7 +878,7 @@ def test_an_exception_ends_what_the_cpu_can_end(
 ) -> None:
     left: list[hg.Executable] = []
     monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
-    monkeypatch.setattr(executable, "_left_running", left)
+    monkeypatch.setattr(executable, "left_running", left)
     with pytest.raises(ZeroDivisionError):
         fail_inside(waiting(semaphore).compile(runtime=cpu))
     assert "everything has been returned" in caplog.text

@@ -996,7 +996,7 @@ def test_the_header_that_programs_share_compiles_without_a_warning(more: list[st
     """Every part of it, also those that few programs use."""
     package = Path(hg.__file__).parent
     flags = ["-std=c++17", "-O0", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
-    include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
+    include = f"-I{package / 'parts' / 'cpu' / 'include'}"
     compiled(
         [*find_compiler().command, *precompiled, *flags, include, "-x", "c++", str(package / "parts" / "program" / "program.h")]
     )
