@@ -1,4 +1,4 @@
-"""Random lives of Executables that share memory: their programs, and what happens to them; all of it prints as what one would type.
+"""Random lives of Executables that share memory: their programs, and what happens to them; it prints as what one would type.
 
 What a story does, and what it must do to NumPy arrays, is in `lives`.
 """
@@ -67,7 +67,8 @@ class Story:
 
     def __repr__(self) -> str:
         program = self.program
-        lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))]
+        numbered = enumerate(zip(program.parts, program.numbers))
+        lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in numbered]
         head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
         return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
 
@@ -83,12 +84,12 @@ def parts(draw: Any, kind: str | None = None) -> Part:
         return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
-    if not place or step.kind == "eager":  # an eager function is given an array for NumPy only where the graph says that it is the host's
+    if not place or step.kind == "eager":  # its function is given NumPy's arrays only for host arrays of the graph
         return step
     if place == "copied":
         return replace(step, origin=("v", step.origin[1]))
     name = "o" if step.kind == "call" else draw(sampled_from(MEMORY))
-    return replace(step, **{place: (name, getattr(step, place)[1])})
+    return replace(step, to=(name, step.to[1])) if place == "to" else replace(step, origin=(name, step.origin[1]))
 
 
 _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
@@ -100,8 +101,10 @@ _number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
-    **dict.fromkeys((*NUMBERS, "v"), _small), "q": st.tuples(_ways, sampled_from("mn")), "o": st.tuples(_ways, sampled_from("xy")),
-}  # fmt: skip
+    **dict.fromkeys((*NUMBERS, "v"), _small),
+    "q": st.tuples(_ways, sampled_from(("m", "n"))),
+    "o": st.tuples(_ways, sampled_from(("x", "y"))),
+}
 _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) for name in MEMORY}}
 
 
@@ -129,9 +132,7 @@ def _given(draw: Any, name: str) -> Given:
 def _values(draw: Any) -> dict[str, Any]:
     """Return values for some parameters of a launch."""
     chosen = draw(sets(sampled_from(draw(sampled_from((NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))))), max_size=3))
-    return {
-        name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)
-    }
+    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
 
 
 def _launches(draw: Any) -> list[dict[str, Any]]:
