@@ -130,8 +130,8 @@ def freed_is_poisoned(runtime: Runtime) -> Iterator[None]:
 class Life:
     """One Executable, and what it must be like."""
 
-    def __init__(self, program: Program, name: str) -> None:
-        self.name = name
+    def __init__(self, program: Program, name: str, devices: tuple[int, ...]) -> None:
+        self.name, self.devices = name, devices
         self.parts = list(program.parts)
         self.numbers = program.numbers
         self.in_line = program.in_line
@@ -146,7 +146,7 @@ class Life:
 
     def graph(self, form: str = "declared") -> hg.Graph:
         """Return a new graph that says the same, after it has been in some form."""
-        g = arrays_declared(self.name)
+        g = arrays_declared(self.name, self.devices)
         values = initial()
         for name, place in {**LONG, **DEFAULTS}.items():
             (g.device_array if place == "device" else g.host_array)(name, values[name])
@@ -271,13 +271,17 @@ class World:
         self.gone: list[tuple[str, Values]] = []
         """Names and arrays of Executables that have been closed."""
         self.streams: list[int] = []
-        self.count = 0
+        self.count, self.several = 0, runtime.get_device_count() > 1
         self.lives = [self.begun(story.program, story.form)]
 
-    def begun(self, program: Program, form: str) -> Life:
-        """Return a new life."""
+    def new(self, program: Program) -> Life:
+        """Return a life without its Executable."""
         self.count += 1
-        life = Life(program, f"life{self.count}")
+        return Life(program, f"life{self.count}", self.story.devices if self.several else ())
+
+    def begun(self, program: Program, form: str) -> Life:
+        """Return a new life, compiled."""
+        life = self.new(program)
         g = life.graph(form)
         life.dag = g.dag
         life.exe = g.compile(self.runtime, self.backend, **self.story.options)
@@ -492,8 +496,7 @@ class World:
         life.parts, life.defaults = before
 
     def clone(self, life: Life) -> None:
-        self.count += 1
-        twin = Life(self.story.program, f"life{self.count}")
+        twin = self.new(self.story.program)
         try:
             twin.exe, twin.dag = life.exe.clone(), life.dag
         except (hg.CallbackError, hg.HipError):
@@ -510,8 +513,7 @@ class World:
     def again(self, life: Life) -> None:
         """Compile what an Executable says that it is."""
         g = hg.Graph.from_workflow(life.exe.workflow)
-        self.count += 1
-        new = Life(self.story.program, f"life{self.count}")
+        new = self.new(self.story.program)
         new.parts, new.defaults = list(life.parts), dict(life.defaults)
         new.dag = g.dag
         try:
@@ -547,9 +549,20 @@ class World:
                 self.close(life)
 
 
+@contextmanager
+def devices_of(story: Story, runtime: Runtime) -> Iterator[None]:
+    """Let the CPU be the devices that a story asks for."""
+    before = runtime.get_device_count()
+    if isinstance(runtime, CpuRuntime) and story.devices:
+        runtime.set_device_count(2)
+    yield
+    if isinstance(runtime, CpuRuntime) and story.devices:
+        runtime.set_device_count(before)
+
+
 def play(story: Story, runtime: Runtime, backend: Any) -> None:
     """Let a story happen, and compare."""
-    with pytest.MonkeyPatch.context() as patched, freed_is_poisoned(runtime):
+    with pytest.MonkeyPatch.context() as patched, devices_of(story, runtime), freed_is_poisoned(runtime):
         if not story.compiled:
             patched.setattr(runtime, "launcher", lambda slow: None)
         world = World(story, runtime, backend)

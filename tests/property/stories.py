@@ -63,14 +63,17 @@ class Story:
     form: str
     compiled: bool
     """Whether launches may take the compiled path."""
+    devices: tuple[int, ...]
+    """Devices of the first device arrays, which all of them may reach; none where there is one device."""
     actions: list[Action]
 
     def __repr__(self) -> str:
         program = self.program
         numbered = enumerate(zip(program.parts, program.numbers))
         lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in numbered]
-        head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
-        return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
+        head = f"options={self.options} form={self.form!r} compiled={self.compiled} devices={self.devices}"
+        defaults = f"in_line={program.in_line} defaults={program.defaults}"
+        return "\n        ".join(["", head, defaults, *lines, *map(repr, self.actions)])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
@@ -173,4 +176,5 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
         "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
     }  # fmt: skip
     happening = [draw(_actions(program)) for _ in range(draw(integers(2, most_actions)))]
-    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, happening)
+    devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
+    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)
