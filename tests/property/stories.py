@@ -1,4 +1,4 @@
-"""Random lives of Executables that share memory: their programs, and what happens to them; all of it prints as what one would type.
+"""Random lives of Executables that share memory: their programs, and what happens to them; it prints as what one would type.
 
 What a story does, and what it must do to NumPy arrays, is in `lives`.
 """
@@ -63,15 +63,17 @@ class Story:
     form: str
     compiled: bool
     """Whether launches may take the compiled path."""
+    devices: tuple[int, ...]
+    """Devices of the first device arrays, which all of them may reach; none where there is one device."""
     actions: list[Action]
 
     def __repr__(self) -> str:
         program = self.program
-        lines = [
-            f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in enumerate(zip(program.parts, program.numbers))
-        ]
-        head = f"options={self.options} form={self.form!r} compiled={self.compiled} in_line={program.in_line}"
-        return "\n        ".join(["", head, f"defaults={program.defaults}", *lines, *map(repr, self.actions)])
+        numbered = enumerate(zip(program.parts, program.numbers))
+        lines = [f"n{i} = {part!r} by {number or 'itself'}" for i, (part, number) in numbered]
+        head = f"options={self.options} form={self.form!r} compiled={self.compiled} devices={self.devices}"
+        defaults = f"in_line={program.in_line} defaults={program.defaults}"
+        return "\n        ".join(["", head, defaults, *lines, *map(repr, self.actions)])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
@@ -85,14 +87,12 @@ def parts(draw: Any, kind: str | None = None) -> Part:
         return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
-    if (
-        not place or step.kind == "eager"
-    ):  # an eager function is given an array for NumPy only where the graph says that it is the host's
+    if not place or step.kind == "eager":  # its function is given NumPy's arrays only for host arrays of the graph
         return step
     if place == "copied":
         return replace(step, origin=("v", step.origin[1]))
     name = "o" if step.kind == "call" else draw(sampled_from(MEMORY))
-    return replace(step, **{place: (name, getattr(step, place)[1])})
+    return replace(step, to=(name, step.to[1])) if place == "to" else replace(step, origin=(name, step.origin[1]))
 
 
 _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
@@ -104,8 +104,10 @@ _number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
-    **dict.fromkeys((*NUMBERS, "v"), _small), "q": st.tuples(_ways, sampled_from("mn")), "o": st.tuples(_ways, sampled_from("xy")),
-}  # fmt: skip
+    **dict.fromkeys((*NUMBERS, "v"), _small),
+    "q": st.tuples(_ways, sampled_from(("m", "n"))),
+    "o": st.tuples(_ways, sampled_from(("x", "y"))),
+}
 _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) for name in MEMORY}}
 
 
@@ -174,4 +176,5 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
         "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
     }  # fmt: skip
     happening = [draw(_actions(program)) for _ in range(draw(integers(2, most_actions)))]
-    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, happening)
+    devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
+    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)

@@ -26,17 +26,27 @@ def _compiled() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=300, phases=PHASES)
+@settings(max_examples=600, phases=PHASES)
 @given(story=stories(5, 8))
 def test_any_story_of_executables_does_what_numpy_does(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=30, phases=PHASES)
+@given(story=stories(5, 8))
+def test_any_story_returns_all_handles(backend: Any, story: Story) -> None:
+    """Without memory: another thread frees what has been handed out."""
+    recorder = RecorderRuntime()
+    play(story, recorder, backend)
+    assert recorder.live.keys() <= {"memory", "host memory"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=400, phases=PHASES)
+@settings(max_examples=200, phases=PHASES)
 @given(story=stories(8, 20))
 def test_any_long_story_of_executables_does_what_numpy_does(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)
