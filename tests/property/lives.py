@@ -23,8 +23,8 @@ from property.programs import initial as initial_short
 from property.stories import DEFAULTS, EQUAL, LONG, MEMORY, MOST_LIVES, NUMBERED, NUMBERS, Action, Given, Part, Program, Story
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
+from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 

@@ -13,6 +13,7 @@ from property.stories import Story, stories
 from specimens import compile_whole
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
 # What hypothesis would explain of a failure, it finds by tracing every line.
