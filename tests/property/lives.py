@@ -7,9 +7,10 @@ bindings of its original, with its own arrays in place of the original's.
 
 from __future__ import annotations
 
+import gc
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -91,40 +92,54 @@ def with_unused(g: hg.Graph, known: hg.Graph) -> hg.Graph:
     return g
 
 
-@contextmanager
-def freed_is_poisoned(runtime: Runtime) -> Iterator[None]:
-    """Fill memory that is freed and keep it aside until the end, so that what uses it afterwards is always noticed."""
-    sizes: dict[int, int] = {}
-    aside: list[tuple[int, Callable[[int], None]]] = []
-    ended: list[bool] = []
+class Allocations:
+    """All memory of a runtime: what is freed is filled and kept aside until the end, so that its later use is always noticed."""
 
-    def allocate(real: Callable[[int], int], nbytes: int) -> int:
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.sizes: dict[int, int] = {}
+        """What has been allocated and not freed."""
+        self.aside: list[tuple[int, int, Callable[[int], None]]] = []
+        self.freed = threading.Condition()
+
+    def watch(self, patched: pytest.MonkeyPatch) -> None:
+        """Stand before the runtime's methods."""
+        for name, method in {
+            "malloc": self.allocate,
+            "host_malloc": self.allocate,
+            "free": self.free,
+            "host_free": self.free,
+        }.items():
+            patched.setattr(self.runtime, name, partial(method, getattr(self.runtime, name)))
+
+    def allocate(self, real: Callable[[int], int], nbytes: int) -> int:
         pointer = real(nbytes)
-        sizes[pointer] = nbytes
+        self.sizes[pointer] = nbytes
         return pointer
 
-    def free(real: Callable[[int], None], pointer: int) -> None:
-        if pointer not in sizes or ended or isinstance(runtime, RecorderRuntime):  # device memory of that has no storage
+    def free(self, real: Callable[[int], None], pointer: int) -> None:
+        if pointer not in self.sizes:
             real(pointer)
             return
-        junk = np.full(sizes[pointer], POISON, np.uint8)
-        runtime.memcpy(pointer, junk.ctypes.data, junk.nbytes, MemcpyKind.DEFAULT)
-        aside.append((pointer, real))
+        with self.freed:
+            junk = np.full(self.sizes.pop(pointer), POISON, np.uint8)
+            self.runtime.memcpy(pointer, junk.ctypes.data, junk.nbytes, MemcpyKind.DEFAULT)
+            self.aside.append((pointer, junk.nbytes, real))
+            self.freed.notify_all()
 
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("malloc", "host_malloc"):
-            patched.setattr(runtime, name, partial(allocate, getattr(runtime, name)))
-        for name in ("free", "host_free"):
-            patched.setattr(runtime, name, partial(free, getattr(runtime, name)))
-        yield
-    ended.append(True)
-    found = []
-    for pointer, real in aside:
-        now = np.empty(sizes[pointer], np.uint8)
-        runtime.memcpy(now.ctypes.data, pointer, now.nbytes, MemcpyKind.DEFAULT)
-        found.append((now == POISON).all())
-        real(pointer)
-    assert all(found), "memory was written after it had been freed"
+    def require_returned(self) -> None:
+        """Require that all has been freed, which threads do where memory was lent, and that nothing was written afterwards."""
+        with self.freed:
+            if self.sizes:
+                gc.collect()
+            assert self.freed.wait_for(lambda: not self.sizes, 20), f"{len(self.sizes)} allocations have not been freed"
+        found = []
+        for pointer, nbytes, real in self.aside:
+            now = np.full(nbytes, POISON, np.uint8)
+            self.runtime.memcpy(now.ctypes.data, pointer, nbytes, MemcpyKind.DEFAULT)
+            found.append((now == POISON).all())
+            real(pointer)
+        assert all(found), "memory was written after it had been freed"
 
 
 class Life:
@@ -549,30 +564,30 @@ class World:
                 self.close(life)
 
 
-@contextmanager
-def devices_of(story: Story, runtime: Runtime) -> Iterator[None]:
-    """Let the CPU be the devices that a story asks for."""
-    before = runtime.get_device_count()
+def play(story: Story, runtime: Runtime, backend: Any) -> None:
+    """Let a story happen, and compare."""
+    allocations, before = Allocations(runtime), runtime.get_device_count()
     if isinstance(runtime, CpuRuntime) and story.devices:
         runtime.set_device_count(2)
-    yield
-    if isinstance(runtime, CpuRuntime) and story.devices:
+    with pytest.MonkeyPatch.context() as patched:
+        allocations.watch(patched)
+        if not story.compiled:
+            patched.setattr(runtime, "launcher", lambda slow: None)
+        happen(World(story, runtime, backend))
+    allocations.require_returned()
+    if isinstance(runtime, CpuRuntime):
         runtime.set_device_count(before)
 
 
-def play(story: Story, runtime: Runtime, backend: Any) -> None:
-    """Let a story happen, and compare."""
-    with pytest.MonkeyPatch.context() as patched, devices_of(story, runtime), freed_is_poisoned(runtime):
-        if not story.compiled:
-            patched.setattr(runtime, "launcher", lambda slow: None)
-        world = World(story, runtime, backend)
-        try:
-            for action in story.actions:
-                world.do(action)
-            for life in tuple(world.lives):
-                world.launch(life, "own", {})
-            world.look()
-        finally:
-            for life in world.lives:
-                life.exe.close()
-            world.left.clear()
+def happen(world: World) -> None:
+    """Do what a story says, and launch all Executables once more."""
+    try:
+        for action in world.story.actions:
+            world.do(action)
+        for life in tuple(world.lives):
+            world.launch(life, "own", {})
+        world.look()
+    finally:
+        for life in world.lives:
+            life.exe.close()
+        world.left.clear()
