@@ -11,6 +11,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -164,7 +165,10 @@ class Life:
         g = arrays_declared(self.name, self.devices)
         values = initial()
         for name, place in {**LONG, **DEFAULTS}.items():
-            (g.device_array if place == "device" else g.host_array)(name, values[name])
+            if place == "device":
+                g.device_array(name, values[name], device=0 if self.devices else None, access=self.devices or None)
+            else:
+                g.host_array(name, values[name])
         params = {name: g.param(name, "int32", self.defaults[name]) for name in NUMBERS}
         for name in MEMORY:
             kind, array = self.defaults[name]
@@ -173,6 +177,7 @@ class Life:
         before = ""
         for i, part in enumerate(self.parts):
             if isinstance(part, Temporary):
+                part = replace(part, variable=part.variable and not self.devices)  # each device has its own
                 part.declare(g, f"n{i}")
                 first, last = f"n{i}_in", f"n{i}_out"
             else:
@@ -345,6 +350,8 @@ class World:
 
     def resolved(self, life: Life, given: Given) -> tuple[Any, Memory]:
         """Return what a launch is given, and the memory that it is."""
+        if self.several and given[-2:][0] == "w":  # of rows of an array nobody can know whose device may reach them
+            given = (*given[:-2], "c", 0)
         match given:
             case ("name", name):
                 return name, life.own[name]
