@@ -166,7 +166,7 @@ class Life:
         values = initial()
         for name, place in {**LONG, **DEFAULTS}.items():
             if place == "device":
-                g.device_array(name, values[name], device=0 if self.devices else None, access=self.devices or None)
+                g.device_array(name, values[name], device=0 if self.devices else None, access=sorted({*self.devices}))
             else:
                 g.host_array(name, values[name])
         params = {name: g.param(name, "int32", self.defaults[name]) for name in NUMBERS}
@@ -291,7 +291,7 @@ class World:
         self.gone: list[tuple[str, Values]] = []
         """Names and arrays of Executables that have been closed."""
         self.streams: list[int] = []
-        self.count, self.several = 0, runtime.get_device_count() > 1
+        self.count, self.several = 0, bool(story.devices) and runtime.get_device_count() > 1
         self.lives = [self.begun(story.program, story.form)]
 
     def new(self, program: Program) -> Life:
@@ -573,17 +573,13 @@ class World:
 
 def play(story: Story, runtime: Runtime, backend: Any) -> None:
     """Let a story happen, and compare."""
-    allocations, before = Allocations(runtime), runtime.get_device_count()
-    if isinstance(runtime, CpuRuntime) and story.devices:
-        runtime.set_device_count(2)
+    allocations = Allocations(runtime)
     with pytest.MonkeyPatch.context() as patched:
         allocations.watch(patched)
         if not story.compiled:
             patched.setattr(runtime, "launcher", lambda slow: None)
         happen(World(story, runtime, backend))
     allocations.require_returned()
-    if isinstance(runtime, CpuRuntime):
-        runtime.set_device_count(before)
 
 
 def happen(world: World) -> None:
