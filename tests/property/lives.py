@@ -11,6 +11,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -164,7 +165,10 @@ class Life:
         g = arrays_declared(self.name, self.devices)
         values = initial()
         for name, place in {**LONG, **DEFAULTS}.items():
-            (g.device_array if place == "device" else g.host_array)(name, values[name])
+            if place == "device":
+                g.device_array(name, values[name], device=0 if self.devices else None, access=sorted({*self.devices}))
+            else:
+                g.host_array(name, values[name])
         params = {name: g.param(name, "int32", self.defaults[name]) for name in NUMBERS}
         for name in MEMORY:
             kind, array = self.defaults[name]
@@ -173,6 +177,7 @@ class Life:
         before = ""
         for i, part in enumerate(self.parts):
             if isinstance(part, Temporary):
+                part = replace(part, variable=part.variable and not self.devices)  # each device has its own
                 part.declare(g, f"n{i}")
                 first, last = f"n{i}_in", f"n{i}_out"
             else:
@@ -286,7 +291,7 @@ class World:
         self.gone: list[tuple[str, Values]] = []
         """Names and arrays of Executables that have been closed."""
         self.streams: list[int] = []
-        self.count, self.several = 0, runtime.get_device_count() > 1
+        self.count, self.several = 0, bool(story.devices) and runtime.get_device_count() > 1
         self.lives = [self.begun(story.program, story.form)]
 
     def new(self, program: Program) -> Life:
@@ -345,6 +350,8 @@ class World:
 
     def resolved(self, life: Life, given: Given) -> tuple[Any, Memory]:
         """Return what a launch is given, and the memory that it is."""
+        if self.several and given[-2:][0] == "w":  # of rows of an array nobody can know whose device may reach them
+            given = (*given[:-2], "c", 0)
         match given:
             case ("name", name):
                 return name, life.own[name]
@@ -566,17 +573,13 @@ class World:
 
 def play(story: Story, runtime: Runtime, backend: Any) -> None:
     """Let a story happen, and compare."""
-    allocations, before = Allocations(runtime), runtime.get_device_count()
-    if isinstance(runtime, CpuRuntime) and story.devices:
-        runtime.set_device_count(2)
+    allocations = Allocations(runtime)
     with pytest.MonkeyPatch.context() as patched:
         allocations.watch(patched)
         if not story.compiled:
             patched.setattr(runtime, "launcher", lambda slow: None)
         happen(World(story, runtime, backend))
     allocations.require_returned()
-    if isinstance(runtime, CpuRuntime):
-        runtime.set_device_count(before)
 
 
 def happen(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from property.stories import Story, stories
 from specimens import compile_whole
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
@@ -21,8 +23,18 @@ PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled() -> None:
+def _prepared() -> Iterator[None]:
+    """Let the CPU be two devices, for stories that place arrays."""
     compile_whole(MODULE)
+    if "cpu" not in HERE:
+        yield
+        return
+    runtime = hg.open_runtime("cpu")
+    assert isinstance(runtime, CpuRuntime)
+    before = runtime.get_device_count()
+    runtime.set_device_count(2)
+    yield
+    runtime.set_device_count(before)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
