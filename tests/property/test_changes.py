@@ -14,7 +14,7 @@ from property.stories import Story, stories
 from specimens import compile_whole
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
