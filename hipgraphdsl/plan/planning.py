@@ -225,7 +225,8 @@ class _Planner:
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
         cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
-        merge = _merging(self.batch) if self.batch else None
+        several = sum(map(bool, (node.kernels for node in found.nodes))) > 1  # else there is nothing to merge
+        merge = _merging(self.batch) if self.batch and several else None
         if merge is not None:
             cover, grouping = merge.in_batches(found, cover, limit, self.batch == "auto", self.target, self.device, notes)
         lanes = len(cover.devices)
