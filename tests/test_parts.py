@@ -105,6 +105,16 @@ def test_readme_runs_without_a_part_and_what_the_part_did_names_it(part: str, tm
     assert run(without({part}, tmp_path), program).split() == ([part] if part in CALLS else [])
 
 
+@pytest.mark.parametrize(("used", "part"), [(used, part) for part, own in OWN.items() for used in own.uses])
+def test_a_part_without_one_that_it_uses_names_that_one(used: str, part: str, tmp_path: Path) -> None:
+    assert run(without({used}, tmp_path), README + MISSED.format(call=CALLS[part])).split() == [used]
+
+
+def test_timelines_need_pages_for_their_pages_alone(tmp_path: Path) -> None:
+    program = README + f"t = {CALLS['timeline']}\nt.export('t.trace.json')\n" + MISSED.format(call="t.export('t.html')")
+    assert run(without({"pages"}, tmp_path), program).split() == ["pages"]
+
+
 def test_readme_runs_on_the_recorder_alone(tmp_path: Path) -> None:
     place = without(set(OWN) - {"recorder"}, tmp_path)
     missed = "".join(MISSED.format(call=call) for part, call in CALLS.items() if part != "recorder")
