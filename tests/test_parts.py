@@ -105,6 +105,21 @@ def test_readme_runs_without_a_part_and_what_the_part_did_names_it(part: str, tm
     assert run(without({part}, tmp_path), program).split() == ([part] if part in CALLS else [])
 
 
+@pytest.mark.parametrize(("used", "part"), [(used, part) for part, own in OWN.items() for used in own.uses])
+def test_a_part_without_one_that_it_uses_names_that_one(used: str, part: str, tmp_path: Path) -> None:
+    assert run(without({used}, tmp_path), README + MISSED.format(call=CALLS[part])).split() == [used]
+
+
+def test_info_says_that_the_part_of_a_runtime_is_missing(tmp_path: Path) -> None:
+    program = "import sys; from hipgraphdsl.cli import main; sys.exit(main(['info']))"
+    assert "cpu: not available" in run(without({"cpu"}, tmp_path), program)
+
+
+def test_timelines_need_pages_for_their_pages_alone(tmp_path: Path) -> None:
+    program = README + f"t = {CALLS['timeline']}\nt.export('t.trace.json')\n" + MISSED.format(call="t.export('t.html')")
+    assert run(without({"pages"}, tmp_path), program).split() == ["pages"]
+
+
 def test_readme_runs_on_the_recorder_alone(tmp_path: Path) -> None:
     place = without(set(OWN) - {"recorder"}, tmp_path)
     missed = "".join(MISSED.format(call=call) for part, call in CALLS.items() if part != "recorder")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -378,6 +378,12 @@ class CapturedArray(KnownMemory):
 
     def __int__(self) -> int:
         return self.ptr
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("memory of an Executable belongs to this process and cannot be pickled; read its values and pickle those")
+
+    def __deepcopy__(self, memo: object) -> CapturedArray:
+        return self  # as NumPy and Graph do with memory from outside: the copy uses the same
 
     def __repr__(self) -> str:
         where = "host memory" if self.on_host else f"memory of device {self.device}"

@@ -139,7 +139,11 @@ class Program(ABC):
 
     def naming(self, step: Step) -> Naming:
         """Return a context that puts the name of a step's node, with its path, into a HipError."""
-        return Naming(self.scope.prefix + step.name)
+        return Naming(self._said(step))
+
+    def _said(self, step: Step) -> str:
+        """Return the name of a step's node with its path, inside bodies too."""
+        return self.scope.prefix + step.name
 
     def _refresh(self, step: Step) -> bool:
         with self.naming(step):
@@ -293,10 +297,10 @@ class GraphProgram(Program):
 
     def unfinished(self) -> tuple[str, ...]:
         left = set(self.runtime.graph_exec_unfinished(self.handle))
-        return tuple(step.name for node, step in zip(self.nodes, self.plan.steps) if node in left)
+        return tuple(self._said(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def failed(self) -> str:
-        names = {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
+        names = {node: self._said(step) for node, step in zip(self.nodes, self.plan.steps)}
         return names.get(self.runtime.graph_exec_failed(self.handle), "")
 
     def abort(self) -> bool:

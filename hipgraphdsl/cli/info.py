@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..defects import DEFECTS, defects_for
-from ..errors import HipGraphError, RuntimeUnavailable
+from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
 from ..printed import human_bytes
 from ..runtimes import open_runtime
 from ..target import Target
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 def _runtimes(device: int) -> dict[str, Any]:
     try:
         auto = open_runtime("auto", device).name
-    except RuntimeUnavailable:
+    except (PartMissing, RuntimeUnavailable):
         auto = ""
     found: dict[str, Any] = {}
     for name in ("amd", "nvidia", "cpu"):

@@ -7,6 +7,7 @@ The core names a part of the package as text, and `load` imports its door when i
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -20,7 +21,7 @@ class Own(NamedTuple):
 
     does: str
     uses: tuple[str, ...] = ()
-    """The parts that it imports."""
+    """The parts that it imports, and is not there without."""
 
 
 OWN: Final = {
@@ -34,7 +35,7 @@ OWN: Final = {
     "program": Own("HIP C++ programs", ("recorder",)),
     "ranks": Own("one graph over several processes"),
     "recorder": Own("the runtime that records its calls"),
-    "timeline": Own("when nodes run, predicted and measured", ("pages", "ranks")),
+    "timeline": Own("when nodes run, predicted and measured", ("ranks",)),
     "verify": Own("proof by running", ("imports",)),
 }
 """The parts of this package."""
@@ -46,7 +47,7 @@ def load(name: str) -> ModuleType:
     Raises
     ------
     PartMissing
-        If the part is not there.
+        If the part, or one that it uses, is not there.
     """
     place = f"{__name__}.{name}"
     try:
@@ -58,6 +59,10 @@ def load(name: str) -> ModuleType:
         raise _missing(missing) from None
     if door.__file__ is None:  # a folder that only compiled files are left in
         raise _missing(name)
+    for used in OWN[name].uses if name in OWN else ():  # looked for only: their own call imports them
+        spec = importlib.util.find_spec(f"{__name__}.{used}")
+        if spec is None or spec.origin is None:
+            raise _missing(used)
     return door
 
 

@@ -256,6 +256,18 @@ def test_fault_before_a_step_of_the_host_names_the_node_at_fault(backend: Any, s
         assert exe.read("y").tolist() == [100] * 4
 
 
+@pytest.mark.parametrize("mode", ["if", "while"])
+def test_fault_in_a_body_that_the_host_decides_names_the_node_by_its_path(backend: Any, mode: Any) -> None:
+    body = hg.Graph("body")
+    body.kernel(FAULTY["culprit"], 1, 4, (body.param("y", "i4", shape=4), 1), name="culprit")
+    g = hg.Graph("faulty")
+    x, word = g.device_array("x", np.zeros(4, "i4")), g.device_array("word", np.ones(1, "u4"))
+    g.conditional(mode, word, body, bind={"y": x}, name="step", decide="host")
+    with g.compile("cpu", backend) as exe, pytest.raises(hg.HipError, match=r"\(719\)") as caught:
+        exe.run()
+    assert caught.value.node == (None if backend == "streams" else "step/0/culprit")
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: Runtime, backend: Any, step: Any) -> None:
     g = hg.Graph("stopped")

@@ -1385,10 +1385,21 @@ def test_a_stream_that_there_is_not_is_told_once(cpu: CpuRuntime, backend: Any) 
         assert exe.read("y").tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("action", ["launch", "run"])
+def test_a_graph_is_compiled_and_launched_in_one_expression(cpu: CpuRuntime, backend: Any, action: str) -> None:
+    g, seen = hg.Graph("seen"), []
+    h = g.host_array("h", np.ones(4, "i4"))
+    g.host(lambda h: seen.append(h.tolist()), (h,), writes=[])
+    with pytest.warns(ResourceWarning, match="never closed"):
+        getattr(g.compile(runtime=cpu, backend=backend), action)()
+    assert seen == [[1, 1, 1, 1]]
+
+
 @pytest.mark.skipif(native.native() is None, reason="without compiled code a method keeps its Executable")
 @pytest.mark.parametrize("action", ["launch", "synchronize", "run"])
 def test_a_method_that_outlives_its_executable_is_refused(cpu: CpuRuntime, action: str) -> None:
     exe = [copies().compile(runtime=cpu)]
+    exe[0].run()
     method = getattr(exe[0], action)
     with pytest.warns(ResourceWarning, match="never closed"):
         exe.clear()

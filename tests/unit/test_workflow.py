@@ -205,6 +205,22 @@ def test_a_copy_of_a_graph_goes_on_by_itself(copied: Any) -> None:
     assert "memset_x" not in g
 
 
+@pytest.mark.parametrize("kind", ["host", "device"])
+def test_a_copy_of_a_graph_uses_the_same_memory_of_an_executable(kind: str) -> None:
+    owner = hg.Graph("owner")
+    getattr(owner, f"{kind}_array")("x", np.arange(4.0))
+    owner.memset(owner.device_array("z", shape=4, dtype="f8"))
+    with owner.compile("recorder") as exe:
+        x = exe.array("x")
+        g = hg.Graph("outside")
+        g.param("p", "f8", x, shape=4)
+        assert copy.deepcopy(x) is x
+        assert copy.deepcopy(g).parameters["p"].default is g.parameters["p"].default
+        for thing in (x, g):
+            with pytest.raises(TypeError, match="memory of an Executable belongs to this process and cannot be pickled"):
+                pickle.dumps(thing)
+
+
 def test_a_copy_of_a_graph_uses_the_same_external_memory() -> None:
     g = hg.Graph("outside")
     x = g.external_array("x", np.arange(4.0))

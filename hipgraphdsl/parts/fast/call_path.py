@@ -62,6 +62,8 @@ class LongWay:
     def __init__(self, executable: weakref.ref[Any], graph: str) -> None:
         self._executable = executable
         self._graph = graph
+        self._aside: Any = None
+        """The launcher whose methods the Executable has."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         executable = self._required("launch")
@@ -99,6 +101,9 @@ class LongWay:
 
     def stand_aside(self, launcher: Any) -> None:
         """Replace the Executable's methods with those of a launcher; None restores them."""
+        if launcher is self._aside:
+            return
+        self._aside = launcher
         executable = self._executable()
         for name in ("launch", "synchronize", "run") if executable is not None else ():
             if launcher is not None:
@@ -151,7 +156,8 @@ class CompiledPath(CallPath):
         if program is not None and self.bound:
             runtime = self._runtime
             self._bind(*runtime.launch_addresses(), program.handle, stream)
-        self._long_way.stand_aside(self.launcher if self.bound else None)
+        if not self.bound:
+            self._long_way.stand_aside(None)
 
     def enter(self, program: Program, stream: int) -> bool:
         """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
@@ -232,7 +238,12 @@ class CompiledPath(CallPath):
     def resume(
         self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
-        """Enable the bound fast path again; if the offer is outdated and launches give values, renew it from these callables."""
+        """Enable the bound fast path again; if the offer is outdated and launches give values, renew it from these callables.
+
+        Its first call comes after the first launch or change, so `graph.compile().run()` calls the method of the class: those of
+        the launcher do not keep the Executable, and nothing else holds it there.
+        """
+        self._long_way.stand_aside(self.launcher)
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())

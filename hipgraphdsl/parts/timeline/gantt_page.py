@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from ...drawing.style import engine_style
-from ..pages.html import filled
+from .. import load
 from .timeline import By, Timeline, require_by
 from .trace import events, text
 
@@ -48,6 +48,7 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
         },
         separators=(",", ":"),
     )
-    return filled(
+    page: str = load("pages").filled(
         Path(__file__).with_name("gantt.html"), timeline.name, f'{{"show":{show},"trace":{text(timeline, found, "engine")}}}'
     )
+    return page
