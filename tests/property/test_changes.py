@@ -39,7 +39,7 @@ def _prepared() -> Iterator[None]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=600, phases=PHASES)
+@settings(max_examples=480, phases=PHASES)
 @given(story=stories(5, 8))
 def test_any_story_of_executables_does_what_numpy_does(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)
