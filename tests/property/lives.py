@@ -105,12 +105,13 @@ class Allocations:
 
     def watch(self, patched: pytest.MonkeyPatch) -> None:
         """Stand before the runtime's methods."""
-        for name, method in {
+        stand_ins: dict[str, Callable[..., Any]] = {
             "malloc": self.allocate,
             "host_malloc": self.allocate,
             "free": self.free,
             "host_free": self.free,
-        }.items():
+        }
+        for name, method in stand_ins.items():
             patched.setattr(self.runtime, name, partial(method, getattr(self.runtime, name)))
 
     def allocate(self, real: Callable[[int], int], nbytes: int) -> int:
