@@ -120,6 +120,10 @@ def test_timelines_need_pages_for_their_pages_alone(tmp_path: Path) -> None:
     assert run(without({"pages"}, tmp_path), program).split() == ["pages"]
 
 
+def test_verify_does_without_merged_launches(tmp_path: Path) -> None:
+    run(without({"merge"}, tmp_path), README + "assert hg.verify(g, 'cpu', orders=1, repeats=1).ok")
+
+
 def test_readme_runs_on_the_recorder_alone(tmp_path: Path) -> None:
     place = without(set(OWN) - {"recorder"}, tmp_path)
     missed = "".join(MISSED.format(call=call) for part, call in CALLS.items() if part != "recorder")

@@ -15,6 +15,7 @@ from ...errors import CallbackError, HipError, HipGraphError
 from ...executable import Executable
 from ...executable.state import Planned, plan_for
 from ...nodes import EmptyNode
+from ...parts import find
 from ...printed import counted
 from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
 from ...workflow import Workflow
@@ -50,7 +51,8 @@ class Launches:
         """Launch by one backend of a runtime, repeatedly and with seeded schedules, and compare with the reference."""
         self._try(runtime, backend, device, "")
         if backend == "explicit":
-            self._try(runtime, backend, device, "batches")
+            if find("merge") is not None:
+                self._try(runtime, backend, device, "batches")
             if runtime.target.bypass_edges and any(isinstance(node, EmptyNode) for _, node in self.workflow.walk()):
                 self._try(runtime, backend, device, "edges for empty nodes")
 
