@@ -494,6 +494,8 @@ class World:
                 return
             except hg.UpdateError:  # what it touches is not ordered by the graph's edges
                 pass
+            except hg.DeclarationError as error:
+                self.require_reason(error, self.owners_gone(life), aliases=life.has_aliases() and not life.in_line)
         life.parts[i] = old
 
     def update(self, life: Life, changed: Mapping[int, Part], defaults: Mapping[str, Any], form: str, rebuild: bool) -> None:
