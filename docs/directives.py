@@ -205,13 +205,14 @@ class Finding(ProjectDirective):
         report = names.get("report") or graph.check()
         assert isinstance(report, Report)
         said = "\n".join(str(diagnostic) for diagnostic in report.diagnostics)
-        drawing = svg_text(dot_text(draw(graph.workflow(), faults=report), direction="LR", legend=False))
+        alternative = f"The workflow of the example, with what {code} is about marked in red"
+        drawing = svg_text(dot_text(draw(graph.workflow(), faults=report), direction="LR", legend=False), alternative)
         listing = self.listing(said)
         listing["classes"].append("wrapped")
         return [
             *self.page("`check` says:"),
             listing,
-            self.svg(drawing, f"The workflow of the example, with what {code} is about marked in red"),
+            self.svg(drawing, alternative),
         ]
 
 
@@ -330,7 +331,7 @@ class Mermaid(ProjectDirective):
                     first, *rest = (html.escape(html.unescape(text)) for text in box[2].split("<br/>"))
                     dot.append(f"{box[1]} [label=<<B>{first}</B>{''.join('<BR/>' + text for text in rest)}>];")
             dot.append(" -> ".join(ends) + ";")
-        drawing = svg_text("\n".join([*dot, "}"]))
+        drawing = svg_text("\n".join([*dot, "}"]), "A flowchart: " + "; ".join(lines))
         return [nodes.raw("", f'<div class="flowchart">{drawing}</div>', format="html")]
 
 

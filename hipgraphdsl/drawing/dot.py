@@ -41,8 +41,12 @@ def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, 
     `timeout_s` limits the layout time in seconds, the other parameters are as for `render`.
     """
     picture = draw(workflow, **options)
-    laid_out = lay_out(dot_text(picture, direction=direction), "svg", what="an .svg file", timeout_s=timeout_s)
-    text = fitting(laid_out.decode(), f"{picture.title}: {picture.subtitle}")
+    return svg_text(dot_text(picture, direction=direction), f"{picture.title}: {picture.subtitle}", timeout_s=timeout_s)
+
+
+def svg_text(dot: str, alternative: str, *, timeout_s: float = 120.0) -> str:
+    """Lay out DOT text and return it as SVG with an alternative text; parameters as for `svg`."""
+    text = fitting(lay_out(dot, "svg", what="an .svg file", timeout_s=timeout_s).decode(), alternative)
     # Drop the ids, which would collide between drawings on one page.
     return re.sub(r' id="(?:graph|node|edge|clust)\d+"', "", text)
 
