@@ -12,6 +12,7 @@ around each call, which a host node's Python callback needs in order to run whil
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
@@ -141,6 +142,7 @@ def _tells_semaphores(api: str) -> Callable[..., tuple[tuple[int, int], ...]]:
     return method
 
 
+@functools.cache  # each wait asks
 def native() -> ModuleType | None:
     """Return the extension module of the part `fast`, or None if it cannot be built or loaded, or is disabled."""
     fast = find("fast")
