@@ -25,7 +25,6 @@ from .arrays import (
     as_shape,
     naming,
 )
-from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
 from .errors import DeclarationError, suggested
 from .kernels import Kernel
@@ -50,6 +49,7 @@ from .nodes import (
     SemaphoreWaitNode,
     callable_name,
 )
+from .nodes.collective import CollectiveNode, Does, Fold
 from .workflow import ChildGraphNode, ConditionalNode, Workflow, is_node
 
 if TYPE_CHECKING:

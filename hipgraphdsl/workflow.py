@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, TypeVar, get_args
 
 from pydantic_core import core_schema
 
@@ -32,10 +32,11 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import listed, node_error
+from .errors import DeclarationError, listed, node_error
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, require_met, views_of
+from .nodes.facets import Asked
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
@@ -49,6 +50,7 @@ MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+N = TypeVar("N", bound=Node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ class Workflow:
                 draft.name,
                 dict(draft.arrays),
                 dict(draft.parameters),
-                tuple(draft.nodes),  # type: ignore[arg-type]  # nodes not created by the package have passed `is_node`
+                tuple(draft.nodes),
                 tuple(draft.predecessors),
                 tuple(draft.reasons),
                 draft.infers_all,
@@ -409,7 +411,7 @@ class Level(Binding):
         self.key = key
         self.bind = bind
 
-    def name(self, node: Node) -> str:
+    def name(self, node: Asked) -> str:
         """Return the full name of one of its nodes."""
         return self.prefix + node.name
 
@@ -456,6 +458,7 @@ class ChildGraphNode(Node):
     """
 
     kind: ClassVar[str] = "child"
+    is_child = True
     work = "kernel"
     reach = ""
     placed = ""
@@ -537,6 +540,9 @@ class ChildGraphNode(Node):
     @property
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
         return ((self.name, self.workflow, self.bind),)
+
+    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
+        return {"workflow": workflows[0]}
 
     def describe(self) -> str:
         bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
@@ -659,6 +665,13 @@ class ConditionalNode(Node):
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
         return tuple((f"{self.name}/{n}", body.workflow, body.bind) for n, body in enumerate(self.children))
 
+    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
+        return {"bodies": tuple(workflows)}
+
+    @property
+    def branch(self) -> Self:
+        return self
+
     def describe(self) -> str:
         how = f", every {self.check_every} passes" if self.check_every > 1 else ""
         how += "" if self.decide == "auto" else f", by the {self.decide}"
@@ -682,13 +695,34 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
 
 # -- every node
 
-AnyNode = SimpleNode | ChildGraphNode | ConditionalNode
-"""Any node; a `match` over it ends with `assert_never`."""
+AnyNode = Node
+"""Any node, of this package's kinds or another's: what it does is asked of it."""
 
-KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}
-"""Node classes by kind."""
+KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in (*get_args(SimpleNode), ChildGraphNode, ConditionalNode)}
+"""Node classes by kind; `add_kind` adds to them."""
+
+
+def node_of(kind: str, **fields: Any) -> AnyNode:
+    """Return a new node of a kind, for passes that add nodes of their own."""
+    return KINDS[kind](**fields)
+
+
+def add_kind(cls: type[N]) -> type[N]:
+    """Make a kind of node known to graphs, files, checks, plans and drawings; a decorator of its class.
+
+    A backend lowers a node of it by `Node.operation`.
+
+    Raises
+    ------
+    DeclarationError
+        If another class has the kind.
+    """
+    known = KINDS.setdefault(cls.kind, cls)
+    if known is not cls:
+        raise DeclarationError(f"class {cls.__name__} of nodes is of kind {cls.kind!r}, which {known.__name__} has already")
+    return cls
 
 
 def is_node(value: object) -> TypeGuard[AnyNode]:
-    """Return whether a value is a node of one of the package's own classes, which every pass supports."""
+    """Return whether a value is a node of a class in `KINDS`, which every pass supports."""
     return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)

@@ -1,4 +1,4 @@
-"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `workflow.py` and `collectives.py`."""
+"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `collective.py` and `workflow.py`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..arrays import Access, AllocArray, ArrayView
 from ..order import ancestors
-from ..workflow import AnyNode, ChildGraphNode, Level
+from ..workflow import AnyNode, Level
 from .inlining import FlatNode
 
 _Place = tuple[Level, Any]  # the level that owns an array, and the array
@@ -29,7 +29,7 @@ class PackedArray:
 
     name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
+    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
     device: int  # the device of its block
     offset: int  # bytes from the start of that block
 
