@@ -15,8 +15,9 @@ from typing import Any
 from .arrays import AllocArray, Array, ExternalArray, Parameter, int_from
 from .draft import Draft
 from .errors import DeclarationError
+from .nodes import node_of
 from .nodes.values import unused
-from .workflow import AnyNode, Workflow, node_of
+from .workflow import AnyNode, Workflow
 
 _MOST_NODES = 1_000_000
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic_core import core_schema
 
@@ -32,9 +32,9 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import DeclarationError, listed, node_error
+from .errors import listed, node_error
 from .kernels import Module, Symbol
-from .nodes import Node, SimpleNode, UnboundCallback
+from .nodes import KINDS, Node, UnboundCallback, add_kind
 from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.facets import Asked
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
@@ -50,7 +50,6 @@ MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-N = TypeVar("N", bound=Node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,6 +443,7 @@ class Level(Binding):
 # -- nodes that hold workflows
 
 
+@add_kind
 class ChildGraphNode(Node):
     """A whole workflow as one node (hipGraphAddChildGraphNode).
 
@@ -573,6 +573,7 @@ def _as_workflow(value: Any, node: str) -> Workflow:
 _CONDITION: Final = device_need(4)
 
 
+@add_kind
 class ConditionalNode(Node):
     """Run workflows by a condition in device memory: if, while, switch (cudaGraphConditionalHandle; not in HIP up to 10.0).
 
@@ -697,32 +698,3 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
 
 AnyNode = Node
 """Any node, of this package's kinds or another's: what it does is asked of it."""
-
-KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in (*get_args(SimpleNode), ChildGraphNode, ConditionalNode)}
-"""Node classes by kind; `add_kind` adds to them."""
-
-
-def node_of(kind: str, **fields: Any) -> AnyNode:
-    """Return a new node of a kind, for passes that add nodes of their own."""
-    return KINDS[kind](**fields)
-
-
-def add_kind(cls: type[N]) -> type[N]:
-    """Make a kind of node known to graphs, files, checks, plans and drawings; a decorator of its class.
-
-    A backend lowers a node of it by `Node.operation`.
-
-    Raises
-    ------
-    DeclarationError
-        If another class has the kind.
-    """
-    known = KINDS.setdefault(cls.kind, cls)
-    if known is not cls:
-        raise DeclarationError(f"class {cls.__name__} of nodes is of kind {cls.kind!r}, which {known.__name__} has already")
-    return cls
-
-
-def is_node(value: object) -> TypeGuard[AnyNode]:
-    """Return whether a value is a node of a class in `KINDS`, which every pass supports."""
-    return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..workflow import KINDS
+from ..nodes import KINDS
 
 INK: Final = "#1c2733"
 MUTED: Final = "#55616d"

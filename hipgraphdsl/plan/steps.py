@@ -11,9 +11,10 @@ from functools import cached_property
 from itertools import count, groupby
 from typing import NamedTuple
 
+from ..nodes import node_of
 from ..order import between, levels, successors
 from ..printed import counted
-from ..workflow import AnyNode, Workflow, node_of
+from ..workflow import AnyNode, Workflow
 from .lanes import covered
 from .merged import Merged
 from .segments import segments

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..arrays import HostArray
+from ..nodes import node_of
 from ..nodes.values import unused
 from ..order import successors
 from ..target import Target
-from ..workflow import AnyNode, node_of
+from ..workflow import AnyNode
 from .steps import Plan, Step
 
 FAN_OUT: Final = 4

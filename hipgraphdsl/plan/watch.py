@@ -15,9 +15,10 @@ import numpy as np
 
 from ..arrays import HostArray
 from ..kernels import Module
+from ..nodes import node_of
 from ..nodes.values import unused
 from ..target import Target
-from ..workflow import AnyNode, Workflow, node_of
+from ..workflow import AnyNode, Workflow
 from .planning import make_plan
 from .steps import Plan, Step
 from .suited import narrowed

@@ -27,14 +27,13 @@ from hipgraphdsl.cli import main
 from hipgraphdsl.compiler import find_compiler
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
-from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.parts.cpu import program as cpu_program
 from hipgraphdsl.parts.cpu.program import build_program
 from hipgraphdsl.parts.program import parts as hip_parts
 from hipgraphdsl.parts.program import text as hip_text
 from hipgraphdsl.parts.program.parts import INCLUDES
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.workflow import KINDS
 
 ADDS = re.compile(
     r"\badd_(?:kernel|captured|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"

@@ -25,9 +25,9 @@ from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes import HostNode, UnboundCallback
+from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
-from hipgraphdsl.workflow import KINDS, MAX_DEPTH, Workflow
+from hipgraphdsl.workflow import MAX_DEPTH, Workflow
 
 
 def text_of(graph: Graph) -> str:

@@ -37,11 +37,11 @@ from ...drawing.picture import (
 from ...drawing.style import Style, shortened, style_of, text_width
 from ...errors import DeclarationError, HipGraphError
 from ...kernels import Kernel, Module
-from ...nodes import callable_name
+from ...nodes import KINDS, callable_name
 from ...plan.steps import Plan
 from ...printed import human_bytes, human_count
 from ...target import Target
-from ...workflow import KINDS, AnyNode, Workflow
+from ...workflow import AnyNode, Workflow
 from ..ranks.sharing import ALL, Ranks, Sharing
 from .levels import Placement, arrange, in_bands
 

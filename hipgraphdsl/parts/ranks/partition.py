@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
+from ...nodes import node_of
 from ...nodes.values import fitting, unused
-from ...workflow import AnyNode, Workflow, node_of
+from ...workflow import AnyNode, Workflow
 from .sharing import ALL, DATA, Layout, Message, Sharing
 from .spread import bindings, word_name
 

@@ -15,9 +15,10 @@ from typing import Any
 from ...arrays import Array, ArrayView, DeviceArray, HostArray
 from ...draft import Draft
 from ...errors import node_error
+from ...nodes import node_of
 from ...nodes.facets import Branch
 from ...nodes.values import fitting, unused
-from ...workflow import AnyNode, Level, Workflow, node_of
+from ...workflow import AnyNode, Level, Workflow
 
 
 def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:

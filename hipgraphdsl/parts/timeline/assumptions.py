@@ -10,8 +10,9 @@ import numpy as np
 from ...arrays import as_dict, as_int, int_from
 from ...arrays.coercion import as_time
 from ...errors import DeclarationError, listed
+from ...nodes import KINDS
 from ...nodes.facets import Branch
-from ...workflow import KINDS, AnyNode, Level, Workflow
+from ...workflow import AnyNode, Level, Workflow
 
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
 

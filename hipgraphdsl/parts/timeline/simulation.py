@@ -13,12 +13,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import DeclarationError
+from ...nodes import node_of
 from ...order import successors
 from ...placement import devices_of
 from ...plan.launches import titled
 from ...plan.planning import Batch
 from ...target import Target
-from ...workflow import Workflow, node_of
+from ...workflow import Workflow
 from ..ranks.links import Link
 from ..ranks.partition import partition
 from ..ranks.sharing import Message, Sharing

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ...arrays import Array
 from ...errors import DeclarationError
+from ...nodes import node_of
 from ...nodes.facets import Branch
 from ...order import successors
 from ...placement import device_of
@@ -22,7 +23,7 @@ from ...plan.launches import kind_of, names_of, titled, together
 from ...plan.planning import Batch, make_plan
 from ...plan.steps import Cut, Plan, Step
 from ...target import Target
-from ...workflow import AnyNode, Level, Workflow, node_of
+from ...workflow import AnyNode, Level, Workflow
 from ..ranks.sharing import Message
 from .assumptions import Conditions, Runs, Times, missing, placed_on
 from .timeline import engine_on
