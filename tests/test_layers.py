@@ -15,9 +15,9 @@ from types import ModuleType
 
 import networkx as nx
 import pytest
+from specimens import OWN_KINDS
 
 import hipgraphdsl
-from hipgraphdsl.nodes import KINDS
 from hipgraphdsl.parts import OWN
 
 PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
@@ -365,7 +365,7 @@ KNOWS_KINDS = ("nodes", "workflow", "__init__", "declaring", "parts.imports", "b
 
 
 def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
-    classes = {cls.__name__ for cls in KINDS.values()}
+    classes = {cls.__name__ for cls in OWN_KINDS.values()}
     assert {"KernelNode", "ChildGraphNode", "CollectiveNode"} < classes
     named = []
     for module, path in MODULES.items():
@@ -381,7 +381,7 @@ def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
 def test_each_kind_has_a_case_that_makes_its_operation() -> None:
     tree = ast.parse(MODULES["backends.resolve"].read_text(encoding="utf-8"))
     cases = [node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)]
-    own = [cls.__name__ for cls in KINDS.values() if not issubclass(cls, hipgraphdsl.ChildGraphNode)]
+    own = [cls.__name__ for cls in OWN_KINDS.values() if not issubclass(cls, hipgraphdsl.ChildGraphNode)]
     assert sorted(cases) == sorted([*own, "ChildGraphNode"])
 
 

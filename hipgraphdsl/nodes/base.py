@@ -386,7 +386,7 @@ class Node(BaseModel):
 
         Only for kinds that `backends.resolve` does not know, those of other packages.
         """
-        raise NotImplementedError(f"nodes of kind {self.kind} do not say by which calls they are done")
+        raise node_error(self.name, f"no backend knows nodes of kind {self.kind!r}; {type(self).__name__} lacks operation()")
 
     @property
     def semaphore_used(self) -> Any:
