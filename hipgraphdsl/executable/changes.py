@@ -265,7 +265,7 @@ def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> 
 
 def require_switchable(name: str, node: AnyNode, *, enabled: bool) -> None:
     """Refuse to enable or disable a node that is always enabled."""
-    if node.kind in ("alloc", "free"):
+    if node.made is not None or node.freed is not None:
         why = "are always enabled" if enabled else "cannot be disabled"
         raise _refused(name, f"nodes of kind {node.kind} {why}, because others use the memory")
 

@@ -216,7 +216,7 @@ def _require_no_copy_onto_itself(node: AnyNode, root: Root, touched: Sequence[tu
     if not node.copied or "HG405" in (node.ignore or ()):
         return
     for (one, first, here), (two, second, there) in combinations(touched, 2):
-        if one != two and root in (one, two) and here.overlaps(there):
+        if one != two and root in (one, two) and "write" in (first.mode, second.mode) and here.overlaps(there):
             other = two if one == root else one
             raise DeclarationError(
                 f"parameter {_named(root)} is bound to memory that is {_kind(other)} {_named(other)} too: {first.name!r} copies"

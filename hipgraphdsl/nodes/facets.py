@@ -19,42 +19,73 @@ class Asked(Protocol):
     """What every node has."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in its graph."""
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Its kind, as in files."""
+
     @property
-    def source(self) -> tuple[str, int] | None: ...
+    def source(self) -> tuple[str, int] | None:
+        """File and line that declared it."""
+
     @property
-    def ignore(self) -> dict[str, str] | None: ...
+    def ignore(self) -> dict[str, str] | None:
+        """Ignored diagnostic codes, with reasons."""
+
     @property
-    def accesses(self) -> tuple[Access, ...]: ...
+    def accesses(self) -> tuple[Access, ...]:
+        """The memory that it accesses."""
+
     @property
-    def addresses(self) -> tuple[ArrayView, ...]: ...
+    def addresses(self) -> tuple[ArrayView, ...]:
+        """Views whose addresses it receives."""
+
     @property
-    def parameters(self) -> tuple[Parameter, ...]: ...
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that its fields mention."""
 
 
 class KernelLaunch(Asked, Protocol):
     """One kernel launch; the fields are those of `KernelNode`."""
 
     @property
-    def kernel(self) -> Kernel: ...
+    def kernel(self) -> Kernel:
+        """The kernel."""
+
     @property
-    def grid(self) -> Any: ...
+    def grid(self) -> Any:
+        """Blocks along x, y, z: numbers or parameters."""
+
     @property
-    def block(self) -> Any: ...
+    def block(self) -> Any:
+        """Threads of a block along x, y, z: numbers or parameters."""
+
     @property
-    def args(self) -> tuple[Any, ...]: ...
+    def args(self) -> tuple[Any, ...]:
+        """The arguments."""
+
     @property
-    def shared_bytes(self) -> int: ...
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+
     @property
-    def cooperative(self) -> bool: ...
+    def cooperative(self) -> bool:
+        """Whether all blocks are resident at once."""
+
     @property
-    def priority(self) -> int | None: ...
+    def priority(self) -> int | None:
+        """Its launch priority, or None."""
+
     @property
-    def cluster(self) -> tuple[int, int, int] | None: ...
+    def cluster(self) -> tuple[int, int, int] | None:
+        """Blocks of a cluster along x, y, z, or None."""
+
     @property
-    def signature(self) -> Signature: ...
+    def signature(self) -> Signature:
+        """The types of its arguments."""
+
     @property
     def plain(self) -> bool:
         """Whether it has no launch attributes."""
@@ -72,46 +103,76 @@ class UserCall(Asked, Protocol):
     """A call of the user's code: ``fn(*args)``, or ``fn(stream, *args)`` unless a node on the host calls it."""
 
     @property
-    def fn(self) -> Any: ...
+    def fn(self) -> Any:
+        """The Python callable."""
+
     @property
-    def args(self) -> tuple[Any, ...]: ...
+    def args(self) -> tuple[Any, ...]:
+        """The arguments."""
+
     @property
-    def access(self) -> tuple[Access, ...]: ...
+    def access(self) -> tuple[Access, ...]:
+        """The accesses of the code."""
+
     @property
-    def calls(self) -> Moment: ...
+    def calls(self) -> Moment:
+        """When it is called."""
 
 
 class Branch(Asked, Protocol):
     """A choice among the workflows that a node holds, by a word in memory; the fields are those of `ConditionalNode`."""
 
     @property
-    def mode(self) -> Literal["if", "while", "switch"]: ...
+    def mode(self) -> Literal["if", "while", "switch"]:
+        """How the word selects a workflow."""
+
     @property
-    def condition(self) -> ArrayView: ...
+    def condition(self) -> ArrayView:
+        """The word: one 32-bit integer."""
+
     @property
-    def bind(self) -> Mapping[str, Any]: ...
+    def bind(self) -> Mapping[str, Any]:
+        """What the workflows' arrays and parameters are bound to, by name."""
+
     @property
-    def decide(self) -> Literal["auto", "device", "host"]: ...
+    def decide(self) -> Literal["auto", "device", "host"]:
+        """What reads the word."""
+
     @property
-    def check_every(self) -> int: ...
+    def check_every(self) -> int:
+        """How many times a loop runs its body before the word is read again."""
 
 
 class Collective(Asked, Protocol):
     """A collective operation over arrays of several devices; the fields are those of `CollectiveNode`."""
 
     @property
-    def does(self) -> str: ...
+    def does(self) -> str:
+        """The operation, such as ``"all_reduce"``."""
+
     @property
-    def op(self) -> str: ...
+    def op(self) -> str:
+        """How it folds."""
+
     @property
-    def targets(self) -> tuple[ArrayView, ...]: ...
+    def targets(self) -> tuple[ArrayView, ...]:
+        """What it writes, one view per participant."""
+
     @property
-    def sources(self) -> tuple[ArrayView, ...]: ...
+    def sources(self) -> tuple[ArrayView, ...]:
+        """What it reads, one view per participant."""
+
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The participant that has or gets the values."""
+
     @property
-    def exact(self) -> bool: ...
+    def exact(self) -> bool:
+        """Whether it folds in the order of the arrays even between ranks."""
+
     @property
-    def part_bytes(self) -> int: ...
+    def part_bytes(self) -> int:
+        """Bytes that one participant sends, or receives if it folds and scatters."""
+
     def views_of(self, participant: int, /) -> tuple[ArrayView | None, ArrayView | None]:
         """Return the views that a participant writes and reads; None if it has none."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..arrays import Access, AllocArray, ArrayView
+from ..arrays import AllocArray
 from ..order import ancestors
 from ..workflow import AnyNode, Level
 from .inlining import FlatNode
@@ -174,5 +174,5 @@ def _rounded(nbytes: int) -> int:
 def alloc_roots(node: AnyNode) -> frozenset[Any]:
     """Return the arrays of alloc nodes that a node names."""
     roots = {access.view.root for access in node.accesses}
-    roots.update(v.as_view().root for v in getattr(node, "args", ()) if isinstance(v, (Access, ArrayView)))
+    roots.update(view.root for view in node.addresses)
     return frozenset(root for root in roots if isinstance(root, AllocArray))

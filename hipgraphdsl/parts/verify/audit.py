@@ -103,8 +103,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
 
 def _likeness(step: Step) -> Any:
     node = step.node
-    what = getattr(node, "kernel", None) or getattr(node, "fn", None) or node.kind
-    return (node.kind, what, tuple((id(a.view.root), a.mode) for a in node.accesses))
+    return (node.kind, node.kernels, node.callback, tuple((id(a.view.root), a.mode) for a in node.accesses))
 
 
 class _Audit:
