@@ -20,15 +20,16 @@ from typing import Any, Final
 import numpy as np
 
 from hipgraphdsl.arrays import Access, Array, ArrayView, ExternalArray, reads
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, finish
 from hipgraphdsl.checks import check_workflow
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.hazards import HazardTracker
 from hipgraphdsl.kernels import Module, Symbol
 from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from hipgraphdsl.order import reduced
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import Column, Sheet, finish
 from hipgraphdsl.parts.verify import verify
 from hipgraphdsl.parts.verify.laboratory import Laboratory
 from hipgraphdsl.parts.verify.orders import topological_order
