@@ -157,6 +157,8 @@ class _Recorded:
                 values[name] = tuple(values[name])
             return runtime._perform(self, values)
 
+        call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        call.__doc__ = f"Record a call of `{self.api}`."
         setattr(owner, name, call)
 
 
