@@ -32,6 +32,7 @@ ORDER = (
     "progress",
     "compiler",
     "waiting",
+    "collecting",
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",
