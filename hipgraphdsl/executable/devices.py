@@ -38,8 +38,11 @@ class Home:
         return self.runtime.using_device(self.device if device is None else device) if self.switches else nullcontext()
 
     def returning(self, device: int | None = None) -> AbstractContextManager[None]:
-        """Return a context like `there` for code that releases handles: it runs even if the device cannot be made current."""
-        return self.runtime.returning_on(self.device if device is None else device) if self.switches else nullcontext()
+        """Return a context like `there` for code that releases handles: it runs even if the device cannot be made current.
+
+        Calls that captures forbid are permitted in it, so that what dies while a stream captures does not spoil the capture.
+        """
+        return self.runtime.returning_on((self.device if device is None else device) if self.switches else None)
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:

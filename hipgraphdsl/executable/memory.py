@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import logging
 import mmap
 import os
 import threading
@@ -26,6 +27,7 @@ from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
+_log = logging.getLogger("hipgraphdsl")
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
 _lending: Final = threading.Lock()
@@ -96,12 +98,15 @@ class Block:
     def _returned_later(self, home: Home, process: int) -> None:
         """Free the allocation in a new thread: the buffer may be destroyed where HIP forbids calls.
 
-        HIP forbids them in host callbacks and in threads that capture. Locks of `threading` may be held there as well.
+        HIP forbids them in host callbacks. Locks of `threading` may be held there as well.
         """
 
         def give_back() -> None:
-            with home.returning(self.device):
-                self.give_back(home)
+            try:
+                with home.returning(self.device):
+                    self.give_back(home)
+            except HipError as error:  # nobody is there to receive it
+                _log.warning("array %r: its memory could not be freed: %s", self.array.name, error)
 
         if os.getpid() == process:  # in a forked process the allocation belongs to the parent
             with suppress(RuntimeError):  # the interpreter is ending, and process exit frees everything
