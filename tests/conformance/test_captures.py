@@ -5,22 +5,25 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from places import HERE
 
 import hipgraphdsl as hg
-from hipgraphdsl.executable import memory as memory_module
+from hipgraphdsl.executable import devices
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import CaptureMode, Fill2D
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
 SOURCE = r"""
+extern "C" __global__ void add(int* x, int v, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] += v; }
 extern "C" __global__ void put(int* x, int v, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] = v; }
 """
 
@@ -107,9 +110,7 @@ def owner_for(death: Any, runtime: Runtime, backend: Any) -> list[Any]:
 @pytest.fixture
 def freed_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that frees lent memory has ended when the code that let the memory go continues."""
-    monkeypatch.setattr(
-        memory_module, "_thread", SimpleNamespace(start_new_thread=lambda call, args: in_a_thread(lambda: call(*args)))
-    )
+    monkeypatch.setattr(devices, "_thread", SimpleNamespace(start_new_thread=lambda call, args: in_a_thread(lambda: call(*args))))
 
 
 @contextmanager
@@ -217,4 +218,142 @@ def test_memory_that_cannot_be_freed_is_named_in_the_log(kind: str, caplog: pyte
     owner = owner_for(lent(kind), runtime, "explicit")
     runtime.fail_at(1, api="hipFree" if kind == "x" else "hipHostFree")
     owner.clear()
-    assert f"array {kind!r}: its memory could not be freed: hip" in caplog.text
+    assert f"the memory of array {kind!r} could not be freed: hip" in caplog.text
+
+
+# -- what a capture has recorded ---------------------------------------------------------------------------------------------
+
+
+class Inner:
+    """An Executable whose launch uses memory of each kind, a kernel and callbacks, and what its launches have done."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.seen: list[int] = []
+        g = hg.Graph("inner")
+        x, h = g.device_array("x", shape=64, dtype="i4"), g.host_array("h", shape=64, dtype="i4")
+        step, out = g.param("step", "int32", shape=64, copy=True), g.param("out", "int32", shape=64)
+        lower = hg.Graph("lower")
+        y = lower.device_array("y", shape=64, dtype="i4")
+        lower.kernel(hg.Module(SOURCE)["add"], 1, 64, (y, 1, 64))
+        lower.memcpy(lower.host_array("z", shape=64, dtype="i4"), y)
+        g.kernel(hg.Module(SOURCE)["add"], 1, 64, (x, 1, 64), name="add")
+        g.memcpy(h, x)
+        g.host(lambda h: self.seen.append(int(h[0])), (h,), reads=[h], writes=[], name="see")
+        g.memcpy(out, h)
+        g.memcpy(g.host_array("copied", shape=64, dtype="i4"), step)
+        g.child(lower, name="lower")
+        self.exe = [g.compile(runtime, "streams")]
+        self.out = [np.zeros(64, "i4")]
+        self.gone: weakref.ref[Any] = weakref.ref(self.out[0])
+
+    def launch(self, stream: Any, *_: Any) -> None:
+        self.exe[0].launch(stream=int(stream), out=self.out[0], step=np.arange(64, dtype="i4"))
+
+    def end(self, end: str) -> None:
+        exe, _ = self.exe[0], self.out.pop()
+        if end == "closed":
+            exe.close()
+        elif end == "rebuilt without its arrays":
+            g = hg.Graph("inner")
+            g.memset(g.device_array("else", shape=4, dtype="i4"), 0)
+            exe.update(g, rebuild=True)
+        elif end == "given others":
+            exe.set("see", fn=print)
+            exe.run(out=np.zeros(64, "i4"))
+            exe.set("see", fn=id)
+            exe.run(out=np.zeros(64, "i4"))
+        elif end == "collected":
+            del exe
+            collected(self.exe)
+        gc.collect()
+
+    def close(self) -> None:
+        for exe in self.exe:
+            exe.close()
+
+
+def recorded_by_node(runtime: Runtime, inner: Inner, backend: Any) -> hg.Executable:
+    g = hg.Graph("outer")
+    g.captured(inner.launch, (g.device_array("mine", shape=4, dtype="i4"),))
+    return g.compile(runtime, backend)
+
+
+def recorded_in_a_child(runtime: Runtime, inner: Inner) -> hg.Executable:
+    lower, g = hg.Graph("lower"), hg.Graph("outer")
+    lower.captured(inner.launch, (lower.device_array("mine", shape=4, dtype="i4"),))
+    g.child(lower)
+    return g.compile(runtime)
+
+
+def recorded_through_another(runtime: Runtime, inner: Inner) -> hg.Executable:
+    """Return an Executable that has captured a launch of one which is closed, whose node launches the inner one."""
+    with recorded_by_node(runtime, inner, "streams") as middle:
+        g = hg.Graph("outer")
+        g.captured(lambda stream, _: middle.launch(stream=stream), (g.device_array("mine", shape=4, dtype="i4"),))
+        return g.compile(runtime)
+
+
+def recorded_and_read_back(runtime: Runtime, inner: Inner) -> hg.Executable:
+    return hg.Graph.from_capture(inner.launch, runtime=runtime).compile(runtime)
+
+
+OUTERS: dict[str, Callable[[Runtime, Inner], hg.Executable]] = {
+    "explicit": lambda runtime, inner: recorded_by_node(runtime, inner, "explicit"),
+    "capture": lambda runtime, inner: recorded_by_node(runtime, inner, "capture"),
+    "child": recorded_in_a_child,
+    "through another": recorded_through_another,
+    "from_capture": recorded_and_read_back,
+}
+
+
+@pytest.mark.parametrize("end", ["closed", "collected", "rebuilt without its arrays", "given others"])
+@pytest.mark.parametrize("outer", OUTERS)
+@pytest.mark.usefixtures("freed_before_it_goes_on")
+def test_what_a_capture_has_recorded_lives_until_its_graph_is_closed(runtime: Runtime, outer: str, end: str) -> None:
+    computes = not isinstance(runtime, RecorderRuntime)
+    if outer == "from_capture" and not computes:
+        pytest.skip("the recorder reads no memory nodes back")
+    live = {} if computes else runtime.live  # type: ignore[attr-defined]
+    inner = Inner(runtime)
+    exe = OUTERS[outer](runtime, inner)
+    exe.run()
+    first = len(inner.seen)
+    inner.end(end)
+    g = hg.Graph("victims")
+    for i in range(16):
+        g.device_array(f"d{i}", np.full(64, -7, "i4"))
+        g.host_array(f"h{i}", np.full(64, -7, "i4"))
+    with g.compile(runtime) as victims:
+        if computes:
+            exe.run()
+            exe.run()
+            assert all((victims.read(name) == -7).all() for name in victims.workflow.arrays)
+            more = 2 if end == "given others" else 0  # launches of the inner one, whose callback is another then
+            assert inner.seen == [*range(1, first + 1), *(first + more + 1 + i for i in range(2))]
+            kept = inner.gone()
+            assert kept is not None
+            assert (kept == inner.seen[-1]).all()
+            del kept
+    exe.close()
+    del exe
+    gc.collect()  # graphs that were read back
+    gc.collect()  # what they have kept
+    if end != "given others":
+        assert inner.gone() is None
+    inner.close()
+    if not computes:
+        assert runtime.live == live  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("freed_before_it_goes_on")
+def test_what_nobody_has_recorded_is_released_at_once() -> None:
+    runtime = RecorderRuntime()
+    live = runtime.live
+    inner = Inner(runtime)
+    stream = runtime.stream_create()
+    runtime.stream_begin_capture(stream)
+    inner.launch(stream)  # by another library, which is not known
+    runtime.graph_destroy(runtime.stream_end_capture(stream))
+    runtime.stream_destroy(stream)
+    inner.close()
+    assert runtime.live == live
