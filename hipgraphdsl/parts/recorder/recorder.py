@@ -1,8 +1,8 @@
 """A runtime without a device: it records every call, checks handles, and fails where a test requests it.
 
 Its results follow AMD's runtime (7.2): a capture with an unjoined fork ends with hipErrorStreamCaptureUnjoined
-(904), and calls that a capture forbids fail and invalidate it (900, 906, then 901). Handles of destroyed objects are
-rejected, where AMD's runtime may crash.
+(904), and calls that a capture forbids fail and invalidate it (900, 906, then 901), in the threads that the modes of
+the capture and of the thread say. Handles of destroyed objects are rejected, where AMD's runtime may crash.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,6 +111,11 @@ class _Capture:
     graph: _Graph
     tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node depends on
     invalidated: bool = False
+    thread: int = field(default_factory=threading.get_ident)
+
+
+class _Thread(threading.local):
+    mode: CaptureMode = CaptureMode.GLOBAL
 
 
 # Name of an argument -> the kind of its handle.
@@ -131,7 +137,7 @@ class _Recorded:
     packs: Callable[..., Any] | None = None  # packs the node's parameters into one value
     refused: int = 0  # the error code while a stream is capturing, 0 if capture permits the call
     during: Literal["strict", "any", "own"] = "strict"
-    """Which captures forbid the call: those that are not relaxed, any, or that of the call's own stream."""
+    """Which captures forbid the call: those that the modes say, any, or that of the call's own stream."""
     answers: Callable[..., Any] | None = None  # computes the result; called with the runtime and the arguments by name
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -210,6 +216,7 @@ class RecorderRuntime(Runtime):
         self._node_graph: dict[int, _Graph] = {}
         self._execs: dict[int, _Graph] = {}
         self._captures: dict[int, _Capture] = {}
+        self._thread = _Thread()
         self._stream_devices: dict[int, int] = {}
         self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
         self._functions: dict[int, int] = {}
@@ -335,12 +342,21 @@ class RecorderRuntime(Runtime):
         return address
 
     def _refuse(self, call: _Recorded, values: dict[str, Any]) -> None:
-        for stream, capture in self._captures.items():
-            if call.during == "own" and stream != values["stream"]:
-                continue
-            if call.during != "strict" or capture.mode is not CaptureMode.RELAXED:
-                capture.invalidated = True
-                self._fail(call.api, call.refused, "a stream is capturing")
+        captures = self._captures
+        if call.during == "own":
+            captures = {stream: capture for stream, capture in captures.items() if stream == values["stream"]}
+        spoilt = [capture for capture in captures.values() if call.during != "strict" or self._forbids(capture)]
+        for capture in spoilt:
+            capture.invalidated = True
+        if spoilt:
+            self._fail(call.api, call.refused, "a stream is capturing")
+
+    def _forbids(self, capture: _Capture) -> bool:
+        """Return whether a capture forbids the calling thread unsafe calls."""
+        mode = self._thread.mode
+        if capture.thread == threading.get_ident():
+            return CaptureMode.RELAXED not in (mode, capture.mode)
+        return mode is capture.mode is CaptureMode.GLOBAL
 
     def _issue(self, api: str, stream: int, kind: NodeType, params: Any) -> None:
         """Add a node if the stream is capturing; otherwise do nothing."""
@@ -559,6 +575,11 @@ class RecorderRuntime(Runtime):
         if not capture.graph.nodes.keys() >= set(nodes):
             self._fail(api, 1, "a node is not of the graph that is captured")
         capture.tails[stream] = tuple(dict.fromkeys(nodes if replace else (*capture.tails[stream], *nodes)))
+
+    @_answers("hipThreadExchangeStreamCaptureMode")
+    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        before, self._thread.mode = self._thread.mode, mode
+        return before
 
     # -- graphs ----------------------------------------------------------------------------------------------------
     graph_create = _call("hipGraphCreate", makes="graph")
