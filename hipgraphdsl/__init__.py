@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
-from .collectives import CollectiveNode
 from .errors import (
     CallbackError,
     CheckError,
@@ -41,6 +40,7 @@ from .nodes import (
     wait_value,
     write_value,
 )
+from .nodes.collective import CollectiveNode
 from .parts import Absent, module_of
 from .target import Target
 from .workflow import ChildGraphNode, ConditionalNode, Workflow

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import networkx as nx
 import pytest
+from specimens import OWN_KINDS
 
 import hipgraphdsl
 from hipgraphdsl.parts import OWN
@@ -63,8 +64,10 @@ ORDER = (
     "target",
     "defects",
     "nodes.values",
+    "nodes.facets",
     "nodes.fields",
     "nodes.base",
+    "nodes.kinds",
     "nodes",
     "order",
     "hazards",
@@ -75,7 +78,7 @@ ORDER = (
     "document.reader",
     "binding",
     "workflow",
-    "collectives",
+    "nodes.collective",
     "repeating",
     "export.files",
     "deciding",
@@ -354,6 +357,32 @@ def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -
             if found:
                 asked.append(f"{module} line {node.lineno}: {ast.unparse(node)}")
     assert asked == []
+
+
+# What knows kinds of nodes: their own modules, the public names, the methods that declare, graphs read back, and the one place
+# that makes operations of steps. All other modules ask a node what it does (`nodes/facets`).
+KNOWS_KINDS = ("nodes", "workflow", "__init__", "declaring", "parts.imports", "backends.resolve")
+
+
+def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
+    classes = {cls.__name__ for cls in OWN_KINDS.values()}
+    assert {"KernelNode", "ChildGraphNode", "CollectiveNode"} < classes
+    named = []
+    for module, path in MODULES.items():
+        if any(inside(module, place) for place in KNOWS_KINDS):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) if name in classes:
+                    named.append(f"{module} line {node.lineno}: {name}")
+    assert named == []
+
+
+def test_each_kind_has_a_case_that_makes_its_operation() -> None:
+    tree = ast.parse(MODULES["backends.resolve"].read_text(encoding="utf-8"))
+    cases = [node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)]
+    own = [cls.__name__ for cls in OWN_KINDS.values() if not issubclass(cls, hipgraphdsl.ChildGraphNode)]
+    assert sorted(cases) == sorted([*own, "ChildGraphNode"])
 
 
 def loaded_by(statement: str) -> set[str]:

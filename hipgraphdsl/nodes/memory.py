@@ -166,7 +166,10 @@ class MemcpyNode(Node):
         return self.dst.nbytes
 
     engine = direction
-    copied_bytes = nbytes
+
+    @property
+    def copied(self) -> tuple[tuple[ArrayView, ArrayView], ...]:
+        return ((self.dst, self.src),)
 
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, ArrayView
+from ..arrays import AllocArray
 from ..order import ancestors
-from ..workflow import AnyNode, ChildGraphNode, Level
+from ..workflow import AnyNode, Level
 from .inlining import FlatNode
 
 _Place = tuple[Level, Any]  # the level that owns an array, and the array
@@ -31,7 +31,7 @@ class PackedArray:
 
     name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
+    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
     device: int  # the device of its block
     offset: int  # bytes from the start of that block
 
@@ -201,5 +201,5 @@ def _rounded(nbytes: int) -> int:
 def alloc_roots(node: AnyNode) -> frozenset[Any]:
     """Return the arrays of alloc nodes that a node names."""
     roots = {access.view.root for access in node.accesses}
-    roots.update(v.as_view().root for v in getattr(node, "args", ()) if isinstance(v, (Access, ArrayView)))
+    roots.update(view.root for view in node.addresses)
     return frozenset(root for root in roots if isinstance(root, AllocArray))
