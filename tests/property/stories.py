@@ -37,6 +37,8 @@ CHANGES = ("update", "update", "clone")
 """What may follow a launch of the same Executable."""
 
 Part = Step | Temporary
+
+
 def _arrays(part: Part) -> tuple[str, str]:
     """Return the names of what a part writes and reads."""
     return (part.to, part.origin) if isinstance(part, Temporary) else (part.to[0], part.origin[0])

@@ -12,12 +12,11 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from ...errors import HipError
-from ...order import find_cycle
 from ...runtimes.base import Runtime
 from ...runtimes.data import (
     CaptureInfo,
@@ -32,6 +31,7 @@ from ...runtimes.data import (
     NodeType,
 )
 from ...target import Target
+from .graphs import Capture, Graph, Node
 
 _NAMES = {
     1: "hipErrorInvalidValue",
@@ -65,53 +65,6 @@ class _Failure:
     n: int  # calls left, including the one that fails
     code: int
     api: str | None
-
-
-@dataclass
-class _Node:
-    handle: int
-    kind: NodeType
-    params: Any
-    graphs: tuple[int, ...] = ()  # a child node's graph, or a conditional node's bodies
-
-
-@dataclass
-class _Graph:
-    handle: int
-    nodes: dict[int, _Node] = field(default_factory=dict)
-    edges: dict[tuple[int, int], None] = field(default_factory=dict)
-
-    def sources(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {node: [] for node in self.nodes}
-        for source, target in self.edges:
-            found[target].append(source)
-        return found
-
-    def ancestors(self, nodes: Iterable[int]) -> set[int]:
-        sources = self.sources()
-        found: set[int] = set()
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in found:
-                found.add(node)
-                waiting += sources[node]
-        return found
-
-    def has_cycle(self) -> bool:
-        place = {node: i for i, node in enumerate(self.nodes)}
-        return bool(find_cycle([[place[source] for source in row] for row in self.sources().values()]))
-
-
-@dataclass
-class _Capture:
-    number: int
-    origin: int
-    mode: CaptureMode
-    graph: _Graph
-    tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node depends on
-    invalidated: bool = False
-    thread: int = field(default_factory=threading.get_ident)
 
 
 class _Thread(threading.local):
@@ -212,13 +165,13 @@ class RecorderRuntime(Runtime):
         self._next_address = 0x7000_0000_0000
         self._handles: dict[str, set[int]] = {}
         self._host_memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        self._graphs: dict[int, _Graph] = {}
-        self._node_graph: dict[int, _Graph] = {}
-        self._execs: dict[int, _Graph] = {}
-        self._captures: dict[int, _Capture] = {}
+        self._graphs: dict[int, Graph] = {}
+        self._node_graph: dict[int, Graph] = {}
+        self._execs: dict[int, Graph] = {}
+        self._captures: dict[int, Capture] = {}
         self._thread = _Thread()
         self._stream_devices: dict[int, int] = {}
-        self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
+        self._recorded: dict[int, tuple[Capture, tuple[int, ...]] | None] = {}
         self._functions: dict[int, int] = {}
         self._failures: list[_Failure] = []
 
@@ -306,7 +259,7 @@ class RecorderRuntime(Runtime):
         if kind == "stream":
             self._stream_devices[handle] = self.device
         elif kind == "graph":
-            self._graphs.setdefault(handle, _Graph(handle))
+            self._graphs.setdefault(handle, Graph(handle))
         elif kind == "function":  # it is destroyed with its module
             self._functions[handle] = values["module"]
             return handle
@@ -351,7 +304,7 @@ class RecorderRuntime(Runtime):
         if spoilt:
             self._fail(call.api, call.refused, "a stream is capturing")
 
-    def _forbids(self, capture: _Capture) -> bool:
+    def _forbids(self, capture: Capture) -> bool:
         """Return whether a capture forbids the calling thread unsafe calls."""
         mode = self._thread.mode
         if capture.thread == threading.get_ident():
@@ -368,9 +321,9 @@ class RecorderRuntime(Runtime):
         node = self._node(capture.graph, capture.tails[stream], kind, params)
         capture.tails[stream] = (node,)
 
-    def _node(self, graph: _Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
+    def _node(self, graph: Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
         handle = self._handle()
-        graph.nodes[handle] = _Node(handle, kind, params, graphs)
+        graph.nodes[handle] = Node(handle, kind, params, graphs)
         graph.edges.update(dict.fromkeys((dep, handle) for dep in deps))
         self._node_graph[handle] = graph
         return handle
@@ -386,8 +339,8 @@ class RecorderRuntime(Runtime):
             self._recorded.setdefault(params, None)
         return self._node(target, deps, kind, params, *graphs)
 
-    def _copy_of(self, graph: _Graph) -> int:
-        copy = _Graph(self._handle())
+    def _copy_of(self, graph: Graph) -> int:
+        copy = Graph(self._handle())
         self._graphs[copy.handle] = copy
         made: dict[int, int] = {}
         for node in graph.nodes.values():
@@ -396,13 +349,13 @@ class RecorderRuntime(Runtime):
         copy.edges = {(made[source], made[target]): None for source, target in graph.edges}
         return copy.handle
 
-    def _found(self, api: str, node: int) -> _Node:
+    def _found(self, api: str, node: int) -> Node:
         graph = self._node_graph.get(node)
         if graph is None or graph.handle not in self._graphs:
             self._fail(api, 1, f"{node:#x} is no node that exists")
         return graph.nodes[node]
 
-    def _known_graph(self, api: str, graph: int) -> _Graph:
+    def _known_graph(self, api: str, graph: int) -> Graph:
         # Graphs inside child nodes and graphs being captured are not counted as live handles, so `_need` would reject them.
         found = self._graphs.get(graph)
         if found is None:
@@ -526,8 +479,8 @@ class RecorderRuntime(Runtime):
         if stream in self._captures:
             self._fail("hipStreamBeginCapture", 401, "the stream is capturing already")
         handle = self._handle()
-        graph = self._graphs[handle] = _Graph(handle)
-        self._captures[stream] = _Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
+        graph = self._graphs[handle] = Graph(handle)
+        self._captures[stream] = Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
 
     def stream_end_capture(self, stream: int) -> int:
         api = "hipStreamEndCapture"
@@ -629,7 +582,7 @@ class RecorderRuntime(Runtime):
         bodies = [self._handle() for _ in fill]
         node = self._add(api, graph, deps, NodeType.CONDITIONAL, (mode, condition, len(fill)), *bodies)
         for body, add in zip(bodies, fill):
-            self._graphs[body] = _Graph(body)
+            self._graphs[body] = Graph(body)
             add(body)
         return node
 
@@ -651,7 +604,7 @@ class RecorderRuntime(Runtime):
     def graph_child_graph_node_get_graph(self, node: int) -> int:
         return self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH).graphs[0]
 
-    def _of_kind(self, api: str, node: int, kind: NodeType) -> _Node:
+    def _of_kind(self, api: str, node: int, kind: NodeType) -> Node:
         found = self._found(api, node)
         if found.kind is not kind:
             self._fail(api, 1, f"{node:#x} is no {kind.name} node")
@@ -691,7 +644,7 @@ class RecorderRuntime(Runtime):
         # Nodes of the exec are addressed by the handles of the instantiated graph's nodes, even after that graph is destroyed.
         nodes = {handle: replace(node) for handle, node in found.nodes.items()}
         handle = self._make("exec")
-        self._execs[handle] = _Graph(handle, nodes)
+        self._execs[handle] = Graph(handle, nodes)
         return handle
 
     @_answers("hipGraphNodeSetEnabled")
