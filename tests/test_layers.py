@@ -33,6 +33,7 @@ ORDER = (
     "progress",
     "compiler",
     "waiting",
+    "collecting",
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",

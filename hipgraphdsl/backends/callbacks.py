@@ -18,6 +18,7 @@ from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import ForeignFunction, UnboundCallback, same
 from ..nodes.facets import UserCall
 from ..runtimes.base import Runtime
+from .capturing import Kept, recording
 from .handles import EagerCall
 from .scope import Scope
 
@@ -126,6 +127,8 @@ class HostCalls:
         """Node name and exception of each failed host callback, oldest first; cleared by `take_failure`."""
         self.inside: dict[int, str] = {}
         """Names of the eager nodes whose functions are running, by thread ID."""
+        self._recorded: Kept = {}
+        """What the captured functions have recorded of other Executables; until the close, because graphs may be copied."""
 
     def register(self, name: str, node: UserCall, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
@@ -245,11 +248,11 @@ class HostCalls:
     def captured(self, name: str, node: UserCall, scope: Scope) -> Callable[[int], None]:
         """Return a function that calls the user's code of a captured node with a stream to issue work on."""
         _require_bound(name, node.fn)
-        args = [self._argument(arg, node, scope) for arg in node.args]
+        args, recorded = [self._argument(arg, node, scope) for arg in node.args], self._recorded
 
         def call(stream: int) -> None:
             try:
-                node.fn(CapturedStream(stream, scope.runtime), *args)
+                recording(scope.runtime, stream, recorded, lambda: node.fn(CapturedStream(stream, scope.runtime), *args))
             except HipError:  # the caller adds the node's name, as to errors of all HIP calls
                 raise
             except Exception as error:
@@ -290,6 +293,10 @@ class HostCalls:
                 self._calls[name] = known
         self._before.clear()
 
+    def current(self) -> tuple[_Call, ...]:
+        """Return the calls that a launch now makes."""
+        return tuple(self._calls.values())
+
     def stale(self) -> tuple[_Call, ...]:
         """Return the replaced calls, which only launches issued before the replacement can make."""
         return tuple(self._stale)
@@ -307,6 +314,7 @@ class HostCalls:
         self.keep()
         self.forget((*self._stale, *self._calls.values()))
         self._calls.clear()
+        self._recorded.clear()
 
 
 def _require_bound(name: str, fn: Any) -> None:
