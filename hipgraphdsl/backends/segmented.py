@@ -65,6 +65,7 @@ class SegmentedProgram(Program):
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
             self._lanes = LaneStreams(self._outer, self.runtime, device)  # leaves the device of the launch current
+            self.streams = tuple(self._lanes.streams.values())
         except BaseException:
             self.close()
             raise

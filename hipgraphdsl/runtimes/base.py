@@ -514,9 +514,12 @@ class Runtime(Protocol):
         """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
         return 0
 
-    def hold_back(self, stream: int) -> None:
-        """Wait while too many operations of a stream are in flight, where no launch of the platform waits; Ctrl-C interrupts."""
-        return
+    def hold_back(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
+        """Wait while too many operations of a stream are in flight, where Ctrl-C and a limit end no wait of a platform's launch.
+
+        Return False if that has taken `timeout_s` seconds. Otherwise the thread's next operations, some thousands, do not wait.
+        """
+        return True
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

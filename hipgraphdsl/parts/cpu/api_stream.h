@@ -102,6 +102,12 @@ API int hgcpuStreamRoom(Handle stream, uint64_t timeout_us) {
   STREAM(s, stream);
   return stream_has_room(s, timeout_us ? now_ns() + timeout_us * 1000 : 1) ? hipSuccess : hipErrorNotReady;
 }
+// The same; and then the thread's next operations, on any stream, do not wait.
+API int hgcpuRoomForLaunch(Handle stream, uint64_t timeout_us) {
+  const int code = hgcpuStreamRoom(stream, timeout_us);
+  if (code == hipSuccess) t_ahead = kMostAhead;
+  return code;
+}
 API int hipDeviceSynchronize() {
   ENTER();
   if (int code = capture_refuse(hipErrorStreamCaptureUnsupported, true)) return fail(code);
