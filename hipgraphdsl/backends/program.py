@@ -69,6 +69,10 @@ class Program(ABC):
     streams: tuple[int, ...] = ()
     """Streams of its own that a launch enqueues work on, besides the one that it is launched on."""
 
+    def all_streams(self) -> tuple[int, ...]:
+        """Return the same, and those of the bodies of conditional nodes."""
+        return self.streams
+
     @abstractmethod
     def launch(self, stream: int) -> None:
         """Enqueue one run of the plan on a stream."""

@@ -226,6 +226,9 @@ class SegmentedProgram(Program):
     def _all(self) -> tuple[Program, ...]:
         return (*self.graphs, *self._host.bodies())
 
+    def all_streams(self) -> tuple[int, ...]:
+        return (*self.streams, *(stream for program in self._all() for stream in program.all_streams()))
+
     def _free(self, index: int, pointer: int) -> None:
         with self.on_device_of(self.plan.steps[index]):
             self.runtime.free(pointer)

@@ -219,6 +219,9 @@ class EagerProgram(Program):
         chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
         return cast("Iterator[EagerProgram]", chosen)
 
+    def all_streams(self) -> tuple[int, ...]:
+        return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
+
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.
 

@@ -453,7 +453,10 @@ class Instance:
         try:
             self.in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            raise self.blamed(error) from error.__cause__
+            blamed = self.blamed(error)
+            if self.program is not None:
+                self.in_flight.drop_failures(self.program.all_streams())
+            raise blamed from error.__cause__
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
