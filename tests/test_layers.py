@@ -32,6 +32,7 @@ ORDER = (
     "progress",
     "compiler",
     "waiting",
+    "collecting",
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",
@@ -118,7 +119,6 @@ ORDER = (
     "export",
     "declaring",
     "graph",
-    "bench",
     "__init__",
     "cli.status",
     "cli.tables",
@@ -130,7 +130,6 @@ ORDER = (
     "cli.check",
     "cli.show",
     "cli.run",
-    "cli.bench",
     "cli.schema",
     "cli",
     "__main__",
@@ -146,13 +145,14 @@ ORDER = (
     "parts.ranks",
     "parts.pages",
     "parts.timeline",
+    "parts.bench",
 )
 
 # Foreign packages that only some modules may import.
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "parts.bench.peers"),
     "ziglang": ("compiler",),
     "networkx": ("draft", "workflow", "checks", "declaring", "graph", "drawing", "parts.formats"),
     "matplotlib": ("parts.timeline",),
@@ -333,7 +333,7 @@ def test_backends_name_no_platform() -> None:
 
 
 # Who may ask which platform there is: targets and defects are data by platform; benchmarks measure what one platform does.
-ASKS_PLATFORM = ("runtimes", "target", "defects", "bench", "parts.cpu", "parts.recorder")
+ASKS_PLATFORM = ("runtimes", "target", "defects", "parts.bench", "parts.cpu", "parts.recorder")
 
 
 def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -> None:
@@ -370,7 +370,7 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
 
 
 # What a program that only declares a workflow does not need.
-LATER = ("backends", "bench", "checks", "drawing", "executable", "export", "plan", "runtimes.base",
+LATER = ("backends", "checks", "drawing", "executable", "export", "plan", "runtimes.base",
          *(f"parts.{name}" for name in OWN))  # fmt: skip
 
 
@@ -379,9 +379,7 @@ def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() 
     assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
 
 
-@pytest.mark.parametrize(
-    ("command", "needed"), [("--help", {"bench", "export"}), ("check", {"bench", "checks", "export", "parts.bounds"})]
-)
+@pytest.mark.parametrize(("command", "needed"), [("--help", {"export"}), ("check", {"checks", "export", "parts.bounds"})])
 def test_command_line_loads_what_its_command_needs(command: str, needed: set[str], tmp_path: Path) -> None:
     hipgraphdsl.Graph("g").export(tmp_path / "graph.json")
     arguments = [command, str(tmp_path / "graph.json")][: 1 + (command == "check")]

@@ -63,6 +63,7 @@ except hg.PartMissing as error:
 """
 
 CALLS = {
+    "bench": "from hipgraphdsl.cli.entry import parser; parser('bench')",
     "cpu": "g.compile('cpu')",
     "formats": "g.export('saxpy.yaml')",
     "imports": "hg.Graph.from_handle(1, 'recorder')",

@@ -143,9 +143,10 @@ class Changes:
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:
                 affected.append(i)
+        repack = self._packs_otherwise(state, changes, children)
         workflow = _with_nodes(state.workflow, nodes)
         made = state.changed(workflow, steps, same_parameters=same_parameters, same_needs=same_needs)
-        if self._packs_otherwise(state, changes, children):
+        if repack:
             made = made.replanned(self._target)
         kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
@@ -231,19 +232,31 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
-    replaced = list(workflow.nodes)
-    inside: dict[str, dict[str, AnyNode]] = {}
+    replaced: dict[int, AnyNode] = {}
+    inside: dict[int, dict[str, AnyNode]] = {}
     for name, node in nodes.items():
         head, _, rest = name.partition("/")
+        at = workflow.index[head]
         if rest:
-            inside.setdefault(head, {})[rest] = node
+            inside.setdefault(at, {})[rest] = node
         else:
-            replaced[workflow.index[name]] = node
-    for name, changed in inside.items():
-        child = replaced[workflow.index[name]]
+            replaced[at] = node
+    for at, changed in inside.items():
+        child = replaced.get(at, workflow.nodes[at])
         assert isinstance(child, ChildGraphNode)
-        replaced[workflow.index[name]] = child.changed(workflow=_with_nodes(child.workflow, changed))
-    return replace(workflow, nodes=tuple(replaced))
+        replaced[at] = child.changed(workflow=_with_nodes(child.workflow, changed))
+    return _replacing(workflow, replaced)
+
+
+def _replacing(workflow: Workflow, nodes: Mapping[int, AnyNode]) -> Workflow:
+    """Return the workflow with the nodes at some indices replaced by others of the same names; the edges stay."""
+    replaced = list(workflow.nodes)
+    for i, node in nodes.items():
+        replaced[i] = node
+    made = replace(workflow, nodes=tuple(replaced))
+    known = workflow.__dict__
+    made.__dict__.update((kept, known[kept]) for kept in ("index", "successors", "order") if kept in known)
+    return made
 
 
 def with_defaults(workflow: Workflow, defaults: Mapping[str, Any]) -> Workflow:
@@ -297,9 +310,8 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
         known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
         if not isinstance(root, Symbol) and known.get(root.name) is not root:
             raise _refused(name, f"array {root.name!r} is not of the graph that was compiled", field)
-    nodes = list(workflow.nodes)
-    nodes[workflow.index[name]] = new
-    report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
+    declared = replace(_replacing(workflow, {workflow.index[name]: new}), infer=False)
+    report = check_workflow(declared, device=state.plan.device)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code not in ("HG409", "HG410")]  # these are about bounds and defaults, not about order
     if faults:

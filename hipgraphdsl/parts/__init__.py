@@ -25,6 +25,7 @@ class Own(NamedTuple):
 
 
 OWN: Final = {
+    "bench": Own("how fast hipgraphdsl is, beside other libraries"),
     "bounds": Own("what kernels do beyond what their arguments say (HG207, HG409, HG606)"),
     "cpu": Own("the CPU runtime, its compiler of kernels and its sanitizer"),
     "fast": Own("graphs built and launched by compiled code"),

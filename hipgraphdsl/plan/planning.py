@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from ..arrays import as_int, int_from, require_flags
+from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
 from ..errors import DeclarationError
 from ..nodes import EagerNode, EmptyNode, KernelNode
@@ -34,6 +35,7 @@ Batch = bool | Literal["auto"]
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 
 
+@collector_paused()
 def make_plan(
     workflow: Workflow,
     target: Target,

@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from types import MethodType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from ...errors import HipError
@@ -116,7 +115,7 @@ class _Capture:
 
 
 class _Thread(threading.local):
-    mode: CaptureMode = CaptureMode.GLOBAL
+    mode = CaptureMode.GLOBAL
 
 
 # Name of an argument -> the kind of its handle.
@@ -127,7 +126,7 @@ _OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # arguments that ar
 
 @dataclass(eq=False)
 class _Recorded:
-    """Descriptor of one call of the protocol: its effects beyond recording the call and checking its handles."""
+    """One call of the protocol: its effects beyond recording the call and checking its handles. A method takes its place."""
 
     api: str  # HIP's name
     makes: str = ""  # the kind of handle that it returns
@@ -142,24 +141,31 @@ class _Recorded:
     answers: Callable[..., Any] | None = None  # computes the result; called with the runtime and the arguments by name
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._signature = inspect.signature(getattr(Runtime, name))
-        parameters = list(self._signature.parameters.values())[1:]
-        self._names = [parameter.name for parameter in parameters]
-        self._defaults = [parameter.default for parameter in parameters]
-        self._required = self._defaults.count(inspect.Parameter.empty)
+        signature = inspect.signature(getattr(Runtime, name))
+        parameters = list(signature.parameters.values())[1:]
+        names = [parameter.name for parameter in parameters]
+        defaults = [parameter.default for parameter in parameters]
+        required = defaults.count(inspect.Parameter.empty)
+        sequences = [parameter.name for parameter in parameters if parameter.annotation.startswith("Sequence[")]
+        self.handles = [(name, _HANDLES[name]) for name in names if name in _HANDLES]
+        self.owners = [name for name in names if name in _OWNERS]
+        self.rest = [name for name in names if name not in _OWNERS]
 
-    def __get__(self, runtime: RecorderRuntime | None, owner: type | None = None) -> Any:
-        return self if runtime is None else MethodType(self, runtime)
+        def call(runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
+            given = (*args, *defaults[len(args) :])
+            # `bind` is slower; it handles keyword arguments, and raises the error for wrong ones.
+            if named or not required <= len(args) <= len(names):
+                bound = signature.bind(runtime, *args, **named)
+                bound.apply_defaults()
+                given = tuple(bound.arguments.values())[1:]
+            values = dict(zip(names, given))
+            for name in sequences:
+                values[name] = tuple(values[name])
+            return runtime._perform(self, values)
 
-    def __call__(self, runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
-        given = (*args, *self._defaults[len(args) :])
-        # `bind` is slower; it handles keyword arguments, and raises the error for wrong ones.
-        if named or not self._required <= len(args) <= len(self._names):
-            bound = self._signature.bind(runtime, *args, **named)
-            bound.apply_defaults()
-            given = tuple(bound.arguments.values())[1:]
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in zip(self._names, given)}
-        return runtime._perform(self, values)
+        call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        call.__doc__ = f"Record a call of `{self.api}`."
+        setattr(owner, name, call)
 
 
 def _call(api: str, **effects: Any) -> Callable[..., Any]:
@@ -241,22 +247,23 @@ class RecorderRuntime(Runtime):
     def _perform(self, call: _Recorded, values: dict[str, Any]) -> Any:
         api = call.api
         if call.destroys:
-            self._refuse(call, values)
+            if call.refused:
+                self._refuse(call, values)
             return self._destroy(api, call.destroys, *values.values())
-        rest = tuple(value for name, value in values.items() if name not in _OWNERS)
+        rest = tuple(map(values.__getitem__, call.rest))
         params = call.packs(*rest) if call.packs is not None else rest[0] if len(rest) == 1 else rest
         if call.packs is not None and call.issues is None:
-            self._record(api, *(value for name, value in values.items() if name in _OWNERS), params)
+            self._record(api, *map(values.__getitem__, call.owners), params)
         else:
             self._record(api, *values.values())
-        for name, value in values.items():
-            if name in _HANDLES:
-                self._need(api, _HANDLES[name], value)
-            elif name == "graph":
-                self._known_graph(api, value)
-            elif name == "node" and "graph_exec" not in values:
-                self._found(api, value)
-        self._refuse(call, values)
+        for name, kind in call.handles:
+            self._need(api, kind, values[name])
+        if "graph" in values:
+            self._known_graph(api, values["graph"])
+        elif "node" in values and "graph_exec" not in values:
+            self._found(api, values["node"])
+        if call.refused:
+            self._refuse(call, values)
         if call.adds is not None:
             return self._add(api, values["graph"], values["deps"], call.adds, params)
         if call.issues is not None:
@@ -335,16 +342,12 @@ class RecorderRuntime(Runtime):
         return address
 
     def _refuse(self, call: _Recorded, values: dict[str, Any]) -> None:
-        if not call.refused:
-            return
-        captures = self._captures
-        if call.during == "own":
-            captures = {stream: capture for stream, capture in captures.items() if stream == values["stream"]}
-        spoilt = [capture for capture in captures.values() if call.during != "strict" or self._forbids(capture)]
-        for capture in spoilt:
-            capture.invalidated = True
-        if spoilt:
-            self._fail(call.api, call.refused, "a stream is capturing")
+        for stream, capture in self._captures.items():
+            if call.during == "own" and stream != values["stream"]:
+                continue
+            if call.during != "strict" or self._forbids(capture):
+                capture.invalidated = True
+                self._fail(call.api, call.refused, "a stream is capturing")
 
     def _forbids(self, capture: _Capture) -> bool:
         """Return whether a capture forbids the calling thread unsafe calls."""

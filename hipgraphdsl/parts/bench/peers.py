@@ -22,15 +22,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..backends.operations import Launch, Operation
-from ..compiler import BuildFailed, build, find_compiler
-from ..errors import HipError, RuntimeUnavailable
-from ..executable import Executable
-from ..kernels import ArgumentPacker, Signature
-from ..nodes import KernelNode
-from ..plan.planning import make_plan
-from ..runtimes.base import Runtime
-from ..runtimes.data import Dim3
+from ...backends.operations import Launch, Operation
+from ...compiler import BuildFailed, build, find_compiler
+from ...errors import HipError, RuntimeUnavailable
+from ...executable import Executable
+from ...kernels import ArgumentPacker, Signature
+from ...nodes import KernelNode
+from ...plan.planning import make_plan
+from ...runtimes.base import Runtime
+from ...runtimes.data import Dim3
 from .measure import Run, Times, launch_times_us
 
 _MOST_STREAMS: Final = 64  # a capturing peer needs one stream per concurrent chain

@@ -16,15 +16,16 @@ from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
-from ..errors import HipGraphError
-from ..executable import Executable
-from ..graph import Graph
-from ..nodes import KernelNode
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
+from ...cli.arguments import as_lanes, positive
+from ...errors import HipGraphError
+from ...executable import Executable
+from ...graph import Graph
+from ...nodes import KernelNode
+from ...progress import no_progress, progress_bar
+from ...runtimes import open_runtime
+from ...runtimes.base import Runtime
 from .advise import pays_from
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, as_lanes, positive, repeats_of
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import (
     Column,
     Run,
