@@ -1048,6 +1048,7 @@ exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.coun
 calls = [  # each with how many bytecodes lie between two interruptions
     (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
     (2, lambda: (exe.launch(), exe.synchronize(timeout_s=60))),
+    (5, lambda: exe.launch(timeout_s=60, a=float(next(numbers)))),
     (2, lambda: exe.write("x", 1)),
     (31, lambda: exe.set("k", b=float(next(numbers)))),
     (7, lambda: (exe.disable("k"), exe.enable("k"))),
