@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
 
+from pydantic import GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from .arrays import (
@@ -32,12 +33,12 @@ from .document.parts import VERSION, array_data, document_schema, module_data, p
 from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
-from .errors import listed, node_error
+from .errors import DeclarationError, listed, node_error, shown
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .nodes.values import Data, Names
+from .nodes.values import Data, Names, as_core_schema
 from .order import successors, topological_order
 from .printed import human_count
 
@@ -323,6 +324,22 @@ class Workflow:
         """Return the workflow that plain data describes, as `document` gives it; parameters and errors as for JSON."""
         return Loader(KINDS, Workflow.of, arrays, callbacks).data(data)
 
+    @classmethod
+    def model_validate(cls, value: Any) -> Workflow:
+        """Return the workflow that a document (a dict, see `document`), a Graph or a Workflow is.
+
+        Raises
+        ------
+        DeclarationError
+            If it is none of these, or as `model_validate_json`.
+        """
+        found = value.workflow() if callable(getattr(value, "workflow", None)) else value
+        if isinstance(found, cls):
+            return found
+        if isinstance(found, Mapping):
+            return cls.from_data(dict(found))
+        raise DeclarationError(f"a workflow is a Graph, a Workflow or its document (got {shown(value)})")
+
     @staticmethod
     def model_json_schema() -> dict[str, Any]:
         """Return the JSON Schema (2020-12) of a workflow file."""
@@ -330,18 +347,17 @@ class Workflow:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Let Pydantic models have workflow fields: an instance in Python, its document in JSON."""
-        return core_schema.json_or_python_schema(
-            core_schema.no_info_plain_validator_function(cls.from_data),
-            core_schema.is_instance_schema(cls),
+        """Let Pydantic models have workflow fields: they take what `model_validate` takes, and JSON holds the document."""
+        return core_schema.no_info_plain_validator_function(
+            cls.model_validate,
             serialization=core_schema.wrap_serializer_function_ser_schema(
                 lambda workflow, _: workflow.document(), schema=core_schema.any_schema(serialization=UNCHANGED), when_used="json"
             ),
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, *_: Any) -> dict[str, Any]:
-        return {"type": "object", "description": "A workflow file; Workflow.model_json_schema() describes it."}
+    def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(as_core_schema(cls.model_json_schema()))
 
 
 class Binding:
