@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from .target import Target
 
@@ -252,6 +253,7 @@ DEFECTS: tuple[Defect, ...] = tuple(
 )
 
 
+@lru_cache(maxsize=32)
 def defects_for(target: Target, classic_executor: bool = False) -> tuple[Defect, ...]:
     """Return the defects of a target; with `classic_executor` (set by an environment switch) also those of that executor."""
     return tuple(defect for defect in DEFECTS if defect.affects(target, classic_executor))
