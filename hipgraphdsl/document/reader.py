@@ -80,6 +80,8 @@ class Loader(Generic[W]):
 
     def data(self, data: Data) -> W:
         """Return the workflow that plain data describes; errors as for `text`, without lines."""
+        if not isinstance(data, dict):
+            raise DeclarationError(f"a workflow file begins with '{{', and its document is a dict (got {shown(data)})")
         try:
             text = json.dumps(data, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
