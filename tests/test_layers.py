@@ -75,6 +75,7 @@ ORDER = (
     "document",
     "document.text",
     "document.parts",
+    "document.writer",
     "document.reader",
     "binding",
     "workflow",

@@ -847,7 +847,7 @@ READ_AGAIN: dict[str, Callable[[hg.Graph], hg.Graph]] = {
     "declared": lambda g: g,
     "json": lambda g: hg.Graph.from_json(g.to_json()),
     "json of a file": lambda g: hg.Graph.from_json(g.to_json(), file="of a file.json"),
-    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.from_data(g.workflow().document())),
+    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.model_validate(g.workflow().document())),
 }
 
 

@@ -180,4 +180,4 @@ def _from_attributes(
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
     if not isinstance(data, dict):
         raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return Workflow.from_data({**data, "nodes": nodes}, arrays, callbacks)
+    return Workflow.model_validate({**data, "nodes": nodes}, arrays=arrays, callbacks=callbacks)
