@@ -17,6 +17,7 @@ import numpy as np
 from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, is_extra, reads, writes
 from .draft import Draft
 from .errors import node_error
+from .hazards import Reason
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy, require_met
@@ -338,7 +339,7 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], ob
     arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
     nodes: list[Any] = []
     made: dict[int, range] = {}
-    edges: list[dict[int, str]] = []
+    edges: list[dict[int, Reason]] = []
     for i in workflow.order:
         first = len(nodes)
         before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}

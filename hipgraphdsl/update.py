@@ -55,7 +55,7 @@ def paired(old: Workflow, new: Workflow) -> Iterator[Pair]:
 def _waits(workflow: Workflow, node: int) -> dict[str, str]:
     """Return the nodes that a node waits for, with the reasons."""
     nodes = workflow.nodes
-    return {nodes[source].name: why for source, why in zip(workflow.predecessors[node], workflow.reasons[node])}
+    return {nodes[source].name: str(why) for source, why in zip(workflow.predecessors[node], workflow.reasons[node])}
 
 
 class HasWorkflow(Protocol):

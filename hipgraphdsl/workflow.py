@@ -33,6 +33,7 @@ from .document.reader import Loader
 from .document.text import written
 from .draft import Draft
 from .errors import listed, node_error
+from .hazards import Reason
 from .kernels import Module, Symbol
 from .nodes import Node, SimpleNode, UnboundCallback
 from .nodes.base import lazy, parameters_of, require_met, views_of
@@ -66,8 +67,8 @@ class Workflow:
     nodes : tuple of Node
     predecessors : tuple of tuple of int
         For each node, the indices of the nodes that must finish before it starts.
-    reasons : tuple of tuple of str
-        The reason of each of those edges: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
+    reasons : tuple of tuple of Reason
+        The reason of each of those edges.
     infer : bool
         Whether edges were inferred from accesses.
     ordered : tuple of (str, str)
@@ -79,7 +80,7 @@ class Workflow:
     parameters: Mapping[str, Parameter]
     nodes: tuple[AnyNode, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    reasons: tuple[tuple[str, ...], ...]
+    reasons: tuple[tuple[Reason, ...], ...]
     infer: bool = True
     ordered: tuple[tuple[str, str], ...] = ()
 
@@ -165,7 +166,7 @@ class Workflow:
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
-        """The workflow as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        """A networkx graph of the workflow: node attribute `node`, edge attribute `reason`. Changing it changes nothing else."""
         return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
@@ -223,7 +224,7 @@ class Workflow:
         found = dict.fromkeys(self.ordered)
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
-                if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")[3 * (not self.infer) :]):
+                if not (reason.kind == "event" or (self.infer and reason.inferred)):
                     name = self.nodes[source].name
                     if name not in node.after:
                         found[(name, node.name)] = None

@@ -409,7 +409,7 @@ class _Artist:
             for source in sources:
                 turn, from_turn = where.get(i), where.get(source)
                 carried = turn is not None and from_turn is not None and turn[0] == from_turn[0] and turn[1] != from_turn[1]
-                made.setdefault((ends[source], ends[i], "next" if carried else "edge"), {})[reasons[source]] = None
+                made.setdefault((ends[source], ends[i], "next" if carried else "edge"), {})[str(reasons[source])] = None
         for key, said in made.items():
             shown = [shortened(reason, 32) for reason in said] if self.edges == "labels" else []
             self.picture.links.append(Link(*key, ", ".join(shown if len(shown) <= 2 else (*shown[:2], "…"))))

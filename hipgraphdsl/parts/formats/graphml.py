@@ -35,7 +35,7 @@ def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
         dag.add_node(node.name, kind=node.kind, what=node.describe(), data=json.dumps(line))
     for node, sources, reasons in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
         for source, reason in zip(sources, reasons):
-            dag.add_edge(workflow.nodes[source].name, node.name, reason=reason)
+            dag.add_edge(workflow.nodes[source].name, node.name, reason=str(reason))
     return dag
 
 
@@ -149,7 +149,7 @@ def from_networkx(
                 )
             if node.name != key:
                 raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
-            draft.declare_used(node)
+            draft.declare_used(node, dag.graph.get("arrays", {}))
             draft.add(node)
     known = {(source, target) for source, target, _ in draft.edges()}
     for source, target in dag.edges():

@@ -266,7 +266,7 @@ class _Document:
             for source, reason in zip(sources, reasons):
                 steps = (prefix + workflow.nodes[source].name, prefix + workflow.nodes[target].name)
                 edge: list[Any] = [
-                    index[source], index[target], self.reasons.setdefault(reason, len(self.reasons)),
+                    index[source], index[target], self.reasons.setdefault(str(reason), len(self.reasons)),
                     int(source in scene.needed[target]), int(steps in self.steps),
                 ]  # fmt: skip
                 curve = scene.placement.curves.get((source, target))

@@ -15,6 +15,7 @@ from typing import Any
 from ...arrays import Array, ArrayView, DeviceArray, HostArray
 from ...draft import Draft
 from ...errors import node_error
+from ...hazards import Reason
 from ...nodes import MemcpyNode
 from ...nodes.values import fitting, unused
 from ...workflow import ConditionalNode, Level, Workflow
@@ -25,7 +26,7 @@ def word_name(node: str, rank: int) -> str:
     return fitting(f"{node} (condition of rank {rank})")
 
 
-def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
+def put_child(level: Level, reasons: Sequence[tuple[Reason, ...]], draft: Draft) -> None:
     """Add the nodes inside a child graph node to a draft, with bindings resolved; ``child/x`` is named ``child: x``.
 
     `reasons` are those of the child's edges. Unbound arrays are renamed in the same way; unbound parameters get their full
@@ -72,7 +73,7 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
     made = node.changed(bodies=bodies, bind=bind if loops else node.bind, decide="host", after=())
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
-    draft.reasons += (*((),) * len(told), tuple(f"RAW {copy.dst.root.name}" for copy in told))
+    draft.reasons += (*((),) * len(told), tuple(Reason("RAW", copy.dst.root.name) for copy in told))
 
 
 def _add_array(array: Array, node: str, draft: Draft) -> Array:
@@ -115,7 +116,7 @@ def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bi
         arrays={**body.arrays, name: condition, **{word.name: word for word in inside.values()}},
         nodes=(*body.nodes, *copies),
         predecessors=(*body.predecessors, *(writers,) * len(copies)),
-        reasons=(*body.reasons, *(tuple(f"RAW {name}" for _ in writers),) * len(copies)),
+        reasons=(*body.reasons, *((Reason("RAW", name),) * len(writers),) * len(copies)),
     )
 
 
