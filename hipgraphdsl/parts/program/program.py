@@ -21,7 +21,7 @@ from ...target import Target
 from ...workflow import Workflow
 from .blocks import GraphFunctions
 from .kernels import HEADERS
-from .launches import Launches
+from .launches import LaunchWriter
 from .parts import INCLUDES, PARTS, SEGMENT_PARTS, cuda_names, needed_parts
 from .scopes import Handles
 from .text import comment, ctype_of, quoted, section, without_double_blanks
@@ -81,7 +81,7 @@ class Program:
         self.arrays = self.handles.arrays
         self.kernels = self.handles.sources
         self.graphs = GraphFunctions(self.handles)
-        self.launches = Launches(self.handles, self.graphs)
+        self.launches = LaunchWriter(self.handles, self.graphs)
         inline = backend != "explicit" or "child_order" in self.target.quirks
         self.plan = make_plan(workflow, self.target, inline=inline, lanes=lanes, batch=False, programmatic=False)
 

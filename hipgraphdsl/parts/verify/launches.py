@@ -32,8 +32,8 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Plan options by the kind of launches to test."""
 
 
-class Launches:
-    """Launches of a workflow that are compared with the serial run of its laboratory."""
+class Trials:
+    """Launches of a workflow by each backend, compared with the serial run of its laboratory."""
 
     def __init__(
         self, laboratory: Laboratory, params: dict[str, Any], repeats: int, orders: int, seed: int, found: Found
