@@ -31,7 +31,7 @@ from hipgraphdsl.bench.peers import Cpp, Skipped, Work, open_peer
 from hipgraphdsl.bench.shapes import decode, wave
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.plan.planning import Lanes
+from hipgraphdsl.plan.options import Lanes
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

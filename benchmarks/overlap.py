@@ -28,6 +28,7 @@ from hipgraphdsl.bench.peers import Arguments, Skipped, Task, address_of, cpp_li
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.plan.options import PlanOptions
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
@@ -174,7 +175,7 @@ def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side
     graph = wave_to_host(steps, side)
     nbytes = steps * side * side * 4
     apart = "explicit, join=False"
-    with compiled(runtime, {**_backends(graph), apart: (graph, {"join": False})}) as opened:
+    with compiled(runtime, {**_backends(graph), apart: (graph, {"plan": PlanOptions(join=False)})}) as opened:
         runs: dict[str, Run | Executable] = {**opened}
         loop = "synchronous loop in C++"
         try:

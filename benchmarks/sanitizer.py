@@ -20,6 +20,7 @@ from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.parts.verify import verify
+from hipgraphdsl.plan.options import DebugOptions
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 
@@ -86,7 +87,7 @@ def _used() -> float:
 
 
 def _run(graph: Graph, sanitize: bool) -> None:
-    with graph.compile("cpu", "serial", sanitize=sanitize) as executable:
+    with graph.compile("cpu", "serial", debug=DebugOptions(sanitize=sanitize)) as executable:
         executable.run()
 
 

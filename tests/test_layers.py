@@ -79,6 +79,7 @@ ORDER = (
     "export.files",
     "deciding",
     "plan",
+    "plan.options",
     "plan.inlining",
     "placement",
     "checks",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..plan.planning import Lanes
+    from ..plan.options import Lanes
 
 
 def count_from(least: int) -> Callable[[str], int]:

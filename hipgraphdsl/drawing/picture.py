@@ -19,6 +19,7 @@ from ..export.fold import Repeat, find_repeats, signature
 from ..order import longest_path, reduced
 from ..parts import load
 from ..placement import device_of
+from ..plan.options import PlanOptions
 from ..plan.planning import make_plan
 from ..plan.steps import Plan
 from ..printed import human_count
@@ -236,7 +237,7 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
         return lanes
     if lanes is False or not workflow.order:
         return None
-    return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
+    return make_plan(workflow, target_of(target), PlanOptions.of(None, "auto" if lanes is True else lanes))
 
 
 def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:

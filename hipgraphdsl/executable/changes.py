@@ -112,8 +112,8 @@ class Changes:
                 " compiled",
                 node=inside[0],
             )
-        if "/" in name and not state.options["inline"]:
-            return self._find(state.replanned(self._target, inline=True), name, action)
+        if "/" in name and not state.options.inline:
+            return self._find(state.replanned(self._target, replace(state.options, inline=True)), name, action)
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
@@ -146,7 +146,7 @@ class Changes:
         workflow = _with_nodes(state.workflow, nodes)
         made = state.changed(workflow, steps, same_parameters=same_parameters, same_needs=same_needs)
         if self._packs_otherwise(state, changes, children):
-            made = made.replanned(self._target)
+            made = made.replanned(self._target, made.options)
         kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
 
@@ -163,7 +163,7 @@ class Changes:
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
         """Return whether the packing may change: it depends on which steps use arrays of alloc nodes."""
         plan = state.plan
-        if not state.options["pack"] or not (plan.has_allocs or plan.packing is not None):
+        if not state.options.pack or not (plan.has_allocs or plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
 

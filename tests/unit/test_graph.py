@@ -177,7 +177,7 @@ def test_dag_edges_put_in_by_hand_count_at_once() -> None:
     g.plan(target="cpu")
     g.dag.add_edge("c", "d")
     assert ("c", "d") in _edges(g.workflow())
-    plan = g.plan(target="cpu", join=False)
+    plan = g.plan(target="cpu", options=hg.PlanOptions(join=False))
     assert plan.steps[plan.index["d"]].deps == (plan.index["c"],)
     assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(g.workflow())
     with g.compile("recorder") as exe:

@@ -17,7 +17,7 @@ from ...nodes import EmptyNode
 from ...order import successors
 from ...placement import devices_of
 from ...plan.launches import titled
-from ...plan.planning import Batch
+from ...plan.options import Batch
 from ...target import Target
 from ...workflow import ConditionalNode, Workflow
 from ..ranks.links import Link
