@@ -71,7 +71,7 @@ class Changes:
         self._require_same_places(state, changes, children)
         return self._replaced(state, changes, children)
 
-    def enabled(self, state: State, node: str | AnyNode, enabled: bool) -> Change:
+    def enabled(self, state: State, node: str | AnyNode, *, enabled: bool) -> Change:
         """Return the change that enables or disables a node, or all nodes of a child."""
         action = "enable" if enabled else "disable"
         name = _name_of(node, action)

@@ -380,18 +380,18 @@ class Executable:
         """
         self._change(self._own.changes.with_fields, node, fields)
 
-    def _change(self, how: Callable[..., Change], *asked: Any) -> None:
-        self._own.become(how(self._own.state, *asked))
+    def _change(self, how: Callable[..., Change], *asked: Any, **options: Any) -> None:
+        self._own.become(how(self._own.state, *asked, **options))
 
     @changing("enable")
     def enable(self, node: str | AnyNode) -> None:
         """Run a disabled node again, from the next launch on."""
-        self._change(self._own.changes.enabled, node, True)
+        self._change(self._own.changes.enabled, node, enabled=True)
 
     @changing("disable")
     def disable(self, node: str | AnyNode) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
-        self._change(self._own.changes.enabled, node, False)
+        self._change(self._own.changes.enabled, node, enabled=False)
 
     @changing("update")
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:

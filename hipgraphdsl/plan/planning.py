@@ -211,7 +211,18 @@ class _Planner:
         """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
         plan = self.children.get((id(workflow), inline))
         if plan is None:
-            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, self.children)
+            inner = _Planner(
+                self.target,
+                self.device,
+                (0,),
+                inline,
+                None,
+                automatic=False,
+                join=False,
+                pack=False,
+                batch=False,
+                children=self.children,
+            )
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
 

@@ -83,7 +83,10 @@ def with_unused(g: hg.Graph, known: hg.Graph) -> hg.Graph:
     parameters = {parameter.name: parameter for node in known.nodes for parameter in node.parameters}
     for name, array in known.arrays.items():
         if name not in g.arrays and isinstance(array, hg.HostArray | hg.DeviceArray):
-            (g.host_array if array.on_host else g.device_array)(name, initial()[name])
+            if isinstance(array, hg.HostArray):
+                g.host_array(name, initial()[name], device=array.device)
+            else:
+                g.device_array(name, initial()[name], device=array.device, access=array.access)
     for name, p in known.parameters.items():
         if name not in parameters:
             default = g.arrays[p.default.name] if isinstance(p.default, hg.HostArray | hg.DeviceArray) else p.default

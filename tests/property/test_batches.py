@@ -583,9 +583,9 @@ def test_verify_compares_edges_with_the_empty_nodes_in_whose_place_they_are(
 def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 
-    def times(*_: Any, lanes: Any, batch: Any, **__: Any) -> float:
-        tried.append((lanes, batch))
-        return 1.0 if lanes == "auto" else 2.0
+    def times(_workflow: Any, _runtime: Any, _backend: str, options: hg.PlanOptions, _device: int) -> float:
+        tried.append((options.lanes, options.batch))
+        return 1.0 if options.lanes == "auto" else 2.0
 
     monkeypatch.setattr(measuring, "_trial_us", times)
     for batch in (True, False):

@@ -75,7 +75,7 @@ class _Reader:
     def read(self, text: str) -> nx.DiGraph[str]:
         """Return the graph; each node has its attribute `data`."""
         try:
-            self.parser.Parse(text.encode(), True)
+            self.parser.Parse(text.encode(), True)  # noqa: FBT003  # expat takes no keywords
         except (expat.ExpatError, UnicodeEncodeError) as error:
             raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
         except KeyError as error:

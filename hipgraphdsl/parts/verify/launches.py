@@ -166,7 +166,7 @@ class Trials:
         try:
             if not wrong(len(order)):
                 return None
-            first = bisect_left(range(len(order)), True, 1, key=wrong)
+            first = bisect_left(range(len(order)), x=True, lo=1, key=wrong)
         except HipGraphError:
             return None
         return self.workflow.nodes[order[first - 1]].name
