@@ -19,12 +19,12 @@ from benchmarks.turns import in_turns
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
-from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import finish, machine, percentile, repeat_us, resident_bytes
-from hipgraphdsl.bench.peers import cpp_library
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import finish, machine, percentile, repeat_us, resident_bytes
+from hipgraphdsl.parts.bench.peers import cpp_library
 from hipgraphdsl.plan.options import PlanOptions
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.progress import no_progress, progress_bar

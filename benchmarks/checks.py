@@ -20,15 +20,16 @@ from typing import Any, Final
 import numpy as np
 
 from hipgraphdsl.arrays import Access, Array, ArrayView, ExternalArray, reads
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, finish
 from hipgraphdsl.checks import check_workflow
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.hazards import AFTER, HazardTracker
+from hipgraphdsl.hazards import AFTER, HazardTracker, near_before
 from hipgraphdsl.kernels import Module, Symbol
 from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from hipgraphdsl.order import reduced
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import Column, Sheet, finish
 from hipgraphdsl.parts.verify import verify
 from hipgraphdsl.parts.verify.laboratory import Laboratory
 from hipgraphdsl.parts.verify.orders import topological_order
@@ -565,13 +566,14 @@ def _inferred(workflow: Workflow, nodes: Sequence[AnyNode]) -> Workflow:
     predecessors = []
     for node in nodes:
         sources = {names[name] for name in tracker.edges(node.accesses)}
-        tracker.record(node.name, node.accesses)
         sources.update(names[name] for name in node.after)
         old = workflow.index[node.name]
         for source, reason in zip(workflow.predecessors[old], workflow.reasons[old]):
             if not reason.inferred:
                 sources.add(names[workflow.nodes[source].name])
         predecessors.append(sorted(sources))
+        near = {nodes[before].name for before in near_before(predecessors, len(predecessors) - 1)}
+        tracker.record(node.name, node.accesses, lambda earlier: [name for name in earlier if name not in near])  # noqa: B023
     return _with(workflow, nodes, predecessors, infer=True)
 
 

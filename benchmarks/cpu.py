@@ -14,13 +14,13 @@ import numpy as np
 from benchmarks.figures import Result
 from benchmarks.shapes import KERNELS, layers
 from benchmarks.turns import in_turns
-from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import finish, launches_of, machine, percentile, without_gc
-from hipgraphdsl.bench.peers import cpp_library
-from hipgraphdsl.bench.shapes import chain
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import finish, launches_of, machine, percentile, without_gc
+from hipgraphdsl.parts.bench.peers import cpp_library
+from hipgraphdsl.parts.bench.shapes import chain
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 

@@ -14,11 +14,12 @@ from typing import Any, Final, Literal
 
 from benchmarks.shapes import KERNELS
 from hipgraphdsl.arrays import writes
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

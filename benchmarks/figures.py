@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hipgraphdsl.bench.measure import Column, Row, Sheet, number
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench.measure import Column, Row, Sheet, number
 from hipgraphdsl.runtimes.base import Runtime
 
 

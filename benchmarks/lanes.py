@@ -15,22 +15,13 @@ from typing import Any, Final, Literal
 
 from benchmarks.figures import compiled
 from benchmarks.shapes import KERNELS, SHAPES, cholesky, yee
-from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.measure import (
-    Column,
-    Run,
-    Sheet,
-    finish,
-    launches_of,
-    machine,
-    race,
-    repeat_us,
-    without_gc,
-)
-from hipgraphdsl.bench.peers import Cpp, Skipped, Work, open_peer
-from hipgraphdsl.bench.shapes import decode, wave
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
+from hipgraphdsl.parts.bench.measure import Column, Run, Sheet, finish, launches_of, machine, race, repeat_us, without_gc
+from hipgraphdsl.parts.bench.peers import Cpp, Skipped, Work, open_peer
+from hipgraphdsl.parts.bench.shapes import decode, wave
 from hipgraphdsl.plan.options import Lanes
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime

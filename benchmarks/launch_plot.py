@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from hipgraphdsl.bench.launch import UNSIZED
-from hipgraphdsl.bench.measure import Sheet
+from hipgraphdsl.parts.bench.launch import UNSIZED
+from hipgraphdsl.parts.bench.measure import Sheet
 
 _STYLES: Final = {
     "serial": ("#9aa0a6", "o", "-"),

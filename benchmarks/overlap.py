@@ -21,13 +21,14 @@ from benchmarks.figures import Result, compiled
 from benchmarks.shapes import KERNELS
 from hipgraphdsl.arrays import writes
 from hipgraphdsl.backends.operations import Copy1D, Launch
-from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.calibrate import link_gb_s
-from hipgraphdsl.bench.measure import Run, Times, finish, machine, race, without_gc
-from hipgraphdsl.bench.peers import Arguments, Skipped, Task, address_of, cpp_library, operations_of, require_good
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
+from hipgraphdsl.parts.bench.calibrate import link_gb_s
+from hipgraphdsl.parts.bench.measure import Run, Times, finish, machine, race, without_gc
+from hipgraphdsl.parts.bench.peers import Arguments, Skipped, Task, address_of, cpp_library, operations_of, require_good
 from hipgraphdsl.plan.options import PlanOptions
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime

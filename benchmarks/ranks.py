@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import hipgraphdsl as hg
-from hipgraphdsl.bench.arguments import positive
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import lacks
 
 HERE = Path(__file__).parent

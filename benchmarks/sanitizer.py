@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figures import Result
-from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import finish, machine
 from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench.arguments import add_output_arguments
+from hipgraphdsl.parts.bench.measure import finish, machine
 from hipgraphdsl.parts.verify import verify
 from hipgraphdsl.plan.options import DebugOptions
 from hipgraphdsl.progress import no_progress, progress_bar

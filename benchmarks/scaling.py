@@ -16,8 +16,8 @@ from typing import Any
 
 import hipgraphdsl as hg
 from benchmarks.ranks import example
-from hipgraphdsl.bench.arguments import positive
 from hipgraphdsl.checks import require_sound
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.parts.ranks.partition import partition
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.parts.ranks.world import digest

@@ -15,12 +15,13 @@ import numpy as np
 from benchmarks.figures import compiled
 from benchmarks.lanes import iterations_for
 from benchmarks.shapes import KERNELS
-from hipgraphdsl.bench import shapes
-from hipgraphdsl.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, positive, repeats_of
-from hipgraphdsl.bench.measure import Column, Run, Sheet, finish, machine, number, race, without_gc
-from hipgraphdsl.bench.peers import CppLaunches, Skipped
+from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench import shapes
+from hipgraphdsl.parts.bench.arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
+from hipgraphdsl.parts.bench.measure import Column, Run, Sheet, finish, machine, number, race, without_gc
+from hipgraphdsl.parts.bench.peers import CppLaunches, Skipped
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

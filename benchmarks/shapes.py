@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from hipgraphdsl.bench.shapes import add_kernel, chain, diamonds, fan_in, fan_out, parallel, random_layers, vector
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.bench.shapes import add_kernel, chain, diamonds, fan_in, fan_out, parallel, random_layers, vector
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
 """The kernels of these benchmarks alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hipgraphdsl.bench.measure import repeat_us, without_gc
+from hipgraphdsl.parts.bench.measure import repeat_us, without_gc
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:

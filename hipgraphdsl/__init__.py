@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
-from .collectives import CollectiveNode
 from .errors import (
     CallbackError,
     CheckError,
@@ -41,7 +40,8 @@ from .nodes import (
     wait_value,
     write_value,
 )
-from .parts import module_of
+from .nodes.collective import CollectiveNode
+from .parts import Absent, module_of
 from .target import Target
 from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
@@ -150,7 +150,10 @@ if not TYPE_CHECKING:  # with it, a type checker would accept any name as an att
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(module_of(_LATER[name]), name)
+        try:
+            value = globals()[name] = getattr(module_of(_LATER[name]), name)
+        except PartMissing as error:  # raised at its use: tools ask for all names of a module
+            return Absent(name, error.part)
         return value
 
 

@@ -7,18 +7,20 @@ from itertools import pairwise
 from typing import TypeVar
 
 from .arrays import HostArray
-from .nodes import MemcpyNode
-from .nodes.base import a_or_an
+from .nodes.base import Node, a_or_an
 from .target import Target
-from .workflow import AnyNode, ConditionalNode, Level
+from .workflow import AnyNode, Level
 
 L = TypeVar("L", bound=Level)
 
 
-def host_decides(node: ConditionalNode, level: Level, target: Target) -> bool:
-    """Return whether the host reads the condition of a conditional node; unused for backends that build no graph."""
-    if node.decide != "auto":
-        return node.decide == "host"
+def host_decides(node: Node, level: Level, target: Target) -> bool:
+    """Return whether a node branches and the host reads its condition; unused for backends that build no graph."""
+    branch = node.branch
+    if branch is None:
+        return False
+    if branch.decide != "auto":
+        return branch.decide == "host"
     return not target.conditional_nodes or any(True for body in level.inner(node) for _ in refused_inside(body))
 
 
@@ -32,20 +34,21 @@ def one_by_one(
     """Return which node must precede each conditional node that the device decides, if the target's quirks require an order."""
     if "conditionals_in_order" not in target.quirks:
         return {}
-    found = [i for i in order if isinstance(node := nodes[i], ConditionalNode) and not host_decides(node, level_of[i], target)]
+    found = [i for i in order if nodes[i].branch is not None and not host_decides(nodes[i], level_of[i], target)]
     return {i: before for before, i in pairwise(found) if before not in deps[i]}
 
 
 def refused_inside(body: L) -> Iterator[tuple[L, AnyNode, str]]:
     """Yield level, node and reason for each node of a body that a graph cannot run inside a conditional node (CUDA's rules)."""
     for node in body.workflow.nodes:
+        decide = "" if node.branch is None else node.branch.decide
         if not node.in_body:
             yield body, node, f"is {a_or_an(node.kind)} node"
-        elif isinstance(node, MemcpyNode) and any(_is_pageable(body.resolve(view.root)[1]) for view in (node.src, node.dst)):
+        elif any(_is_pageable(body.resolve(view.root)[1]) for pair in node.copied for view in pair):
             yield body, node, "copies from or to pageable memory"
-        elif isinstance(node, ConditionalNode) and node.decide == "host":
+        elif decide == "host":
             yield body, node, "is decided by the host"
-        elif not (isinstance(node, ConditionalNode) and node.decide == "device"):  # that one is checked separately
+        elif decide != "device":  # that one is checked separately
             for inner in body.inner(node):
                 yield from refused_inside(inner)
 

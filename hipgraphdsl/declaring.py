@@ -25,7 +25,6 @@ from .arrays import (
     as_shape,
     naming,
 )
-from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
 from .errors import DeclarationError, suggested
 from .kernels import Kernel
@@ -49,8 +48,10 @@ from .nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     callable_name,
+    is_node,
 )
-from .workflow import ChildGraphNode, ConditionalNode, Workflow, is_node
+from .nodes.collective import CollectiveNode, Does, Fold
+from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -563,8 +564,9 @@ class Declaring:
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
         if not is_node(node):
             raise DeclarationError(
-                f"graph {self.name!r} takes nodes of the package's own classes, which checks, backends and files know;"
-                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from",
+                f"graph {self.name!r} takes nodes of known kinds, which checks, backends and files know;"
+                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from, or make its kind known by"
+                " hipgraphdsl.nodes.add_kind",
                 node=node.name,
             )
         extra = self._draft.names_of(after)

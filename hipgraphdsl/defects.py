@@ -7,6 +7,7 @@ Versions are those of the HIP runtime: ROCm 10.0 has HIP 7.15, and ROCm 7.2.0 to
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from .target import Target
 
@@ -389,6 +390,7 @@ DEFECTS: tuple[Defect, ...] = (
 )
 
 
+@lru_cache(maxsize=32)
 def defects_for(target: Target, classic_executor: bool = False) -> tuple[Defect, ...]:
     """Return the defects of a target; with `classic_executor` (set by an environment switch) also those of that executor."""
     return tuple(defect for defect in DEFECTS if defect.affects(target, classic_executor))

@@ -27,7 +27,7 @@ from .arrays import (
     whole_array,
 )
 from .errors import DeclarationError, listed, node_error
-from .hazards import AFTER, HazardTracker, Reason
+from .hazards import AFTER, HazardTracker, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
 from .nodes.memory import element_value
@@ -248,10 +248,15 @@ class Draft:
 
     def _note(self, node: Node) -> None:
         if self._hazards is not None:
-            self._hazards.record(node.name, node.accesses)
+            self._hazards.record(node.name, node.accesses, self._unfollowed)
         if node.recorded is not None:
             self._recorded[node.recorded.name] = node.name
         self._noted += 1
+
+    def _unfollowed(self, names: list[str]) -> list[str]:
+        """Return those of earlier nodes that the node now being recorded does not follow closely."""
+        near = near_before(self.predecessors, self._noted)
+        return [name for name in names if self.index[name] not in near]
 
     def _require_known(self, root: Any, node: Node) -> None:
         """Raise DeclarationError for an array or parameter of another graph, except module variables and a child's own arrays."""

@@ -2,13 +2,14 @@
 
 For each address space a `HazardTracker` holds records: a region, the node that wrote it last and the nodes that have read it
 since. A new access depends on every record that it meets (RAW, WAR, WAW). A write that covers a record replaces it; of a
-contiguous record that it covers in part, the rest stays. Edges that the tracker leaves out are implied by those it gives.
+contiguous record that it covers in part, the rest stays. A read replaces reads of the same region that its node follows. Edges
+that the tracker leaves out are implied by those it gives.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -42,6 +43,17 @@ class Reason(NamedTuple):
 
 
 AFTER = Reason("after")
+_NEAR = 64  # nodes that are looked at for those that one node follows
+
+
+def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
+    """Return the nodes that the node `at` waits for, and those that they wait for, unless these are many."""
+    near = set(predecessors[at])
+    for before in predecessors[at]:
+        near.update(predecessors[before])
+        if len(near) > _NEAR:
+            break
+    return near
 
 
 class Held:
@@ -135,12 +147,22 @@ def _size_class(item: Held) -> int:
 class Record(Held, Generic[N]):
     """The node that wrote a region last, and those that have read it since."""
 
-    __slots__ = ("readers", "writer")
+    __slots__ = ("many", "readers", "writer")
 
     def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
         super().__init__(region)
         self.writer = writer
         self.readers = readers
+        # From so many readers on it is asked which of them the next one follows. Those of a contiguous region go with the next
+        # write, but a strided region that writes cover in parts stays.
+        self.many = 1 if region.dims else 8
+
+    def add_reader(self, node: N, unfollowed: Callable[[list[N]], list[N]]) -> None:
+        """Add a reader; `unfollowed` returns those of the readers so far that it does not follow, which stay."""
+        if len(self.readers) >= self.many:
+            self.readers = unfollowed(self.readers)
+            self.many = max(self.many, 2 * len(self.readers))  # so that each is asked about a few times in all
+        self.readers.append(node)
 
 
 class _Space(ByRegion[Record[str]]):
@@ -187,11 +209,11 @@ class HazardTracker:
                             found[reader] = war
         return found
 
-    def record(self, node: str, accesses: tuple[Access, ...]) -> None:
-        """Record the node's accesses, for the edges of later nodes."""
+    def record(self, node: str, accesses: tuple[Access, ...], unfollowed: Callable[[list[str]], list[str]]) -> None:
+        """Record the node's accesses, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
         for access in accesses:
             if access.mode == "read":
-                self._read(node, access)
+                self._read(node, access, unfollowed)
         for access in accesses:
             if access.mode != "read":
                 self._write(node, access)
@@ -203,13 +225,13 @@ class HazardTracker:
             space = self._spaces[key] = _Space(access.view.root.name)
         return space, region
 
-    def _read(self, node: str, access: Access) -> None:
+    def _read(self, node: str, access: Access, unfollowed: Callable[[list[str]], list[str]]) -> None:
         space, region = self._space(access)
         record = space.exact.get(region)
         if record is None:
             space.add(Record(region, None, [node]))
         elif not record.readers or record.readers[-1] != node:
-            record.readers.append(node)
+            record.add_reader(node, unfollowed)
 
     def _write(self, node: str, access: Access) -> None:
         space, region = self._space(access)

@@ -15,9 +15,9 @@ from typing import Any
 from .arrays import AllocArray, Array, ExternalArray, Parameter, int_from
 from .draft import Draft
 from .errors import DeclarationError
-from .nodes import EmptyNode, FreeNode
+from .nodes import node_of
 from .nodes.values import unused
-from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from .workflow import AnyNode, Workflow
 
 _MOST_NODES = 1_000_000
 
@@ -104,10 +104,10 @@ class _Passes:
         last = tuple(f"{name}.{number}" for name in self._last)
         for left in kept:  # as a launch frees what the previous one left
             after = () if self._once.infer else last
-            self._draft.add(FreeNode(name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
+            self._draft.add(node_of("free", name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
         if len(last) < 2:
             return "".join(last)
-        join = EmptyNode(name=unused(f"end of pass {number}", self._draft.index), after=last)
+        join = node_of("empty", name=unused(f"end of pass {number}", self._draft.index), after=last)
         self._draft.add(join)
         return join.name
 
@@ -151,17 +151,15 @@ def _bound(node: AnyNode, arrays: dict[str, Array], done: dict[Workflow, Workflo
     """Return a node that binds all arrays inside it; those that were its own are added to `arrays`."""
     if not node.held or node.derives:
         return node
-    if isinstance(node, ConditionalNode):
-        bodies = []
-        bind = dict(node.bind)
-        for number, body in enumerate(node.bodies):
-            inner = _renamed(_with_arrays_outside(body, done), node.bind, f"{number}: ")  # bodies may have the same names
-            bodies.append(inner)
-            bind.update(_outside(inner, node.bind, node.name, arrays))
-        return node.changed(bodies=tuple(bodies), bind=bind)
-    assert isinstance(node, ChildGraphNode)
-    inner = _with_arrays_outside(node.workflow, done)
-    return node.changed(workflow=inner, bind={**node.bind, **_outside(inner, node.bind, node.name, arrays)})
+    made: list[Workflow] = []
+    bound = {name: value for _, _, bind in node.held for name, value in bind.items()}
+    for number, (_, body, bind) in enumerate(node.held):
+        inner = _with_arrays_outside(body, done)
+        if not node.is_child:  # bodies may have the same names
+            inner = _renamed(inner, bind, f"{number}: ")
+        made.append(inner)
+        bound.update(_outside(inner, bind, node.name, arrays))
+    return node.changed(**node.holding(made), bind=bound)
 
 
 def _own(workflow: Workflow, bind: Mapping[str, Any]) -> Iterable[Array]:

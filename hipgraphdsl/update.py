@@ -16,6 +16,8 @@ from .placement import device_of
 from .printed import short
 from .workflow import AnyNode, Workflow
 
+_COMMON = frozenset(Node.model_fields)
+
 
 class Pair(NamedTuple):
     """The nodes of one name in two workflows.
@@ -38,10 +40,14 @@ class Pair(NamedTuple):
 
 def paired(old: Workflow, new: Workflow) -> Iterator[Pair]:
     """Yield the nodes in the order of the new workflow, then those that only the old one has."""
+    aligned = old.index == new.index
     for i, node in enumerate(new.nodes):
         at = old.index.get(node.name)
         if at is None:
             yield Pair(node.name, None, node)
+            continue
+        if aligned and old.predecessors[at] == new.predecessors[i]:
+            yield Pair(node.name, old.nodes[at], node)
             continue
         before, after = _waits(old, at), _waits(new, i)
         lost = {source: reason for source, reason in before.items() if source not in after}
@@ -148,6 +154,8 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     before, after = old.workflow(), new.workflow()
     changes: list[Change] = []
     gone: list[Change] = []
+    alike = _Roots()
+    moved = any(array.device != after.arrays.get(name, array).device for name, array in before.arrays.items())
     for name, known, node, lost, come in paired(before, after):
         if node is None:
             gone.append(Change(name, None, known, None, in_place=False, reason="is only in the old graph"))
@@ -159,8 +167,10 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
             if lost or come:
                 sources, wanted = _sources(before, name), _sources(after, name)
                 changes.append(Change(name, "predecessors", sources, wanted, in_place=False, reason="edges cannot change"))
-            changes += _fields(known, node, before)
-            changes += _moves(known, node)
+            fields = _fields(known, node, before, alike)
+            changes += fields
+            if fields or moved:
+                changes += _moves(known, node)
     changes = gone + changes
     for name, array in before.arrays.items():
         other = after.arrays.get(name, array)
@@ -202,17 +212,15 @@ def _placed(node: AnyNode) -> Any:
     return None if found == -1 else found
 
 
-def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
+def _fields(old: AnyNode, new: AnyNode, workflow: Workflow, alike: _Roots) -> list[Change]:
     changes = []
-    foreign = ""
-    try:
-        new.translated(workflow.arrays, workflow.parameters)
-    except DeclarationError as error:
-        foreign = str(error).partition(": ")[2]
+    foreign = None
     for name, form, *_ in old.entries:
         a, b = getattr(old, name), getattr(new, name)
-        if name in Node.model_fields or same(a, b, _same_root):
+        if a is b or name in _COMMON or same(a, b, alike):
             continue
+        if foreign is None:
+            foreign = _foreign(new, workflow)
         reason = old.fixed or form.fixed or foreign
         if isinstance(form, WorkflowKey):
             if not (parts := _named(explain_update(a, b))):
@@ -233,6 +241,15 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
     return changes
 
 
+def _foreign(node: AnyNode, workflow: Workflow) -> str:
+    """Return why a node cannot refer to a workflow's arrays and parameters instead of its own; empty if it can."""
+    try:
+        node.translated(workflow.arrays, workflow.parameters)
+    except DeclarationError as error:
+        return str(error).partition(": ")[2]
+    return ""
+
+
 def _kernels(workflow: Workflow) -> set[Any]:
     """Return the kernels of a workflow and its children."""
     return {kernel for document in workflow.documents for node in document.nodes for kernel in node.kernels}
@@ -242,9 +259,18 @@ def _named(plan: UpdatePlan) -> list[str]:
     return [".".join(filter(None, (change.node, change.field))) for change in plan.changes[:3]]
 
 
-def _same_root(a: Any, b: Any) -> bool:
-    """Return whether two arrays or parameters match by class, name, shape and dtype, and symbols also by module."""
-    return all(getattr(a, what, None) == getattr(b, what, None) for what in ("__class__", "name", "shape", "dtype", "module"))
+class _Roots:
+    """Says whether two arrays or parameters match by class, name, shape and dtype, and symbols also by module."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[Any, Any], bool] = {}
+
+    def __call__(self, a: Any, b: Any) -> bool:
+        alike = self._alike.get((a, b))
+        if alike is None:
+            told = ("__class__", "name", "shape", "dtype", "module")
+            alike = self._alike[a, b] = all(getattr(a, what, None) == getattr(b, what, None) for what in told)
+        return alike
 
 
 def _short(value: Any) -> str:

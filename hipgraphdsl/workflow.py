@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic_core import core_schema
 
@@ -35,8 +35,9 @@ from .draft import Draft
 from .errors import listed, node_error
 from .hazards import Reason
 from .kernels import Module, Symbol
-from .nodes import Node, SimpleNode, UnboundCallback
+from .nodes import KINDS, Node, UnboundCallback, add_kind
 from .nodes.base import lazy, parameters_of, require_met, views_of
+from .nodes.facets import Asked
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
@@ -93,7 +94,7 @@ class Workflow:
                 draft.name,
                 dict(draft.arrays),
                 dict(draft.parameters),
-                tuple(draft.nodes),  # type: ignore[arg-type]  # nodes not created by the package have passed `is_node`
+                tuple(draft.nodes),
                 tuple(draft.predecessors),
                 tuple(draft.reasons),
                 draft.infers_all,
@@ -224,10 +225,9 @@ class Workflow:
         found = dict.fromkeys(self.ordered)
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
-                if not (reason.kind == "event" or (self.infer and reason.inferred)):
-                    name = self.nodes[source].name
-                    if name not in node.after:
-                        found[(name, node.name)] = None
+                follows = reason.kind == "event" or (self.infer and reason.inferred)
+                if not follows and (name := self.nodes[source].name) not in node.after:
+                    found[(name, node.name)] = None
         return tuple(found)
 
     def to_data(self, names: Names) -> dict[str, Data]:
@@ -410,7 +410,7 @@ class Level(Binding):
         self.key = key
         self.bind = bind
 
-    def name(self, node: Node) -> str:
+    def name(self, node: Asked) -> str:
         """Return the full name of one of its nodes."""
         return self.prefix + node.name
 
@@ -443,6 +443,7 @@ class Level(Binding):
 # -- nodes that hold workflows
 
 
+@add_kind
 class ChildGraphNode(Node):
     """A whole workflow as one node (hipGraphAddChildGraphNode).
 
@@ -457,6 +458,7 @@ class ChildGraphNode(Node):
     """
 
     kind: ClassVar[str] = "child"
+    is_child = True
     work = "kernel"
     reach = ""
     placed = ""
@@ -539,6 +541,9 @@ class ChildGraphNode(Node):
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
         return ((self.name, self.workflow, self.bind),)
 
+    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
+        return {"workflow": workflows[0]}
+
     def describe(self) -> str:
         bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
         return f"{self.workflow.name}({bound})"
@@ -568,6 +573,7 @@ def _as_workflow(value: Any, node: str) -> Workflow:
 _CONDITION: Final = device_need(4)
 
 
+@add_kind
 class ConditionalNode(Node):
     """Run workflows by a condition in device memory: if, while, switch (cudaGraphConditionalHandle; not in HIP up to 10.0).
 
@@ -660,6 +666,13 @@ class ConditionalNode(Node):
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
         return tuple((f"{self.name}/{n}", body.workflow, body.bind) for n, body in enumerate(self.children))
 
+    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
+        return {"bodies": tuple(workflows)}
+
+    @property
+    def branch(self) -> Self:
+        return self
+
     def describe(self) -> str:
         how = f", every {self.check_every} passes" if self.check_every > 1 else ""
         how += "" if self.decide == "auto" else f", by the {self.decide}"
@@ -683,13 +696,5 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
 
 # -- every node
 
-AnyNode = SimpleNode | ChildGraphNode | ConditionalNode
-"""Any node; a `match` over it ends with `assert_never`."""
-
-KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}
-"""Node classes by kind."""
-
-
-def is_node(value: object) -> TypeGuard[AnyNode]:
-    """Return whether a value is a node of one of the package's own classes, which every pass supports."""
-    return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)
+AnyNode = Node
+"""Any node, of this package's kinds or another's: what it does is asked of it."""

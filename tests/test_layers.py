@@ -15,6 +15,7 @@ from types import ModuleType
 
 import networkx as nx
 import pytest
+from specimens import OWN_KINDS
 
 import hipgraphdsl
 from hipgraphdsl.parts import OWN
@@ -32,6 +33,7 @@ ORDER = (
     "progress",
     "compiler",
     "waiting",
+    "collecting",
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",
@@ -62,8 +64,10 @@ ORDER = (
     "target",
     "defects",
     "nodes.values",
+    "nodes.facets",
     "nodes.fields",
     "nodes.base",
+    "nodes.kinds",
     "nodes",
     "order",
     "hazards",
@@ -74,7 +78,7 @@ ORDER = (
     "document.reader",
     "binding",
     "workflow",
-    "collectives",
+    "nodes.collective",
     "repeating",
     "export.files",
     "deciding",
@@ -119,7 +123,6 @@ ORDER = (
     "export",
     "declaring",
     "graph",
-    "bench",
     "__init__",
     "cli.status",
     "cli.tables",
@@ -131,7 +134,6 @@ ORDER = (
     "cli.check",
     "cli.show",
     "cli.run",
-    "cli.bench",
     "cli.schema",
     "cli",
     "__main__",
@@ -147,13 +149,14 @@ ORDER = (
     "parts.ranks",
     "parts.pages",
     "parts.timeline",
+    "parts.bench",
 )
 
 # Foreign packages that only some modules may import.
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "parts.bench.peers"),
     "ziglang": ("compiler",),
     "networkx": ("draft", "workflow", "checks", "declaring", "graph", "drawing", "parts.formats"),
     "matplotlib": ("parts.timeline",),
@@ -334,7 +337,7 @@ def test_backends_name_no_platform() -> None:
 
 
 # Who may ask which platform there is: targets and defects are data by platform; benchmarks measure what one platform does.
-ASKS_PLATFORM = ("runtimes", "target", "defects", "bench", "parts.cpu", "parts.recorder")
+ASKS_PLATFORM = ("runtimes", "target", "defects", "parts.bench", "parts.cpu", "parts.recorder")
 
 
 def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -> None:
@@ -357,6 +360,32 @@ def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -
     assert asked == []
 
 
+# What knows kinds of nodes: their own modules, the public names, the methods that declare, graphs read back, and the one place
+# that makes operations of steps. All other modules ask a node what it does (`nodes/facets`).
+KNOWS_KINDS = ("nodes", "workflow", "__init__", "declaring", "parts.imports", "backends.resolve")
+
+
+def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
+    classes = {cls.__name__ for cls in OWN_KINDS.values()}
+    assert {"KernelNode", "ChildGraphNode", "CollectiveNode"} < classes
+    named = []
+    for module, path in MODULES.items():
+        if any(inside(module, place) for place in KNOWS_KINDS):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) if name in classes:
+                    named.append(f"{module} line {node.lineno}: {name}")
+    assert named == []
+
+
+def test_each_kind_has_a_case_that_makes_its_operation() -> None:
+    tree = ast.parse(MODULES["backends.resolve"].read_text(encoding="utf-8"))
+    cases = [node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)]
+    own = [cls.__name__ for cls in OWN_KINDS.values() if not issubclass(cls, hipgraphdsl.ChildGraphNode)]
+    assert sorted(cases) == sorted([*own, "ChildGraphNode"])
+
+
 def loaded_by(statement: str) -> set[str]:
     """Return the names of the modules that a fresh interpreter has after a statement."""
     program = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
@@ -371,7 +400,7 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
 
 
 # What a program that only declares a workflow does not need.
-LATER = ("backends", "bench", "checks", "drawing", "executable", "export", "plan", "runtimes.base",
+LATER = ("backends", "checks", "drawing", "executable", "export", "plan", "runtimes.base",
          *(f"parts.{name}" for name in OWN))  # fmt: skip
 
 
@@ -380,9 +409,7 @@ def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() 
     assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
 
 
-@pytest.mark.parametrize(
-    ("command", "needed"), [("--help", {"bench", "export"}), ("check", {"bench", "checks", "export", "parts.bounds"})]
-)
+@pytest.mark.parametrize(("command", "needed"), [("--help", {"export"}), ("check", {"checks", "export", "parts.bounds"})])
 def test_command_line_loads_what_its_command_needs(command: str, needed: set[str], tmp_path: Path) -> None:
     hipgraphdsl.Graph("g").export(tmp_path / "graph.json")
     arguments = [command, str(tmp_path / "graph.json")][: 1 + (command == "check")]

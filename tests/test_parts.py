@@ -63,6 +63,7 @@ except hg.PartMissing as error:
 """
 
 CALLS = {
+    "bench": "from hipgraphdsl.cli.entry import parser; parser('bench')",
     "cpu": "g.compile('cpu')",
     "formats": "g.export('saxpy.yaml')",
     "imports": "hg.Graph.from_handle(1, 'recorder')",
@@ -108,6 +109,14 @@ def test_readme_runs_without_a_part_and_what_the_part_did_names_it(part: str, tm
 @pytest.mark.parametrize(("used", "part"), [(used, part) for part, own in OWN.items() for used in own.uses])
 def test_a_part_without_one_that_it_uses_names_that_one(used: str, part: str, tmp_path: Path) -> None:
     assert run(without({used}, tmp_path), README + MISSED.format(call=CALLS[part])).split() == [used]
+
+
+@pytest.mark.parametrize("part", ["ranks", "timeline", "verify"])
+def test_the_package_is_looked_at_without_a_part(part: str, tmp_path: Path) -> None:
+    program = "import inspect, pydoc\nimport hipgraphdsl as hg\nfrom hipgraphdsl import *\n"
+    program += "assert all(hasattr(hg, name) for name in hg.__all__)\n"
+    program += f"inspect.getmembers(hg)\nassert \"part '{part}'\" in pydoc.render_doc(hg)\n"
+    run(without({part}, tmp_path), program)
 
 
 def test_info_says_that_the_part_of_a_runtime_is_missing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Number
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import DeclarationError
+from ..errors import DeclarationError, shown
 from .dlpack import ndarray_of
 from .dtypes import float_overflow, int_range, kind_of, unheld, widened
 
@@ -127,12 +127,13 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError, ValueError, OverflowError
-        If the dtype cannot represent a value: out of range, not a whole number, complex, neither true nor false, masked.
+        If the dtype cannot represent a value: out of range, not a whole number, complex, neither true nor false, masked, or a
+        struct with other fields.
     """
     if np.ma.is_masked(values):
         raise ValueError("some are masked; fill them first, as with values.filled(0)")
     if dtype.names is not None:
-        return np.asarray(values, dtype)
+        return _structs(values, dtype)
     kind = kind_of(dtype)
     given = ndarray_of(values)
     if kind == "V":  # untyped bytes
@@ -143,6 +144,8 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return given.view(dtype)  # NumPy has two 64-bit integer types with equal dtypes
     given = widened(given)
     if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
+        if kind in "iu" and any(value != int(value) for value in given.flat):
+            raise ValueError(_not_whole(dtype))
         given = given.astype(dtype if dtype.kind in "iu" else "c16" if kind == "c" else "f8")
     if given.dtype.kind not in "biufc":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
@@ -152,7 +155,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         raise ValueError("they are neither true nor false")
     if kind in "iu" and given.size:
         if given.dtype.kind not in "biu" and not (np.isfinite(given) & (np.trunc(given) == given)).all():
-            raise ValueError(f"they are no whole numbers, and the dtype is {dtype}; round them first")
+            raise ValueError(_not_whole(dtype))
         least, most = int_range(dtype)
         for extreme in (given.min(), given.max()):
             if not least <= int(extreme) <= most:
@@ -162,6 +165,60 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if kind in "fc" and unheld(given, result).any():
         raise OverflowError(float_overflow(dtype))
     return result
+
+
+def _not_whole(dtype: np.dtype[Any]) -> str:
+    return f"they are no whole numbers, and the dtype is {dtype}; round them first"
+
+
+def _structs(values: Any, dtype: np.dtype[Any], *, numbers: bool = True) -> np.ndarray[Any, Any]:
+    """Convert to structs, field by field: structs with fields of these names, in any order, and tuples in the order of the dtype.
+
+    With `numbers`, a number is taken for all fields. NumPy would match the fields of two structs by position, unchecked.
+    """
+    names = dtype.names or ()
+    if not isinstance(values, (list, tuple, Mapping)):
+        values = ndarray_of(values)
+        if values.dtype == dtype:
+            return values  # type: ignore[no-any-return]
+    by_name = isinstance(values, np.ndarray) and values.dtype.names is not None
+    if by_name:
+        _require_fields(values.dtype.names, names)
+    else:
+        values = np.asarray(_in_order(values, names, numbers), [(name, "O") for name in names])
+    made = np.zeros(values.shape, dtype)
+    for name in names:
+        field, given = dtype[name].base, values[name] if by_name else values[name].tolist()
+        try:
+            part = _structs(given, field, numbers=False) if field.names else converted(given, field)
+            made[name][...] = part[(..., *[None] * (made[name].ndim - part.ndim))]  # one number for all of a field with a shape
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"field {name!r}: {error}") from None
+    return made
+
+
+def _in_order(values: Any, names: tuple[str, ...], numbers: bool) -> Any:
+    """Return lists with tuples in the order of `names` in place of NumPy's structs and of mappings."""
+    if isinstance(values, np.ndarray) and (values.dtype.names is not None or not numbers):
+        values = [*values] if values.ndim else values[()]
+    if isinstance(values, list):
+        return [_in_order(value, names, numbers) for value in values]
+    given = values.dtype.names if isinstance(values, np.void) else values if isinstance(values, Mapping) else None
+    if given is not None:
+        _require_fields(given, names)
+        return tuple(values[name] for name in names)
+    if not numbers and not isinstance(values, tuple):
+        raise TypeError(f"it is a struct ({', '.join(names)}), which {shown(values)} is not")
+    return values
+
+
+def _require_fields(given: Iterable[str], names: tuple[str, ...]) -> None:
+    """Raise TypeError unless the names of fields are these, in any order."""
+    if {*given} != {*names}:
+        said = " and ".join(", ".join(map(repr, fields)) for fields in (given, names))
+        raise TypeError(
+            f"their fields and those of the dtype differ: {said}; name them alike, or give tuples in the dtype's order"
+        )
 
 
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -15,8 +15,10 @@ import numpy as np
 from ..arrays import Access, ArrayView, KnownMemory, Parameter, is_extra
 from ..arrays.dlpack import capsule_of
 from ..errors import CallbackError, HipError, HipGraphError, node_error
-from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, same
+from ..nodes import ForeignFunction, UnboundCallback, same
+from ..nodes.facets import UserCall
 from ..runtimes.base import Runtime
+from .capturing import Kept, recording
 from .handles import EagerCall
 from .scope import Scope
 
@@ -125,8 +127,10 @@ class HostCalls:
         """Node name and exception of each failed host callback, oldest first; cleared by `take_failure`."""
         self.inside: dict[int, str] = {}
         """Names of the eager nodes whose functions are running, by thread ID."""
+        self._recorded: Kept = {}
+        """What the captured functions have recorded of other Executables; until the close, because graphs may be copied."""
 
-    def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
+    def register(self, name: str, node: UserCall, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
         _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
@@ -135,7 +139,7 @@ class HostCalls:
         _table[call.token] = call.run
         return _TRAMPOLINE, call.token
 
-    def eager(self, name: str, node: EagerNode, scope: Scope) -> EagerCall:
+    def eager(self, name: str, node: UserCall, scope: Scope) -> EagerCall:
         """Return a function that calls an eager node's user code with a stream, whether it waits, and its `prepared` or None.
 
         It waits for earlier work if the code takes host memory or has a true attribute `waits`. The code's method `prepared`, if
@@ -148,7 +152,7 @@ class HostCalls:
         return call.run, waits, None if prepared is None else partial(prepared, *call.args)
 
     def _call_of(
-        self, name: str, node: HostNode | EagerNode, scope: Scope, make: Callable[[str, Any, list[Any]], Callable[..., None]]
+        self, name: str, node: UserCall, scope: Scope, make: Callable[[str, Any, list[Any]], Callable[..., None]]
     ) -> _Call:
         """Return the call of a node with its current arguments; create it by `make` unless it is known."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
@@ -220,13 +224,13 @@ class HostCalls:
                 f" arguments that it is given, and call {action} when launch has returned"
             )
 
-    def _argument(self, arg: Any, node: HostNode | EagerNode | CapturedNode, scope: Scope) -> Any:
+    def _argument(self, arg: Any, node: UserCall, scope: Scope) -> Any:
         """Return an argument of a node's function: a value, host memory as a NumPy array, or memory as a `CapturedArray`."""
         if not isinstance(arg, (ArrayView, Access)):
             return scope.value(arg) if isinstance(arg, Parameter) else arg
         view = _view(arg)
         lent = self._lend(scope, view)
-        if isinstance(node, CapturedNode) or (isinstance(node, EagerNode) and not scope.is_host(view)):
+        if node.calls == "capture" or (node.calls == "between" and not scope.is_host(view)):
             borrowed = None if lent is None else lent._replace(buffer=None)  # a traceback would keep the memory with the argument
             return CapturedArray(scope.address(view), view, scope, borrowed)
         if lent is None or not lent.on_host:
@@ -241,14 +245,14 @@ class HostCalls:
         )
         return array
 
-    def captured(self, name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
+    def captured(self, name: str, node: UserCall, scope: Scope) -> Callable[[int], None]:
         """Return a function that calls the user's code of a captured node with a stream to issue work on."""
         _require_bound(name, node.fn)
-        args = [self._argument(arg, node, scope) for arg in node.args]
+        args, recorded = [self._argument(arg, node, scope) for arg in node.args], self._recorded
 
         def call(stream: int) -> None:
             try:
-                node.fn(CapturedStream(stream, scope.runtime), *args)
+                recording(scope.runtime, stream, recorded, lambda: node.fn(CapturedStream(stream, scope.runtime), *args))
             except HipError:  # the caller adds the node's name, as to errors of all HIP calls
                 raise
             except Exception as error:
@@ -289,6 +293,10 @@ class HostCalls:
                 self._calls[name] = known
         self._before.clear()
 
+    def current(self) -> tuple[_Call, ...]:
+        """Return the calls that a launch now makes."""
+        return tuple(self._calls.values())
+
     def stale(self) -> tuple[_Call, ...]:
         """Return the replaced calls, which only launches issued before the replacement can make."""
         return tuple(self._stale)
@@ -306,6 +314,7 @@ class HostCalls:
         self.keep()
         self.forget((*self._stale, *self._calls.values()))
         self._calls.clear()
+        self._recorded.clear()
 
 
 def _require_bound(name: str, fn: Any) -> None:

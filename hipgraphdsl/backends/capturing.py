@@ -1,14 +1,58 @@
-"""Stream capture that is always ended, even if the captured function fails."""
+"""Stream capture that is always ended, even if the captured function fails, and what keeps alive what it has recorded."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ..errors import HipError
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureMode, CaptureStatus
+
+Kept = dict[int, Any]
+"""Objects by their identity, kept alive for a captured graph."""
+
+
+@dataclass(eq=False, slots=True)
+class _Recording:
+    """A function of the user's that issues work on a stream, which may capture."""
+
+    runtime: Runtime
+    stream: int
+    kept: Kept
+
+
+_recordings: Final[list[_Recording]] = []
+
+
+def recording(runtime: Runtime, stream: int, kept: Kept, call: Callable[[], object]) -> None:
+    """Call a function that issues work on a stream; what it records of Executables is added to `kept`."""
+    mine = _Recording(runtime, stream, kept)
+    try:
+        _recordings.append(mine)
+        call()
+    finally:
+        if mine in _recordings:  # else Ctrl-C came before it was added
+            _recordings.remove(mine)
+
+
+def keep_recorded(runtime: Runtime, stream: int, used: Callable[[], object]) -> None:
+    """Let the functions whose captures record a launch on a stream keep alive what it uses, the result of `used`.
+
+    Captures that other libraries have begun are not known here.
+    """
+    if not _recordings or stream in (0, 1):  # the null stream cannot capture
+        return
+    capture = runtime.stream_get_capture_info(stream)
+    if capture.status is not CaptureStatus.ACTIVE:
+        return
+    for each in tuple(_recordings):
+        if each.runtime.name == runtime.name and each.runtime.stream_get_capture_info(each.stream).id == capture.id:
+            found = used()
+            each.kept[id(found)] = found
 
 
 def captured(runtime: Runtime, stream: int, issue: Callable[[], object], join: Callable[[], None] | None = None) -> int:

@@ -9,14 +9,14 @@ from typing import Final
 from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
 from ..kernels import ArgumentPacker
-from ..nodes import KernelNode
+from ..nodes.facets import KernelLaunch
 from ..plan.steps import Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
 from .capturing import captured
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
-from .resolve import resolve
+from .resolve import PLAIN_LAUNCH, resolve
 
 # For the compiled adder: default launch attributes, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
@@ -99,7 +99,7 @@ def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozense
     """Return the compiled adder of a device's plain kernel launches, which excludes the steps `left`; None if unavailable."""
     scope = program.scope
 
-    def describe(node: KernelNode) -> tuple[int, ArgumentPacker, int, int, int, bytes] | None:
+    def describe(node: KernelLaunch) -> tuple[int, ArgumentPacker, int, int, int, bytes] | None:
         if node.kernel.signature is None or node.kernel.dynamic_shared:  # `resolve` checks these
             return None
         function, packer = scope.shared.function(node.kernel, node, device)
@@ -108,7 +108,7 @@ def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozense
     return program.runtime.kernel_adder(
         graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
         left, describe, Launch, _NO_ATTRIBUTES, tuple(LAUNCH_ATTRIBUTES),
-        (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
+        (PLAIN_LAUNCH, ArrayView, Access, Parameter), _STEP_FIELDS,
     )  # fmt: skip
 
 

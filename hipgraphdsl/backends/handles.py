@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
-from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore
+from ..nodes import Event, Semaphore
+from ..nodes.facets import KernelLaunch, UserCall
 from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -32,13 +33,13 @@ class Calls(Protocol):
 
     failures: list[tuple[str, BaseException]]
 
-    def register(self, name: str, node: HostNode, scope: Any, /) -> tuple[int, int]:
+    def register(self, name: str, node: UserCall, scope: Any, /) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
 
-    def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
+    def captured(self, name: str, node: UserCall, scope: Any, /) -> Callable[[int], None]:
         """Return a function that calls the user's code with a stream."""
 
-    def eager(self, name: str, node: EagerNode, scope: Any, /) -> EagerCall:
+    def eager(self, name: str, node: UserCall, scope: Any, /) -> EagerCall:
         """Return the fields of `CallEager` for an eager node."""
 
     def names(self) -> dict[int, str]:
@@ -157,7 +158,7 @@ class SharedHandles:
                 self._handles.append((device, self.runtime.module_load_data(image)))
         return self._handles[first:]
 
-    def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
+    def function(self, kernel: Kernel, node: KernelLaunch, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel on a device and its argument packer; errors name the node with `prefix`."""
         found = self._functions.get((kernel, device))
         if found is None and isinstance(kernel.module, ForeignModule):
@@ -211,7 +212,7 @@ class SharedHandles:
                     array=kernel.name,
                 )
 
-    def _foreign(self, module: ForeignModule, node: KernelNode, name: str) -> tuple[int, ArgumentPacker]:
+    def _foreign(self, module: ForeignModule, node: KernelLaunch, name: str) -> tuple[int, ArgumentPacker]:
         if module.owner is not self.runtime:
             raise node_error(
                 name,

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..arrays import Access, ArrayView, HostArray, Parameter
 from ..errors import HipError, node_error
@@ -30,6 +29,7 @@ from ..nodes import (
     MemcpyNode,
     MemoryOpsNode,
     MemsetNode,
+    Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     copy_geometry,
@@ -46,18 +46,21 @@ _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
 _attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
 _NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
+PLAIN_LAUNCH: Final = KernelNode
+"""The class of nodes that compiled code may add in place of `resolve`: it compares a node's type and reads its fields."""
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
 def resolve(step: Step, scope: Scope) -> op.Operation:
     """Return the operation of a step, with every name resolved; raise for arrays without memory and values that do not fit."""
-    node = step.node
+    node: Node = step.node
     match node:
         case KernelNode():
             return _launch(node, scope, scope.place_of(step))
+        case _ if step.by_kernel:
+            return _copy_by_kernel(*node.copied[0], scope, scope.place_of(step))
         case MemcpyNode():
-            device = scope.place_of(step)
-            return _copy_by_kernel(node, scope, device) if step.by_kernel else _copy(node, scope, device)
+            return copy(node.dst, node.src, scope, scope.place_of(step))
         case MemsetNode():
             return _fill(node, scope, scope.place_of(step))
         case AllocNode():
@@ -93,8 +96,9 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case ConditionalNode():
             mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
             return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
-        case _:
-            assert_never(node)
+        case _:  # a kind of another package; a test holds that all kinds of this one stand above
+            made: op.Operation = node.operation(scope, scope.place_of(step))
+            return made
 
 
 def _held(step: Step, scope: Scope) -> tuple[op.RunChild, ...]:
@@ -165,8 +169,8 @@ _KINDS: Final = {
 }
 
 
-def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
-    dst, src = node.dst, node.src
+def copy(dst: ArrayView, src: ArrayView, scope: Scope, device: int) -> op.Copy1D | op.Copy:
+    """Return the operation that copies one view to another, which `copy_geometry` accepts."""
     to, source = scope.address(dst, device), scope.address(src, device)
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # host or device memory, as bound at launch
@@ -177,7 +181,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
             kind = MemcpyKind.DEFAULT  # the addresses determine the devices
     box = copy_geometry(dst, src)
-    assert box is not None, "MemcpyNode refuses what no box can copy"
+    assert box is not None, "nodes refuse what no box can copy"
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
     if box.is_flat and not (inside and any(inside)):
         return op.Copy1D(to, source, box.width_bytes, kind)
@@ -213,10 +217,10 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: op.Copy) -> tuple[
     return pitch_bytes, rows, (x, row % rows, row // rows)
 
 
-def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> op.Launch:
-    dst, src = scope.address(node.dst, device), scope.address(node.src, device)
-    wide = 0 if (dst | src) % 16 else node.nbytes // 16  # 16-byte words; the bytes after them are the rest
-    rest = node.nbytes - 16 * wide
+def _copy_by_kernel(to: ArrayView, origin: ArrayView, scope: Scope, device: int) -> op.Launch:
+    dst, src = scope.address(to, device), scope.address(origin, device)
+    wide = 0 if (dst | src) % 16 else to.nbytes // 16  # 16-byte words; the bytes after them are the rest
+    rest = to.nbytes - 16 * wide
     blocks = min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
     function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
     return op.Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))

@@ -11,7 +11,7 @@ from ..kernels import Symbol
 from ..nodes import element_value
 from ..placement import device_of
 from ..plan.steps import Step
-from ..workflow import AnyNode, Binding, ChildGraphNode, Level, Workflow
+from ..workflow import AnyNode, Binding, Level, Workflow
 from .handles import SharedHandles
 
 
@@ -33,7 +33,7 @@ class Scope(Binding):
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Scope] = {}
 
-    def inside(self, path: Sequence[ChildGraphNode]) -> Scope:
+    def inside(self, path: Sequence[AnyNode]) -> Scope:
         """Return the scope inside nested child graphs, which `path` lists outermost first."""
         scope = self
         for child in path:

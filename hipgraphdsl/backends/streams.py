@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 
 from ..arrays import AllocArray
 from ..errors import HipError
-from ..nodes import CapturedNode, EagerNode
 from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
@@ -112,7 +111,7 @@ class LaneStreams:
                 for source in self._waits[step.index]:
                     runtime.stream_wait_event(stream, events[source])
             do(step, stream)
-            if isinstance(step.node, (CapturedNode, EagerNode)) or step.bodies:
+            if step.node.calls in ("capture", "between") or step.bodies:
                 current = -1  # user code may have made another device current, and so does building or running a body
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
@@ -158,7 +157,7 @@ class EagerProgram(Program):
 
     def _is_late(self, step: Step) -> bool:
         """Return whether a step is resolved at each launch: it is captured user code, or uses memory that a launch allocates."""
-        if isinstance(step.node, CapturedNode):
+        if step.node.calls == "capture":
             return True
         resolve = self.scope_of(step).resolve
         for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # arguments of foreign kernels too

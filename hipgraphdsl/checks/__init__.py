@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ..collecting import collector_paused
 from ..errors import CheckError, DeclarationError
 from ..parts import find
 from ..placement import devices_of
@@ -44,6 +45,7 @@ def require_sound(workflow: Workflow, target: Target, device: int, backend: str)
         raise CheckError(report)
 
 
+@collector_paused()
 def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:
     """Check a workflow and the child graphs inside it; with a target, also check its limits and known defects.
 

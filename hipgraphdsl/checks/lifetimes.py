@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from ..arrays import Access, AllocArray, DeviceArray, Region
-from ..nodes import KernelNode, MemcpyNode
 from ..workflow import AnyNode
 from .reach import Reach
 from .scope import Scope
@@ -269,18 +268,15 @@ def _exposed(node: AnyNode, access: Access) -> bool:
         return access.mode == "read" and not any(a.mode != "read" and a.view.root is access.view.root for a in node.accesses)
     if access.mode == "read":
         return True
-    return isinstance(node, KernelNode) and any(arg is access for arg in node.args)
+    return node.launched is not None and any(arg is access for arg in node.launched.args)
 
 
 def check_copies(scope: Scope) -> None:
     """Report copies whose source and destination overlap."""
-    for node in scope.workflow.nodes:
-        if type(node) is not MemcpyNode:
-            continue
-        dst, src = node.dst, node.src
+    for node, (dst, src) in ((one, pair) for one in scope.workflow.nodes for pair in one.copied):
         if dst.root is not src.root and scope.place(dst.root)[0] != scope.place(src.root)[0]:
             continue
-        (to_key, to), (from_key, origin) = (scope.placed(a) for a in reversed(node.accesses))
+        (to_key, to), (from_key, origin) = (scope.placed(access) for access in (Access(dst, "write"), Access(src, "read")))
         if to_key == from_key and to.overlaps(origin):
             _, offset = scope.place(dst.root)
             start, stop = max(to.start, origin.start), min(to.stop, origin.stop)

@@ -9,9 +9,10 @@ from typing import Any
 from ..arrays import Array, HostArray
 from ..deciding import refused_inside
 from ..kernels import ForeignModule, Module
-from ..nodes import CapturedNode, KernelNode, MemcpyNode
+from ..nodes import Node
+from ..nodes.facets import KernelLaunch
 from ..target import Target
-from ..workflow import AnyNode, ConditionalNode
+from ..workflow import AnyNode
 from .scope import Scope
 
 Extents = Sequence[int | None]  # None: set at launch
@@ -29,26 +30,27 @@ def check_limits(scope: Scope, target: Target | None) -> None:
     """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
     judged: dict[Any, tuple[Fault, ...]] = {}
     for node in scope.workflow.nodes:
-        if type(node) is KernelNode:
-            key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
+        launch, branch = node.launched, node.branch
+        if launch is not None:
+            key = (id(launch.kernel), launch.grid, launch.block, launch.shared_bytes, launch.cooperative)
             faults = judged.get(key)
             if faults is None:
-                faults = judged[key] = tuple(launch_faults(node, target, scope.value))
-            if node.cluster is not None and target is not None and not target.clusters:
+                faults = judged[key] = tuple(launch_faults(launch, target, scope.value))
+            if launch.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
-                    f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} does not"
-                    " have: it is launched without them",
+                    f"{scope.name(node)!r} asks for clusters of {_text(list(launch.cluster))} blocks, which {target.name} does"
+                    " not have: it is launched without them",
                     node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )
             for code, message, hint in faults:
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
-        elif type(node) is ConditionalNode and node.decide == "device":
+        elif branch is not None and branch.decide == "device":
             if target is not None and not target.conditional_nodes:
                 scope.found(
                     "HG507",
-                    f"{scope.name(node)!r} is a conditional node ({node.mode}) for the device to decide, and HIP has none",
+                    f"{scope.name(node)!r} is a conditional node ({branch.mode}) for the device to decide, and HIP has none",
                     node,
                     hint="leave decide= out: the host then reads the condition",
                 )
@@ -62,7 +64,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                     )
 
 
-def launch_faults(node: KernelNode, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
+def launch_faults(node: KernelLaunch, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
     """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
     block = [value(axis) for axis in node.block]
     grid = [value(axis) for axis in node.grid]
@@ -84,7 +86,7 @@ def _who_takes(target: Target | None) -> str:
     return f"{target.name} takes" if target else "every device takes"
 
 
-def _block_faults(node: KernelNode, block: Extents, target: Target | None) -> Iterator[Fault]:
+def _block_faults(node: KernelLaunch, block: Extents, target: Target | None) -> Iterator[Fault]:
     on, most = _who_takes(target), target.max_threads if target else _MAX_THREADS
     threads = _product(block)
     if threads is not None and threads > most:
@@ -105,7 +107,7 @@ def _block_faults(node: KernelNode, block: Extents, target: Target | None) -> It
         )
 
 
-def _built_for_faults(node: KernelNode, block: Extents) -> Iterator[Fault]:
+def _built_for_faults(node: KernelLaunch, block: Extents) -> Iterator[Fault]:
     """Yield what the kernel of a code object does not take."""
     name, threads = node.kernel.name, _product(block)
     built = node.kernel.module.blocks.get(name)
@@ -143,7 +145,7 @@ def _grid_faults(grid: Extents, block: Extents, target: Target | None) -> Iterat
                 )
 
 
-def _shared_memory_faults(node: KernelNode, target: Target | None) -> Iterator[Fault]:
+def _shared_memory_faults(node: KernelLaunch, target: Target | None) -> Iterator[Fault]:
     static = node.kernel.static_shared_bytes or 0
     if target and static + node.shared_bytes > target.max_shared_bytes:
         yield (
@@ -174,24 +176,23 @@ def check_capture(scope: Scope, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[AnyNode]] = {}
     for node in scope.workflow.nodes:
-        kind = type(node)
-        if kind is MemcpyNode:
-            if target is None or not target.on_host:
-                _check_pageable(scope, node)
-        elif kind is CapturedNode and not node.accesses:
+        launch = node.launched
+        if node.copied and (target is None or not target.on_host):
+            _check_pageable(scope, node)
+        if node.calls == "capture" and not node.accesses:
             scope.found(
                 "HG602",
                 f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
                 node,
                 hint="give args=, or reads=[...] and writes=[...]",
             )
-        elif isinstance(node, KernelNode):
-            if node.kernel.unread:
-                unread.setdefault((node.kernel.module, node.kernel.unread), []).append(node)
-            elif isinstance(node.kernel.module, ForeignModule) and not node.accesses:
+        elif launch is not None:
+            if launch.kernel.unread:
+                unread.setdefault((launch.kernel.module, launch.kernel.unread), []).append(node)
+            elif isinstance(launch.kernel.module, ForeignModule) and not node.accesses:
                 scope.found(
                     "HG604",
-                    f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and"
+                    f"{scope.name(node)!r} launches {launch.kernel.name!r}, of which only a handle is known: what it reads and"
                     " writes is not checked",
                     node,
                     hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
@@ -207,8 +208,9 @@ def check_capture(scope: Scope, target: Target | None) -> None:
         )
 
 
-def _check_pageable(scope: Scope, node: Any) -> None:
-    for view, other, verb in ((node.src, node.dst, "from"), (node.dst, node.src, "to")):
+def _check_pageable(scope: Scope, node: Node) -> None:
+    sides = [side for dst, src in node.copied for side in ((src, dst, "from"), (dst, src, "to"))]
+    for view, other, verb in sides:
         root, facing = (scope.resolve(v.root)[1] for v in (view, other))
         if isinstance(root, HostArray) and not root.pinned and not (isinstance(facing, Array) and facing.on_host):
             scope.found(

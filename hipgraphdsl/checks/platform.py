@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from ..arrays import Array, ArrayView, HostArray
 from ..defects import defects_for
 from ..errors import listed
-from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, Node
 from ..placement import device_of
 from ..target import Target
-from ..workflow import AnyNode, ChildGraphNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .catalogue import CATALOGUE
 from .scope import Scope
 
@@ -46,8 +46,8 @@ Holds = Callable[[Workflow, int, Any], object]
 """Predicate (workflow, index of a node, node): whether a defect affects the node."""
 
 
-def _each(kinds: type[Node] | tuple[type[Node], ...], holds: Holds = lambda workflow, i, node: True) -> Met:
-    return lambda workflow: [n for i, n in enumerate(workflow.nodes) if isinstance(n, kinds) and holds(workflow, i, n)]
+def _each(holds: Holds) -> Met:
+    return lambda workflow: [n for i, n in enumerate(workflow.nodes) if holds(workflow, i, n)]
 
 
 def _has_branches(workflow: Workflow) -> bool:
@@ -78,31 +78,31 @@ def _elsewhere(workflow: Workflow) -> list[AnyNode]:
 _RULES: dict[str, tuple[str, Met]] = {
     "disabled-drops-edges": (
         "HG801",
-        _each(Node, lambda w, i, n: (n.kernels or n.reach == "copy") and w.predecessors[i] and w.successors[i]),
+        _each(lambda w, i, n: (n.kernels or n.reach == "copy") and w.predecessors[i] and w.successors[i]),
     ),
-    "fan-out-over-4": ("HG802", _each(Node, lambda w, i, n: len(w.successors[i]) > 4)),
-    "captured-alloc-unregistered": ("HG803", _each(Node, lambda w, i, n: n.freed is not None)),
+    "fan-out-over-4": ("HG802", _each(lambda w, i, n: len(w.successors[i]) > 4)),
+    "captured-alloc-unregistered": ("HG803", _each(lambda w, i, n: n.freed is not None)),
     "captured-alloc-leaks": ("HG803", _unfreed),
     # Child graphs with parallel branches and at least one successor.
     "child-order": (
         "HG804",
-        _each(ChildGraphNode, lambda w, i, n: w.successors[i] and (n.derives or any(map(_has_branches, n.workflow.documents)))),
+        _each(lambda w, i, n: n.is_child and w.successors[i] and (n.derives or any(map(_has_branches, n.held[0][1].documents)))),
     ),
-    "capture-silent": ("HG805", _each(CapturedNode)),
+    "capture-silent": ("HG805", _each(lambda w, i, n: n.calls == "capture")),
     # Kernel nodes that are updated when a launch changes a parameter value.
-    "update-leaks": ("HG806", _each(KernelNode, lambda w, i, n: n.parameters)),
-    "interior-host-pointer": ("HG807", _each(MemcpyNode, lambda w, i, n: any(map(_is_inside_pinned, (n.dst, n.src))))),
-    "capture-host-func": ("HG808", _each(HostNode)),
-    "capture-mem-ops": ("HG808", _each(MemoryOpsNode)),
+    "update-leaks": ("HG806", _each(lambda w, i, n: n.launched and n.parameters)),
+    "interior-host-pointer": ("HG807", _each(lambda w, i, n: any(map(_is_inside_pinned, chain(*n.copied))))),
+    "capture-host-func": ("HG808", _each(lambda w, i, n: n.calls == "host")),
+    "capture-mem-ops": ("HG808", _each(lambda w, i, n: n.memory_operations)),
     # Host nodes that follow a copy directly.
     "host-stale-memory": (
         "HG808",
-        _each(Node, lambda w, i, n: n.reach == "host" and any(w.nodes[s].reach == "copy" for s in w.predecessors[i])),
+        _each(lambda w, i, n: n.reach == "host" and any(w.nodes[s].reach == "copy" for s in w.predecessors[i])),
     ),
-    "host-copy-blocks": ("HG808", _each(MemcpyNode, lambda w, i, n: all(map(_is_on_host, (n.dst, n.src))))),
-    "priority-refused": ("HG808", _each(KernelNode, lambda w, i, n: n.priority is not None)),
-    "cooperative-ignored": ("HG808", _each(KernelNode, lambda w, i, n: n.cooperative)),
+    "host-copy-blocks": ("HG808", _each(lambda w, i, n: any(_is_on_host(dst) and _is_on_host(src) for dst, src in n.copied))),
+    "priority-refused": ("HG808", _each(lambda w, i, n: n.launched and n.launched.priority is not None)),
+    "cooperative-ignored": ("HG808", _each(lambda w, i, n: n.launched and n.launched.cooperative)),
     "stale-pointers-200": ("HG808", lambda w: list(w.nodes[-1:]) if len(w.nodes) > 200 else []),
-    "child-update-lost": ("HG808", _each(ChildGraphNode)),
+    "child-update-lost": ("HG808", _each(lambda w, i, n: n.is_child)),
     "several-devices-crash": ("HG808", _elsewhere),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays import Access, Region
-from ..hazards import ByRegion, HazardTracker, Held, Record
+from ..hazards import ByRegion, HazardTracker, Held, Record, near_before
 from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
@@ -95,13 +95,14 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     if covered is not None:
         return covered
     tracker = HazardTracker()
-    index = workflow.index
-    for node, sources in zip(workflow.nodes, workflow.predecessors):
+    nodes, predecessors, index = workflow.nodes, workflow.predecessors, workflow.index
+    for i, (node, sources) in enumerate(zip(nodes, predecessors)):
         accesses = node.accesses
         if accesses:
             if not {index[name] for name in tracker.edges(accesses)}.issubset(sources):
                 return False
-            tracker.record(node.name, accesses)
+            near = near_before(predecessors, i)
+            tracker.record(node.name, accesses, lambda names: [name for name in names if index[name] not in near])  # noqa: B023
     return True
 
 
@@ -128,7 +129,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
             if part.writer is not None and part.writer != i and part.writer not in before:
                 return False
             if access.mode == "read":
-                part.readers.append(i)
+                part.add_reader(i, lambda readers: [*{*readers} - near_before(workflow.predecessors, i)])  # noqa: B023
             elif any(reader != i and reader not in before for reader in part.readers):
                 return False
             else:

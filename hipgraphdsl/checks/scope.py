@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
+from ..nodes.facets import Asked
 from ..printed import counted
 from ..workflow import AnyNode, Level, Workflow
 from .catalogue import CATALOGUE, Severity
@@ -88,7 +89,7 @@ class Scope(Level):
         self,
         code: str,
         message: str,
-        *nodes: AnyNode,
+        *nodes: Asked,
         names: Sequence[str] = (),
         arrays: Iterable[str] = (),
         hint: str = "",

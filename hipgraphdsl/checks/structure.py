@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..arrays import AllocArray, ExternalArray
-from ..nodes import SemaphoreSignalNode, SemaphoreWaitNode, UnboundCallback
+from ..nodes import UnboundCallback
 from ..order import find_cycle
 from .catalogue import CATALOGUE
 from .scope import Scope
@@ -58,8 +58,9 @@ def check_use(scope: Scope) -> None:
             used.update(node.parameters)
         for view in node.addresses:
             used.add(view.root)
-        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)) and node.semaphore.handle is None:
-            name = node.semaphore.name
+        semaphore = node.semaphore_used
+        if semaphore is not None and semaphore.handle is None:
+            name = semaphore.name
             scope.found(
                 "HG107",
                 f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",

@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "run": "cli.run",
     "timeline": "parts.timeline.command",
     "verify": "parts.verify.command",
-    "bench": "cli.bench",
+    "bench": "parts.bench.command",
     "diff": "parts.formats.command",
     "build": "parts.cpu.command",
     "schema": "cli.schema",

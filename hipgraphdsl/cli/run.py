@@ -13,7 +13,6 @@ import numpy as np
 from rich.text import Text
 
 from ..arrays import AllocArray, kind_of, widened
-from ..bench.arguments import from_zero, positive
 from ..errors import listed
 from ..export.files import npy_file
 from ..graph import Graph
@@ -21,7 +20,18 @@ from ..parts import load, module_of
 from ..printed import counted, short
 from ..progress import progress_bar
 from ..workflow import Workflow
-from .arguments import add_batch, add_device, add_lanes, add_param, add_repeated, add_runtime, add_workflow, pairs
+from .arguments import (
+    add_batch,
+    add_device,
+    add_lanes,
+    add_param,
+    add_repeated,
+    add_runtime,
+    add_workflow,
+    from_zero,
+    pairs,
+    positive,
+)
 from .files import require_place
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph

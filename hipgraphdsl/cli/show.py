@@ -11,12 +11,11 @@ import numpy as np
 from rich.text import Text
 
 from ..arrays import Array, ExternalArray, HostArray
-from ..bench.arguments import count_from
 from ..export import export_graph, formats, is_known
 from ..export.text import HEADS, row
 from ..printed import counted, human_bytes, short
 from ..workflow import Workflow
-from .arguments import add_lanes, add_options, add_target, add_workflow, option_value, pairs
+from .arguments import add_lanes, add_options, add_target, add_workflow, count_from, option_value, pairs
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
 from .tables import print_part, table

@@ -25,7 +25,7 @@ from ..plan.steps import Plan
 from ..printed import human_count
 from ..runtimes import target_of
 from ..target import Target
-from ..workflow import AnyNode, ConditionalNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .style import shortened
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Planned:
             self.lane_of.update(dict.fromkeys(names, step.lane))
             if i in segment_of:
                 self.segment_of.update(dict.fromkeys(names, segment_of[i]))
-            if step.by_host and isinstance(step.node, ConditionalNode) and step.node.decide == "auto":
+            if step.by_host and step.node.branch is not None and step.node.branch.decide == "auto":
                 self.by_host.add(names[-1])
             if step.child is not None:
                 self._add(step.child, f"{names[-1]}/")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..workflow import KINDS
+from ..nodes import KINDS
 
 INK: Final = "#1c2733"
 MUTED: Final = "#55616d"
@@ -56,10 +56,11 @@ _OWN: Final[dict[str, Style]] = {
 }
 _OF_WORK: Final = {"kernel": "kernel", "copy": "memcpy", "memset": "memset", "host": "host", "": "empty"}
 
-STYLES: Final[dict[str, Style]] = {
-    kind: _OWN.get(kind) or replace(_OWN[_OF_WORK[cls.work]], title=kind.replace("_", " ")) for kind, cls in KINDS.items()
-}
-"""Styles by node kind; a kind without its own style uses that of other nodes with the same kind of work."""
+
+def style_of(kind: str) -> Style:
+    """Return the style of a kind of nodes; one without its own has that of other nodes with the same kind of work."""
+    return _OWN.get(kind) or replace(_OWN[_OF_WORK[KINDS[kind].work]], title=kind.replace("_", " "))
+
 
 _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
                    "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca",

@@ -15,13 +15,14 @@ from ..checks import check_workflow
 from ..checks.limits import launch_faults
 from ..errors import DeclarationError, UpdateError, listed, node_error
 from ..kernels import Symbol
-from ..nodes import KernelNode, Node
+from ..nodes import Node
+from ..nodes.facets import KernelLaunch
 from ..plan.steps import Step
 from ..plan.suited import suits_copy_kernel
 from ..plan.temporaries import alloc_roots
 from ..target import Target
 from ..update import explain_update
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
+from ..workflow import AnyNode, Level, Workflow
 from .state import Change, Name, State, within
 
 
@@ -38,7 +39,7 @@ class Changes:
         found, indices = self._find(state, name, "set")
         known = _node_at(found.workflow, name)
         require_free(name, known, fields)
-        if isinstance(known, ChildGraphNode):
+        if known is not None and known.is_child:
             child = _changed_child(name, known, fields)
             _require_declared(name, found.workflow, child, fields)
             self._require_same_places(found, {}, [child])
@@ -47,7 +48,7 @@ class Changes:
             return self._replaced(found, {}, [child])
         step = found.plan.steps[indices[0]]
         new = step.node.changed(**fields)
-        _require_declared(name, step.path[-1].workflow if step.path else found.workflow, new, fields)
+        _require_declared(name, step.path[-1].held[0][1] if step.path else found.workflow, new, fields)
         changes = {step.index: step._replace(node=new)}
         self._require_same_places(found, changes, [])
         if new.accesses != step.node.accesses:
@@ -61,10 +62,8 @@ class Changes:
         """Return the change that adopts the nodes of another workflow in place; see `Executable.update`."""
         changes, children = {}, []
         for node in _differing(state.workflow, new):
-            if isinstance(node, ChildGraphNode):
-                child = state.workflow.nodes[state.workflow.index[node.name]].changed(bind=node.bind)
-                assert isinstance(child, ChildGraphNode)
-                children.append(child)
+            if node.is_child:
+                children.append(state.workflow.nodes[state.workflow.index[node.name]].changed(bind=node.held[0][2]))
             else:
                 index = state.plan.index[node.name]
                 changes[index] = state.plan.steps[index]._replace(node=node)
@@ -116,7 +115,7 @@ class Changes:
             return self._find(state.replanned(self._target, replace(state.options, inline=True)), name, action)
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
-    def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
+    def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> Change:
         old = state.plan.steps
         for i, step in changes.items():
             self._require_within_limits(step, old[i].node)
@@ -134,40 +133,41 @@ class Changes:
         by_name = {child.name: child for child in children}
         for child in children:
             nodes[child.name] = child
-            known = {**child.workflow.arrays, **child.workflow.parameters}
+            _, workflow, bind = child.held[0]
+            known = {**workflow.arrays, **workflow.parameters}
             table = self._scope.children[child.name].bound_from
-            names += [(table, known[name], value) for name, value in child.bind.items()]
+            names += [(table, known[name], value) for name, value in bind.items()]
         for i, step in enumerate(old) if children else ():
-            if isinstance(step.node, ChildGraphNode) and step.name in by_name:
+            if step.node.is_child and step.name in by_name:
                 steps[i] = step._replace(node=by_name[step.node.name])
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:
                 affected.append(i)
-        workflow = _with_nodes(state.workflow, nodes)
-        made = state.changed(workflow, steps, same_parameters=same_parameters, same_needs=same_needs)
-        if self._packs_otherwise(state, changes, children):
+        repack = self._packs_otherwise(state, changes, children)
+        made = state.changed(_with_nodes(state.workflow, nodes), steps, same_parameters=same_parameters, same_needs=same_needs)
+        if repack:
             made = made.replanned(self._target, made.options)
-        kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
+        kernels = tuple(kernel for node in nodes.values() for kernel in node.kernels)
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
 
     def _require_within_limits(self, step: Step, before: AnyNode) -> None:
         """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""
-        new = step.node
-        if not isinstance(new, KernelNode) or not isinstance(before, KernelNode) or _extents(new) == _extents(before):
+        new, old = step.node.launched, before.launched
+        if new is None or old is None or _extents(new) == _extents(old):
             return
-        known = {code for code, _, _ in launch_faults(before, self._target, _fixed_extent)}
+        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)}
         for code, message, hint in launch_faults(new, self._target, _fixed_extent):
             if code not in known and code not in (new.ignore or ()):
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 
-    def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
+    def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> bool:
         """Return whether the packing may change: it depends on which steps use arrays of alloc nodes."""
         plan = state.plan
         if not state.options.pack or not (plan.has_allocs or plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
 
-    def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
+    def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> None:
         """Refuse changes that would move a node to another device: each device has its own lanes and loaded functions."""
         if len(state.plan.devices) == 1:
             return
@@ -178,7 +178,7 @@ class Changes:
             moved.append((step.name, "", scope.device_of(state.plan.steps[i].node), scope.device_of(step.node)))
         for child in children:
             outer = {inner.name: view for inner, view in root.children[child.name].bound_from.items()}
-            for name, view in child.bind.items():
+            for name, view in child.held[0][2].items():
                 if isinstance(view, ArrayView):
                     moved.append((child.name, f" for {name!r}", root.owner(outer[name]), root.owner(view)))
         for name, what, before, after in moved:
@@ -190,9 +190,9 @@ class Changes:
                 )
 
 
-def _extents(node: KernelNode) -> tuple[Any, ...]:
-    """Return the fields of a kernel node that launch limits apply to."""
-    return node.kernel, node.grid, node.block, node.shared_bytes, node.cooperative
+def _extents(launch: KernelLaunch) -> tuple[Any, ...]:
+    """Return the fields of a kernel launch that limits apply to."""
+    return launch.kernel, launch.grid, launch.block, launch.shared_bytes, launch.cooperative
 
 
 def _fixed_extent(axis: Any) -> int | None:
@@ -222,7 +222,7 @@ def _conditional(level: Level) -> str:
     if level.parent is None or level.node is None:
         return ""
     outer = _conditional(level.parent)
-    if not outer and isinstance(level.node, ConditionalNode):
+    if not outer and level.node.branch is not None:
         return level.parent.name(level.node)
     return outer
 
@@ -231,19 +231,30 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
-    replaced = list(workflow.nodes)
-    inside: dict[str, dict[str, AnyNode]] = {}
+    replaced: dict[int, AnyNode] = {}
+    inside: dict[int, dict[str, AnyNode]] = {}
     for name, node in nodes.items():
         head, _, rest = name.partition("/")
+        at = workflow.index[head]
         if rest:
-            inside.setdefault(head, {})[rest] = node
+            inside.setdefault(at, {})[rest] = node
         else:
-            replaced[workflow.index[name]] = node
-    for name, changed in inside.items():
-        child = replaced[workflow.index[name]]
-        assert isinstance(child, ChildGraphNode)
-        replaced[workflow.index[name]] = child.changed(workflow=_with_nodes(child.workflow, changed))
-    return replace(workflow, nodes=tuple(replaced))
+            replaced[at] = node
+    for at, changed in inside.items():
+        child = replaced.get(at, workflow.nodes[at])
+        replaced[at] = child.changed(**child.holding([_with_nodes(child.held[0][1], changed)]))
+    return _replacing(workflow, replaced)
+
+
+def _replacing(workflow: Workflow, nodes: Mapping[int, AnyNode]) -> Workflow:
+    """Return the workflow with the nodes at some indices replaced by others of the same names; the edges stay."""
+    replaced = list(workflow.nodes)
+    for i, node in nodes.items():
+        replaced[i] = node
+    made = replace(workflow, nodes=tuple(replaced))
+    known = workflow.__dict__
+    made.__dict__.update((kept, known[kept]) for kept in ("index", "successors", "order") if kept in known)
+    return made
 
 
 def with_defaults(workflow: Workflow, defaults: Mapping[str, Any]) -> Workflow:
@@ -260,14 +271,14 @@ def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> 
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
             raise _refused(name, f"{field} is fixed when the graph is compiled", field)
-    for field in ("mode", "bodies", "bind") if isinstance(node, ConditionalNode) else ():
+    for field in ("mode", "bodies", "bind") if node is not None and node.branch is not None else ():
         if field in fields:
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 
 def require_switchable(name: str, node: AnyNode, *, enabled: bool) -> None:
     """Refuse to enable or disable a node that is always enabled."""
-    if node.kind in ("alloc", "free"):
+    if node.made is not None or node.freed is not None:
         why = "are always enabled" if enabled else "cannot be disabled"
         raise _refused(name, f"nodes of kind {node.kind} {why}, because others use the memory")
 
@@ -278,13 +289,13 @@ def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mappi
             raise _refused(name, f"parameter {parameter.name!r} is not of the graph that was compiled", next(iter(fields)))
 
 
-def _changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:
+def _changed_child(name: str, known: AnyNode, fields: Mapping[str, Any]) -> AnyNode:
     if "/" in name:
         raise _refused(name, "how a child inside a child is bound is fixed", "bind")
     child = known.changed(**fields)
-    assert isinstance(child, ChildGraphNode)
-    if child.bind.keys() != known.bind.keys():
-        why = f"which of the child's names are bound is fixed when the graph is compiled; they are {listed(known.bind)}"
+    bound = known.held[0][2]
+    if child.held[0][2].keys() != bound.keys():
+        why = f"which of the child's names are bound is fixed when the graph is compiled; they are {listed(bound)}"
         raise _refused(name, why, "bind")
     return child
 
@@ -297,9 +308,8 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
         known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
         if not isinstance(root, Symbol) and known.get(root.name) is not root:
             raise _refused(name, f"array {root.name!r} is not of the graph that was compiled", field)
-    nodes = list(workflow.nodes)
-    nodes[workflow.index[name]] = new
-    report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
+    declared = replace(_replacing(workflow, {workflow.index[name]: new}), infer=False)
+    report = check_workflow(declared, device=state.plan.device)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code not in ("HG409", "HG410")]  # these are about bounds and defaults, not about order
     if faults:

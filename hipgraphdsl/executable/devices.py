@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import _thread
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Final
 
-from ..errors import DeclarationError
+from ..errors import DeclarationError, HipError
 from ..placement import Memory, defaults, device_of, memories, reaching, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Workflow
+
+_log: Final = logging.getLogger("hipgraphdsl")
 
 
 class Home:
@@ -38,8 +45,29 @@ class Home:
         return self.runtime.using_device(self.device if device is None else device) if self.switches else nullcontext()
 
     def returning(self, device: int | None = None) -> AbstractContextManager[None]:
-        """Return a context like `there` for code that releases handles: it runs even if the device cannot be made current."""
-        return self.runtime.returning_on(self.device if device is None else device) if self.switches else nullcontext()
+        """Return a context like `there` for code that releases handles: it runs even if the device cannot be made current.
+
+        Calls that captures forbid are permitted in it, so that what dies while a stream captures does not spoil the capture.
+        """
+        return self.runtime.returning_on((self.device if device is None else device) if self.switches else None)
+
+    def release_after(self, owner: object, release: Callable[[], None], what: str, device: int | None = None) -> None:
+        """Call `release` on a device when nobody has `owner` any more; `what` names it in the log if that fails."""
+        weakref.finalize(owner, self._release_later, release, what, device, os.getpid()).atexit = False
+
+    def _release_later(self, release: Callable[[], None], what: str, device: int | None, process: int) -> None:
+        """Release in a new thread: the owner may be destroyed where HIP forbids calls, and locks of `threading` may be held."""
+
+        def call() -> None:
+            try:
+                with self.returning(device):
+                    release()
+            except HipError as error:  # nobody is there to receive it
+                _log.warning("%s could not be freed: %s", what, error)
+
+        if os.getpid() == process:  # in a forked process what is released belongs to the parent
+            with suppress(RuntimeError):  # the interpreter is ending, and process exit frees everything
+                _thread.start_new_thread(call, ())
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:

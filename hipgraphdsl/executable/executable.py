@@ -20,6 +20,7 @@ import numpy as np
 from ..arrays import Array, as_int
 from ..backends import Program, backend_named, into_captures
 from ..backends.callbacks import CapturedArray, Stopped, refuse_inside, running
+from ..backends.capturing import keep_recorded
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -186,6 +187,7 @@ class Executable:
         own.compiled.wanted = bool(params)
         held = [] if stream is None else in_flight.held(handle, stream)
         own.home.runtime.hold_back(handle)
+        keep_recorded(own.home.runtime, handle, own.record)
         own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
         issued, waits_on = True, handle
         try:
@@ -257,7 +259,7 @@ class Executable:
         """
         require_seconds(timeout_s)
         own = self._own
-        stale = own.hosts.stale()
+        stale = own.stale()
         try:
             own.wait(timeout_s)
         except HipError:
@@ -619,10 +621,7 @@ class Executable:
         except BaseException:
             self._closed = False
             raise
-        try:
-            returned.close()
-        finally:
-            returned.close()  # the rest, if Ctrl-C came between two calls
+        self._own.release(returned)
         if cut is not None:
             raise cut from self._own.hosts.take_failure()
         self._own.hosts.raise_failure()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -42,6 +43,16 @@ _log = logging.getLogger("hipgraphdsl")
 
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which the graph is instantiated again if the runtime's updates leak (about 24 MiB at 6 KiB each)."""
+
+
+class Recorded:
+    """What keeps the resources of an Instance alive after its close: the graphs into which its launches were captured."""
+
+    def __init__(self) -> None:
+        self.calls: set[Any] = set()
+        """The callbacks of launches that were recorded."""
+        self.memory: set[int] = set()
+        """The addresses of external memory that they use."""
 
 
 class Instance:
@@ -85,6 +96,7 @@ class Instance:
         """Whether the program may differ from the state."""
         self.launch: Callable[[int], None] = _not_built
         """Enqueues one run on a stream."""
+        self._recorded: weakref.ref[Recorded] | None = None
         self._described: tuple[Workflow, Mapping[str, Any], Workflow] | None = None
         """The last result of `workflow`, after what it was made of."""
         self._build_program = backend_named(backend)
@@ -139,8 +151,44 @@ class Instance:
             stack.callback(self.program.close)
         stack.callback(self._forget_program)
 
+    def release(self, stack: ExitStack) -> None:
+        """Release what `return_into` has registered: now, or when no graph has recorded launches any more."""
+        recorded = self.recorded
+        if recorded is not None:
+            what = f"graph {self.state.workflow.name!r}: what other graphs have captured"
+            self.home.release_after(recorded, stack.pop_all().close, what)
+        try:
+            stack.close()
+        finally:
+            stack.close()  # the rest, if Ctrl-C came between two calls
+
     def _forget_program(self) -> None:
         self.program, self.launch = None, _not_built
+
+    # -- launches that captures have recorded ----------------------------------------------------------------------------
+
+    def record(self) -> Recorded:
+        """Return what keeps everything alive that a launch now uses, for the owner of a capture that records it."""
+        recorded = self.recorded or Recorded()
+        self._recorded = weakref.ref(recorded)
+        recorded.calls.update(self.hosts.current())
+        recorded.memory.update(block.pointer for block in self.parameters.kept_blocks())
+        return recorded
+
+    @property
+    def recorded(self) -> Recorded | None:
+        """What `record` has returned, if somebody still has it."""
+        return None if self._recorded is None else self._recorded()
+
+    def stale(self) -> tuple[Any, ...]:
+        """Return the replaced callbacks that can be forgotten when nothing is in flight."""
+        stale, recorded = self.hosts.stale(), self.recorded
+        return stale if recorded is None else tuple(call for call in stale if call not in recorded.calls)
+
+    def forget_replaced(self) -> None:
+        """Release the memory that array parameters were previously bound to; no launch may be in flight."""
+        recorded = self.recorded
+        self.parameters.forget_replaced(() if recorded is None else recorded.memory)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -261,7 +309,7 @@ class Instance:
             self.compiled.withdraw()  # the values that it has set are not valid any more
             raise
         self.hosts.keep()
-        stale = self.hosts.stale()
+        stale = self.stale()
         if stale and not self.in_flight.any:
             self.hosts.forget(stale)
         if state.disabled or self.state.disabled:
@@ -356,7 +404,7 @@ class Instance:
             with ExitStack() as returned:  # calls all, even if one fails
                 returned.callback(self.memory.use_packed, blocks)
                 if before is not None:
-                    returned.callback(self.parameters.forget_replaced)  # nothing is in flight
+                    returned.callback(self.forget_replaced)  # nothing is in flight
                     returned.callback(before.close)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
@@ -454,7 +502,7 @@ class Instance:
             if False in held or self.in_flight.any:  # another thread changes something, or has launched since the wait
                 return
             if self.parameters.keeps_replaced:
-                self.parameters.forget_replaced()
+                self.forget_replaced()
             hosts = self.hosts
             self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
         finally:

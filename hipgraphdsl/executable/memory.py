@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import mmap
-import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -88,24 +87,10 @@ class Block:
             return
         buffer = None if self.keep is not None or self.lent is None else self.lent()
         if buffer is not None:
-            weakref.finalize(buffer, self._returned_later, home, os.getpid()).atexit = False
+            home.release_after(buffer, partial(self.give_back, home), f"the memory of array {self.array.name!r}", self.device)
             return
         with nullcontext() if self.device == home.device else home.returning(self.device):
             self.release(self.pointer - self.guard)
-
-    def _returned_later(self, home: Home, process: int) -> None:
-        """Free the allocation in a new thread: the buffer may be destroyed where HIP forbids calls.
-
-        HIP forbids them in host callbacks and in threads that capture. Locks of `threading` may be held there as well.
-        """
-
-        def give_back() -> None:
-            with home.returning(self.device):
-                self.give_back(home)
-
-        if os.getpid() == process:  # in a forked process the allocation belongs to the parent
-            with suppress(RuntimeError):  # the interpreter is ending, and process exit frees everything
-                _thread.start_new_thread(give_back, ())
 
     def lock(self, runtime: Runtime) -> None:
         """Page-lock host memory until `give_back`; on failure `pageable` stays True and `refused` has the error.

@@ -273,17 +273,20 @@ class Parameters:
 
     # -- external memory -------------------------------------------------------------------------------------------------
 
-    def forget_replaced(self) -> None:
-        """Release the memory that array parameters were previously bound to; no launch may be in flight."""
+    def forget_replaced(self, recorded: Collection[int]) -> None:
+        """Release the memory that array parameters were previously bound to, unless its address is `recorded`.
+
+        No launch may be in flight.
+        """
         for name, kept in self.kept.items():
             if len(kept) > 1:
                 current = self.current(name)
-                self.kept[name] = {pointer: block for pointer, block in kept.items() if pointer == current}
+                self.kept[name] = {at: block for at, block in kept.items() if at == current or at in recorded}
                 with self._home.there():
                     for pointer, block in kept.items():
-                        if pointer != current:
+                        if pointer not in self.kept[name]:
                             block.give_back(self._home)
-        self.keeps_replaced = False
+        self.keeps_replaced = any(len(kept) > 1 for kept in self.kept.values())
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""
@@ -291,3 +294,4 @@ class Parameters:
             stack.callback(block.give_back, self._home)
         for table in (self.kept, self.own):
             stack.callback(table.clear)
+        stack.callback(setattr, self, "standing", {})

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ..kernels import Kernel
-from ..nodes import CapturedNode, KernelNode
 from ..placement import devices_of
 from ..plan.launches import names_of, together
 from ..plan.options import PlanOptions
@@ -56,7 +55,7 @@ def plan_for(
     )
     plan = planned(workflow, target, options, watch=watch, device=device)
     if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
-        child = next((step for step in plan.steps if isinstance(step.node, CapturedNode) or _is_cooperative(step)), None)
+        child = next((step for step in plan.steps if step.node.calls == "capture" or _is_cooperative(step)), None)
         if child is not None:
             why = f"{target.name} may crash on so many nodes with child graphs among them, as {child.name!r} would be"
             _log.info("graph %r: backend 'explicit' is 'capture', because %s", workflow.name, why)
@@ -66,7 +65,7 @@ def plan_for(
 
 
 def _is_cooperative(step: Step) -> bool:
-    return isinstance(step.node, KernelNode) and step.node.cooperative
+    return step.node.launched is not None and step.node.launched.cooperative
 
 
 class State(NamedTuple):

@@ -18,7 +18,6 @@ from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
-from ..nodes import MemcpyNode
 from ..placement import reaching
 from ..plan.steps import Step
 from ..workflow import AnyNode, Workflow
@@ -214,10 +213,10 @@ class Uses:
 
 def _require_no_copy_onto_itself(node: AnyNode, root: Root, touched: Sequence[tuple[Root, Use, Region]]) -> None:
     """Refuse a copy whose source and destination overlap because of what a parameter is bound to; HG405 of `check`."""
-    if not isinstance(node, MemcpyNode) or "HG405" in (node.ignore or ()):
+    if not node.copied or "HG405" in (node.ignore or ()):
         return
     for (one, first, here), (two, second, there) in combinations(touched, 2):
-        if one != two and root in (one, two) and here.overlaps(there):
+        if one != two and root in (one, two) and "write" in (first.mode, second.mode) and here.overlaps(there):
             other = two if one == root else one
             raise DeclarationError(
                 f"parameter {_named(root)} is bound to memory that is {_kind(other)} {_named(other)} too: {first.name!r} copies"

@@ -29,13 +29,22 @@ class ForeignModule(Module):
         Bytes of each parameter; None if the platform does not report them, and then the kernel cannot be launched again.
     signature : Signature, optional
         Types of the parameters, if known.
+    kept : object, optional
+        What keeps the kernel loaded, as far as that is known; it lives as long as the module.
     """
 
     def __init__(
-        self, name: str, function: int, owner: Any, sizes: tuple[int, ...] | None, signature: Signature | None = None
+        self,
+        name: str,
+        function: int,
+        owner: Any,
+        sizes: tuple[int, ...] | None,
+        signature: Signature | None = None,
+        kept: Any = None,
     ) -> None:
         self.function = function
         self.owner = owner
+        self._kept = kept
         self.sizes = sizes
         self._begin(name, None)
         self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()

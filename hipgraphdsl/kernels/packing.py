@@ -114,24 +114,25 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
     return number if kind == "c" else float(made)
 
 
-def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None) -> DeclarationError:
-    """Return the error for a value that does not match a struct dtype; it names a missing or an unknown field of a mapping."""
+def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None, why: str = "") -> DeclarationError:
+    """Return the error for a value that does not match a struct dtype; it names a missing or unknown field, or says `why`."""
     names = dtype.names or ()
     given = value if isinstance(value, Mapping) else names
     faults = [f"field {name!r} is missing" for name in names if name not in given]
     faults += [f"there is no field {name!r}" for name in given if name not in names]
+    faults += [why] * bool(why)
     return DeclarationError(
-        f"{where} is a struct ({', '.join(names)}): give a tuple or dict of its fields, or a numpy.void of its dtype"
+        f"{where} is a struct ({', '.join(names)}): give a tuple or dict of its fields, or a numpy.void with these fields"
         f" (got {shown(value)})" + "".join(f"; {fault}" for fault in faults[:1]),
         array=array,
     )
 
 
 def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = "") -> object:
-    """Convert a struct given as a mapping to a tuple in field order; return all other values unchanged.
+    """Convert a struct given as a mapping, or as NumPy's with other fields, to a tuple in field order; return others unchanged.
 
-    Arrays as fields are refused, and so are numbers out of a field's range, which NumPy would truncate. `field` is the path of
-    the field that takes the value, as in ``"inner.x"``.
+    Arrays as fields are refused, and so are numbers out of a field's range, which NumPy would truncate, and numbers for whole
+    structs, which it would assign to each field. `field` is the path of the field that takes the value, as in ``"inner.x"``.
     """
     if field and isinstance(value, Viewable):
         raise DeclarationError(
@@ -145,6 +146,10 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
             return [struct_fields(dtype, part, where, field) for part in value]
         dtype = dtype.base
     names = dtype.names or ()
+    if names and isinstance(value, np.void):
+        if value.dtype == dtype:
+            return value
+        value = {name: value[name] for name in value.dtype.names or ()}
     if isinstance(value, Mapping) and names:
         if set(value) != set(names):
             raise struct_error(dtype, value, f"{where}: field {field!r}" if field else where)
@@ -152,6 +157,8 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
     if isinstance(value, tuple) and len(value) == len(names):
         inner = (f"{field}.{name}" if field else name for name in names)
         return tuple(struct_fields(dtype[name], part, where, own) for name, part, own in zip(names, value, inner))
+    if field and names:
+        raise struct_error(dtype, value, f"{where}: field {field!r}")
     return _number(dtype, value, field, where) if field and kind_of(dtype) in "biufc" else value
 
 

@@ -1,10 +1,11 @@
-"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `workflow.py` and `collectives.py`."""
+"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `collective.py` and `workflow.py`."""
 
 from __future__ import annotations
 
 from .base import Node, same
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
+from .kinds import KINDS, add_kind, is_node, node_of
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value
 from .sync import (
     EmptyNode,
@@ -20,25 +21,26 @@ from .sync import (
     write_value,
 )
 
-SimpleNode = (
-    KernelNode
-    | MemcpyNode
-    | MemsetNode
-    | AllocNode
-    | FreeNode
-    | HostNode
-    | EventRecordNode
-    | EventWaitNode
-    | EmptyNode
-    | SemaphoreSignalNode
-    | SemaphoreWaitNode
-    | MemoryOpsNode
-    | CapturedNode
-    | EagerNode
-)
-"""Every node that holds no workflow."""
+for _cls in (
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    AllocNode,
+    FreeNode,
+    HostNode,
+    EventRecordNode,
+    EventWaitNode,
+    EmptyNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    MemoryOpsNode,
+    CapturedNode,
+    EagerNode,
+):  # in the order of the file format's schema
+    add_kind(_cls)
 
 __all__ = [
+    "KINDS",
     "AllocNode",
     "CapturedNode",
     "EagerNode",
@@ -58,12 +60,14 @@ __all__ = [
     "Semaphore",
     "SemaphoreSignalNode",
     "SemaphoreWaitNode",
-    "SimpleNode",
     "UnboundCallback",
+    "add_kind",
     "callable_name",
     "copy_geometry",
     "element_bytes",
     "element_value",
+    "is_node",
+    "node_of",
     "require_clusters",
     "same",
     "wait_value",

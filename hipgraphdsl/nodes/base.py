@@ -7,7 +7,7 @@ import json
 import operator
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic_core import core_schema
 from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, as_view, lacking
 from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
+from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, MAX_NAME, Data, Fault, Members, Names, Unstorable, record, ref
 
@@ -78,6 +79,12 @@ class Node(BaseModel):
     """Whether it may issue copies, which read pageable host memory at the time of the call."""
     untried: ClassVar[str] = ""
     """Why a graph with it cannot be launched for measurement (``lanes="measure"``); empty if it can."""
+    calls: ClassVar[Moment] = ""
+    """When the user's code that `called` has is called."""
+    idle: ClassVar[bool] = False
+    """Whether it does nothing but order others."""
+    is_child: ClassVar[bool] = False
+    """Whether it holds one workflow, whose nodes run once in its place, and which is called a child graph."""
     apart: ClassVar[bool] = False
     """Whether it may have effects beyond its accesses: run the user's code, or signal."""
     derives: ClassVar[bool] = False
@@ -283,8 +290,18 @@ class Node(BaseModel):
         return ()
 
     @property
+    def launched(self) -> KernelLaunch | None:
+        """The kernel launch that it is, or None."""
+        return None
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that it launches itself, without those of held workflows."""
+        return ()
+
+    @property
+    def copied(self) -> tuple[tuple[ArrayView, ArrayView], ...]:
+        """The copies that it makes, each as destination and source; with `reach` ``"copy"`` they are all that it does."""
         return ()
 
     @property
@@ -311,7 +328,7 @@ class Node(BaseModel):
     @property
     def copied_bytes(self) -> int:
         """Bytes that it copies."""
-        return 0
+        return sum(dst.nbytes for dst, _ in self.copied)
 
     @property
     def duration_keys(self) -> tuple[str, ...]:
@@ -319,14 +336,40 @@ class Node(BaseModel):
         return (self.kind,)
 
     @property
+    def called(self) -> UserCall | None:
+        """The call of the user's code that it makes, or None."""
+        return None
+
+    @property
     def callback(self) -> Any:
         """The Python function that it calls, or None."""
-        return None
+        return None if self.called is None else self.called.fn
 
     @property
     def held(self) -> tuple[tuple[str, Any, Mapping[str, Any]], ...]:
         """The workflows that it holds, each as (prefix of the names inside, `Workflow`, bindings)."""
         return ()
+
+    def holding(self, workflows: Sequence[Any]) -> dict[str, Any]:
+        """Return the fields by which it holds these workflows in place of those of `held`; empty if it has no such fields."""
+        return {}
+
+    @property
+    def branch(self) -> Branch | None:
+        """The choice among its held workflows that it makes, or None."""
+        return None
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective operation that it is, or None."""
+        return None
+
+    def unfold(self, draft: Any) -> None:
+        """Add nodes that together do what it does to a `Draft`, each with memory of one rank or a copy between two.
+
+        A node of several copies, or a collective, that several ranks take part in.
+        """
+        raise NotImplementedError(f"nodes of kind {self.kind} do not say which nodes do the same")
 
     @property
     def recorded(self) -> Any:
@@ -337,6 +380,23 @@ class Node(BaseModel):
     def awaited(self) -> Any:
         """The event that it waits for."""
         return None
+
+    def operation(self, scope: Any, device: int) -> Any:
+        """Return what backends do for it (`backends.operations`), with names resolved by a `Scope`, on a device.
+
+        Only for kinds that `backends.resolve` does not know, those of other packages.
+        """
+        raise node_error(self.name, f"no backend knows nodes of kind {self.kind!r}; {type(self).__name__} lacks operation()")
+
+    @property
+    def semaphore_used(self) -> Any:
+        """The external semaphore that it signals or waits for."""
+        return None
+
+    @property
+    def memory_operations(self) -> tuple[Any, ...]:
+        """The operations of `hg.write_value` and `hg.wait_value` that it does."""
+        return ()
 
     @property
     def threads(self) -> int | None:
@@ -472,18 +532,28 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
 
 def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -> bool:
     """Return whether two field values are identical: arrays and parameters by `same_root`, numbers by type and bits."""
-    if type(a) is not type(b):
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
         return False
+    if kind is int or kind is str or kind is Kernel:
+        return bool(a == b)
+    if kind is ArrayView:
+        return a.selection == b.selection and same_root(a.root, b.root)
     if isinstance(a, (float, complex)):
         return repr(a) == repr(b)  # distinguishes 0.0 from -0.0, and NaN equals NaN
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(same(x, y, same_root) for x, y in zip(a, b))
+        if len(a) != len(b):
+            return False
+        for x, y in zip(a, b):  # noqa: SIM110  # `all` of a generator takes twice the time
+            if not same(x, y, same_root):
+                return False
+        return True
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(value, b[key], same_root) for key, value in a.items())
     if isinstance(a, (np.ndarray, np.generic)):
         return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
-    if isinstance(a, ArrayView):
-        return a.selection == b.selection and same_root(a.root, b.root)
     if isinstance(a, (Array, Parameter)):
         return same_root(a, b)
     if dataclasses.is_dataclass(a) and hasattr(a, "view"):

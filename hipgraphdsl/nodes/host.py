@@ -127,8 +127,8 @@ class _UserCode(Node):
         return super().changed(**fields)
 
     @property
-    def callback(self) -> Any:
-        return self.fn
+    def called(self) -> Self:
+        return self
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
@@ -295,6 +295,7 @@ class HostNode(_UserCode):
     """
 
     kind: ClassVar[str] = "host"
+    calls = "host"
     work = "host"
     reach = "host"
     placed = ""
@@ -343,6 +344,7 @@ class CapturedNode(_OnStream):
     """
 
     kind: ClassVar[str] = "captured"
+    calls = "capture"
     work = "kernel"
     reach = "device"
     in_body = True
@@ -368,6 +370,7 @@ class EagerNode(_OnStream):
     """
 
     kind: ClassVar[str] = "eager"
+    calls = "between"
     work = "host"
     reach = "host"
     in_body = False

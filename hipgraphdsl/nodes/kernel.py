@@ -246,6 +246,10 @@ class KernelNode(Node):
         return [(view, _reached(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
 
     @property
+    def launched(self) -> Self:
+        return self
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         return (self.kernel,)
 

@@ -166,7 +166,10 @@ class MemcpyNode(Node):
         return self.dst.nbytes
 
     engine = direction
-    copied_bytes = nbytes
+
+    @property
+    def copied(self) -> tuple[tuple[ArrayView, ArrayView], ...]:
+        return ((self.dst, self.src),)
 
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"
@@ -203,7 +206,8 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Convert a parameter's value to `dtype`; return a Python number, or for a struct a read-only numpy.void."""
     if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
-    if dtype.names and isinstance(value, (int, float, complex, np.number)):  # NumPy would assign it to every field
+    is_number = isinstance(value, (int, float, complex, np.number)) or (isinstance(value, np.ndarray) and not value.dtype.names)
+    if dtype.names and is_number:  # NumPy would assign it to every field
         raise struct_error(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
@@ -212,6 +216,8 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
 
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
+    if dtype.names and isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
     try:
         kind = kind_of(dtype)
         is_number = kind != "V"
@@ -221,8 +227,6 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it is no number")
         if kind in "biuf" and is_complex(value):  # NumPy would drop the imaginary part
             raise ValueError("it is complex")
-        if dtype.names and isinstance(value, np.void) and value.dtype != dtype:  # NumPy would cast each field unchecked
-            raise struct_error(dtype, value, where)
         if kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
                 raise ValueError("it is no integer")
@@ -233,13 +237,14 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
             raise ValueError("it is neither true nor false")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            whole = is_extra(dtype) or (kind == "V" and not dtype.names)
+            by_field = bool(dtype.names) and isinstance(value, (tuple, Mapping, np.void))
+            whole = is_extra(dtype) or (kind == "V" and not by_field)
             element[()] = converted(value, dtype) if whole else struct_fields(dtype, value, where)
     except DeclarationError:
         raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
-            raise struct_error(dtype, value, where) from None
+            raise struct_error(dtype, value, where, why=str(error)) from None
         why = float_overflow(dtype) if isinstance(error, FloatingPointError) else error
         raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {why}") from None
     return element

@@ -157,6 +157,7 @@ class EmptyNode(Node):
     """A node that does nothing but order others (hipGraphAddEmptyNode)."""
 
     kind: ClassVar[str] = "empty"
+    idle = True
     work = ""
     reach = ""
     placed = ""
@@ -222,6 +223,10 @@ class _SemaphoreNode(Node):
 
     semaphore: Annotated[Semaphore, SemaphoreName()]
     value: Annotated[int, Integer(0, 2**64 - 1, called="an unsigned 64-bit integer", always=True)] = 1
+
+    @property
+    def semaphore_used(self) -> Semaphore:
+        return self.semaphore
 
     def describe(self) -> str:
         return f"{self.semaphore.name} {self.value}"
@@ -360,6 +365,10 @@ class MemoryOpsNode(Node):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return parameters_of(op.view for op in self.ops)
+
+    @property
+    def memory_operations(self) -> tuple[MemoryOp, ...]:
+        return self.ops
 
     @property
     def waits(self) -> bool:

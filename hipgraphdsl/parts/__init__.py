@@ -11,7 +11,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import PartMissing
 
@@ -25,6 +25,7 @@ class Own(NamedTuple):
 
 
 OWN: Final = {
+    "bench": Own("how fast hipgraphdsl is, beside other libraries"),
     "bounds": Own("what kernels do beyond what their arguments say (HG207, HG409, HG606)"),
     "cpu": Own("the CPU runtime, its compiler of kernels and its sanitizer"),
     "fast": Own("graphs built and launched by compiled code"),
@@ -75,6 +76,33 @@ def module_of(place: str) -> ModuleType:
     if place.startswith("parts."):
         load(place.split(".")[1])
     return importlib.import_module(f"{__package__.partition('.')[0]}.{place}")
+
+
+class Absent:
+    """What stands for a name of a part that is not there: it can be looked at, and its first use raises PartMissing.
+
+    Nothing is an instance of it. Names that begin with an underscore it has as every object has, because Python asks for them.
+    """
+
+    def __init__(self, name: str, part: str) -> None:
+        self._name, self._part = name, part
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise _missing(self._part)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise _missing(self._part)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        raise _missing(self._part)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, of the part {self._part!r} of hipgraphdsl, which is not there>"
 
 
 def lazily(door: str, names: Mapping[str, str]) -> Callable[[str], Any]:

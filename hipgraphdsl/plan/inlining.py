@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import DeclarationError
 from ..order import find_cycle
-from ..workflow import AnyNode, ChildGraphNode, Level, Workflow
+from ..workflow import AnyNode, Level, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class FlatNode:
     node: AnyNode
     deps: tuple[int, ...]  # positions of the nodes that must finish before it starts
     level: Level  # resolves its names
-    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
+    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
 
 
-def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
+def flattened(level: Level, expands: Callable[[str, AnyNode], bool]) -> list[FlatNode]:
     """Return the nodes of a level in topological order; a child whose full name and node `expands` accepts becomes its nodes."""
     flat: list[FlatNode] = []
 
-    def visit(level: Level, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    def visit(level: Level, path: tuple[AnyNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
         """Append the nodes of one workflow; return the positions of those without successors inside it."""
         inner = level.workflow
         if inner.nodes and not inner.order:
@@ -36,7 +36,7 @@ def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> l
             node = inner.nodes[i]
             name = level.name(node)
             sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            if isinstance(node, ChildGraphNode) and expands(name, node):
+            if node.is_child and expands(name, node):
                 (child,) = level.inner(node)
                 ends[i] = visit(child, (*path, node), sources)
             else:

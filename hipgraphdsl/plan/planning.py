@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..arrays import as_int
+from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
-from ..nodes import EagerNode, EmptyNode, KernelNode
 from ..order import follower_counts, positions
 from ..parts import find, load
 from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
+from ..workflow import AnyNode, Level, Workflow
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .merged import Grouping, Merged
@@ -31,6 +31,7 @@ from .temporaries import Packing, pack_temporaries
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 
 
+@collector_paused()
 def make_plan(
     workflow: Workflow,
     target: Target,
@@ -121,7 +122,7 @@ class _Planner:
         if grouping is not None:
             batches = grouping.batches
             steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
-            launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
+            launches = sum(step.batch >= 0 and step.node.launched is not None for step in steps)
             made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
             notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
         if len(workflow.documents) > 1:
@@ -135,13 +136,13 @@ class _Planner:
         """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""
         most = self.target.bypass_edges
         packs = self.pack and _any_kind(workflow, lambda node: node.made is not None or node.freed is not None)
-        bypasses = most and any(type(node) is EmptyNode for node in workflow.nodes)
+        bypasses = most and any(node.idle for node in workflow.nodes)
         opens = len(workflow.documents) > 1 and any(
-            isinstance(node, ChildGraphNode) and (self.inline or _is_no_child(node.workflow)) for node in workflow.nodes
+            node.is_child and (self.inline or _is_no_child(node.held[0][1])) for node in workflow.nodes
         )
         if not (packs or bypasses or opens):
             return None, None
-        entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.workflow))
+        entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.held[0][1]))
         packing = pack_temporaries(entries, self.device) if packs else None
         if packing is not None:
             notes.append(str(packing))
@@ -151,8 +152,7 @@ class _Planner:
             count = len(entries)
             followers = follower_counts(entry.deps for entry in entries)
             entries = (
-                _without(entries, lambda i, sources: type(entries[i].node) is EmptyNode and len(sources) * followers[i] <= most)
-                or entries
+                _without(entries, lambda i, sources: entries[i].node.idle and len(sources) * followers[i] <= most) or entries
             )
             if left := count - len(entries):
                 past = "it" if left == 1 else "them"
@@ -177,11 +177,7 @@ class _Planner:
         chained = one_by_one(nodes, order, deps, levels, target)
         if chained:
             deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-        by_host = {
-            i
-            for i, node in enumerate(nodes)
-            if type(node) is EagerNode or (type(node) is ConditionalNode and host_decides(node, levels[i], target))
-        }
+        by_host = {i for i, node in enumerate(nodes) if node.calls == "between" or host_decides(node, levels[i], target)}
         return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
 
     def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
@@ -201,11 +197,10 @@ class _Planner:
 
     def _with_plans(self, step: Step) -> Step:
         """Return a step with the plans of its node's child graph or bodies."""
-        node = step.node
-        if isinstance(node, ChildGraphNode):
-            return step._replace(child=self._child_plan(node.workflow, inline=False))
-        assert isinstance(node, ConditionalNode)
-        return step._replace(bodies=tuple(self._child_plan(body, inline=self.inline) for body in node.bodies))
+        held = [workflow for _, workflow, _ in step.node.held]
+        if step.node.is_child:
+            return step._replace(child=self._child_plan(held[0], inline=False))
+        return step._replace(bodies=tuple(self._child_plan(body, inline=self.inline) for body in held))
 
     def _child_plan(self, workflow: Workflow, *, inline: bool) -> Plan:
         """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
@@ -269,7 +264,7 @@ def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: 
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
     straight = isinstance(position, range)
     steps = []
-    path: tuple[ChildGraphNode, ...] = ()
+    path: tuple[AnyNode, ...] = ()
     for index, i in enumerate(order):
         node, sources = nodes[i], reduced[i]
         if not straight:

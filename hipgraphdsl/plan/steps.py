@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import count, groupby
 from typing import NamedTuple
 
-from ..nodes import EagerNode, EmptyNode
+from ..nodes import node_of
 from ..order import between, levels, successors
 from ..printed import counted
-from ..workflow import AnyNode, ChildGraphNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .lanes import covered
 from .merged import Merged
 from .segments import segments
@@ -39,7 +39,7 @@ class Step(NamedTuple):
         The lane that it belongs to.
     added : tuple of int
         Members of `deps` that were not declared: they gather nodes into fewer lanes, or make conditional nodes run one by one.
-    path : tuple of ChildGraphNode
+    path : tuple of Node
         The inlined children that contain it, outermost first.
     child : Plan or None
         The plan of a child graph.
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     deps: tuple[int, ...]
     lane: int
     added: tuple[int, ...] = ()
-    path: tuple[ChildGraphNode, ...] = ()
+    path: tuple[AnyNode, ...] = ()
     child: Plan | None = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
@@ -100,7 +100,7 @@ class Cut(NamedTuple):
 
     def __str__(self) -> str:
         hosts = [step for step in self.plan.steps if step.by_host]
-        said = [f"calls {s.name!r}" if isinstance(s.node, EagerNode) else f"reads the condition of {s.name!r}" for s in hosts[:4]]
+        said = [f"calls {s.name!r}" if s.node.branch is None else f"reads the condition of {s.name!r}" for s in hosts[:4]]
         more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
         return (
             f"A backend that builds graphs makes {counted(len(self.plan.steps) - len(hosts), 'segment')} of it, each one graph;"
@@ -267,7 +267,7 @@ def _cut(plan: Plan) -> Cut:
         else:
             name = f"segment {next(graphs)}"
             names = tuple(origin for i in group for origin in steps[i].origin)
-            made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
+            made.append(Step(number, name, node_of("empty", name=name), names, sources, lane, child=_part(plan, group)))
     outer = replace(plan, steps=tuple(made), notes=(), packing=None, lane_devices=tuple(cover.devices), programmatic=())
     return Cut(outer, tuple(groups))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..arrays import HostArray
-from ..nodes import EmptyNode, MemcpyNode
+from ..nodes import node_of
 from ..nodes.values import unused
 from ..order import successors
 from ..target import Target
@@ -15,7 +15,7 @@ from .steps import Plan, Step
 
 FAN_OUT: Final = 4
 """Maximum number of direct followers that AMD's classic executor handles correctly."""
-_BETWEEN: Final = EmptyNode(name="between")
+_BETWEEN: Final = node_of("empty", name="between")
 """The node of all steps that only spread edges; names of such steps may be too long for a node, or name one inside a child."""
 _MANY_COPIES: Final = 16  # from this number on, a kernel for small copies pays
 
@@ -65,7 +65,7 @@ def _needs_one_root(steps: Sequence[Step], target: Target) -> bool:
 def _with_one_root(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
     """Insert an empty node before all steps without predecessors; also return the new index of each step."""
     name = unused("~start", {step.name for step in steps})
-    first = Step(0, name, EmptyNode(name=name), (), (), 0)
+    first = Step(0, name, node_of("empty", name=name), (), (), 0)
     place = {i: i + 1 for i in range(len(steps))}
     moved = [step.renumbered(step.index + 1, place) for step in steps]
     return [first, *[step if step.deps else step._replace(deps=(0,)) for step in moved]], place
@@ -106,12 +106,13 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
 
 def suits_copy_kernel(node: AnyNode, target: Target) -> bool:
     """Return whether a node is a small device-to-host copy to page-locked memory that a kernel can do."""
+    if len(node.copied) != 1 or node.engine != "D2H":
+        return False
+    dst, src = node.copied[0]
     return (
-        type(node) is MemcpyNode
-        and node.nbytes <= target.copy_kernel_bytes
-        and node.direction == "D2H"
-        and isinstance(node.dst.root, HostArray)
-        and node.dst.root.pinned
-        and node.dst.contiguous
-        and node.src.contiguous
+        dst.nbytes <= target.copy_kernel_bytes
+        and isinstance(dst.root, HostArray)
+        and dst.root.pinned
+        and dst.contiguous
+        and src.contiguous
     )

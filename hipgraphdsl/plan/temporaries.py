@@ -8,13 +8,15 @@ offsets in one block for each device.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..arrays import Access, AllocArray, ArrayView
+import numpy as np
+
+from ..arrays import AllocArray
 from ..order import ancestors
-from ..workflow import AnyNode, ChildGraphNode, Level
+from ..workflow import AnyNode, Level
 from .inlining import FlatNode
 
 _Place = tuple[Level, Any]  # the level that owns an array, and the array
@@ -29,7 +31,7 @@ class PackedArray:
 
     name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[ChildGraphNode, ...]  # the children that contain it, outermost first
+    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
     device: int  # the device of its block
     offset: int  # bytes from the start of that block
 
@@ -95,27 +97,20 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
     _note_uses(steps, lives)
     found = [life for life in lives.values() if len(life.allocs) == len(life.frees) == 1 and not life.fixed and life.uses]
     found.sort(key=lambda life: (-life.nbytes, life.allocs[0]))
-    while found:
-        offsets = _first_fit(found)
-        shared = [
-            any(
-                other is not life
-                and other.device == life.device
-                and start < offsets[j] + other.nbytes
-                and offsets[j] < start + life.nbytes
-                for j, other in enumerate(found)
-            )
-            for start, life in zip(offsets, found)
-        ]
-        if all(shared):
+    apart = _conflicts(found, len(steps))
+    kept = list(range(len(found)))
+    while kept:
+        offsets = _first_fit(found, kept, apart)
+        shared = _sharing(found, kept, offsets)
+        if len(shared) == len(kept):
             break
-        found = [life for life, shares in zip(found, shared) if shares]  # the others keep their alloc and free nodes
+        kept = [i for i in kept if i in shared]  # the others keep their alloc and free nodes
+    found = [found[i] for i in kept]
     if not found:
         return None
     ends: Counter[int] = Counter()
-    apart = sum(_rounded(life.nbytes) for life in found)
     arrays = []
-    for start, life in zip(offsets, found):
+    for start, life in zip(map(offsets.__getitem__, kept), found):
         ends[life.device] = max(ends[life.device], start + life.nbytes)
         step = steps[life.allocs[0]]
         made = step.node.made
@@ -123,7 +118,7 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
         arrays.append(PackedArray(step.level.prefix + made.name, made, step.path, life.device, start))
     nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
     blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
-    return Packing(tuple(arrays), nodes, blocks, apart)
+    return Packing(tuple(arrays), nodes, blocks, sum(_rounded(life.nbytes) for life in found))
 
 
 def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
@@ -149,22 +144,54 @@ def _roots(step: FlatNode) -> list[_Place]:
     return [step.level.resolve(view.root)[:2] for view in views]
 
 
-def _first_fit(lives: Sequence[_Life]) -> list[int]:
-    """Place arrays by first fit, largest first: return for each the lowest offset free of arrays that it may not share with."""
-    offsets: list[int] = []
-    for i, life in enumerate(lives):
+def _conflicts(lives: Sequence[_Life], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each pair of arrays whether they must lie apart; `count` is the number of steps.
+
+    Pairs are compared a row at a time: row i of `after` says of each array whether all uses of array i precede all of its uses.
+    """
+    nbytes = -(-count // 8)
+    mask = (1 << count) - 1
+    before = np.frombuffer(b"".join((life.before & mask).to_bytes(nbytes, "little") for life in lives), np.uint8)
+    columns = np.ascontiguousarray(before.reshape(len(lives), nbytes).T)  # by step: which arrays are used after it alone
+    after = np.ones((len(lives), len(lives)), bool)
+    for row, life in zip(after, lives):
+        uses = life.uses
+        while uses:
+            step = (uses & -uses).bit_length() - 1
+            row &= columns[step >> 3] & np.uint8(1 << (step & 7)) != 0
+            uses &= uses - 1
+    devices = np.array([life.device for life in lives])
+    conflicts: np.ndarray[Any, np.dtype[np.bool_]] = ~(after | after.T) & (devices[:, None] == devices)
+    return conflicts
+
+
+def _first_fit(lives: Sequence[_Life], kept: Sequence[int], apart: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[int, int]:
+    """Place arrays by first fit, largest first: return for each the lowest offset free of arrays that it must lie apart from."""
+    offsets: dict[int, int] = {}
+    for i in kept:
         taken = sorted(
-            (offsets[j], offsets[j] + _rounded(other.nbytes))
-            for j, other in enumerate(lives[:i])
-            if other.device == life.device and life.uses & ~other.before and other.uses & ~life.before
+            (offsets[j], offsets[j] + _rounded(lives[j].nbytes)) for j in np.flatnonzero(apart[i, :i]).tolist() if j in offsets
         )
         at = 0
         for start, stop in taken:
-            if at + life.nbytes <= start:
+            if at + lives[i].nbytes <= start:
                 break
             at = max(at, stop)
-        offsets.append(at)
+        offsets[i] = at
     return offsets
+
+
+def _sharing(lives: Sequence[_Life], kept: Sequence[int], offsets: Mapping[int, int]) -> set[int]:
+    """Return the arrays that share bytes with another."""
+    shared: set[int] = set()
+    last, device, end = -1, -1, 0  # the array that reaches furthest so far on a device
+    for i in sorted(kept, key=lambda i: (lives[i].device, offsets[i])):
+        life = lives[i]
+        if life.device == device and offsets[i] < end:
+            shared.update((last, i))
+        if life.device != device or offsets[i] + life.nbytes > end:
+            last, device, end = i, life.device, offsets[i] + life.nbytes
+    return shared
 
 
 def _rounded(nbytes: int) -> int:
@@ -174,5 +201,5 @@ def _rounded(nbytes: int) -> int:
 def alloc_roots(node: AnyNode) -> frozenset[Any]:
     """Return the arrays of alloc nodes that a node names."""
     roots = {access.view.root for access in node.accesses}
-    roots.update(v.as_view().root for v in getattr(node, "args", ()) if isinstance(v, (Access, ArrayView)))
+    roots.update(view.root for view in node.addresses)
     return frozenset(root for root in roots if isinstance(root, AllocArray))

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..arrays import HostArray
 from ..kernels import Module
-from ..nodes import KernelNode
+from ..nodes import node_of
 from ..nodes.values import unused
 from ..target import Target
-from ..workflow import Workflow
+from ..workflow import AnyNode, Workflow
 from .options import PlanOptions
 from .planning import make_plan
 from .steps import Plan, Step
@@ -114,8 +114,8 @@ def _marked(
     return plan.renumbered(steps, place)
 
 
-def _mark(words: HostArray, first: int, count: int, begun: int) -> KernelNode:
+def _mark(words: HostArray, first: int, count: int, begun: int) -> AnyNode:
     """Return a kernel node that sets `count` words from `first`: the first `begun` to 0, the others to 1."""
     block = _CLEAR_THREADS if count > 1 else 1
     kernel = MODULE["hipgraphdsl_mark"]
-    return KernelNode(name="watch", kernel=kernel, grid=1, block=block, args=(words[first : first + count], count, begun))
+    return node_of("kernel", name="watch", kernel=kernel, grid=1, block=block, args=(words[first : first + count], count, begun))

@@ -101,17 +101,34 @@ class Runtime(Protocol):
             self.set_device(before)
 
     @contextmanager
-    def returning_on(self, device: int) -> Iterator[None]:
-        """Do the same for code that releases handles: run it even if the device cannot be made current, then raise that error."""
+    def returning_on(self, device: int | None) -> Iterator[None]:
+        """Do the same for code that releases handles, also while a stream captures; None leaves the current device.
+
+        The code runs even if the device cannot be made current or the thread's mode cannot be changed; that error is raised then.
+        """
+        failed: list[HipError] = []
         with ExitStack() as stack:
-            failed: HipError | None = None
-            try:
-                stack.enter_context(self.using_device(device))
-            except HipError as error:
-                failed = error
+            for context in (*([] if device is None else [self.using_device(device)]), self.relaxed()):
+                try:
+                    stack.enter_context(context)
+                except HipError as error:
+                    failed.append(error)
             yield
-        if failed is not None:
-            raise failed
+        if failed:
+            raise failed[0]
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Permit this thread the calls that captures forbid, such as to free memory, and do not spoil the captures (no HIP call).
+
+        They are forbidden to a thread that captures itself, and to all threads while anybody captures in global mode.
+        """
+        before = CaptureMode.GLOBAL  # what a thread begins with
+        try:  # includes the call, because KeyboardInterrupt may be raised right after it
+            before = self.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
+            yield
+        finally:
+            self.thread_exchange_stream_capture_mode(before)
 
     def get_device_name(self, device: int) -> str: ...
     def mem_get_info(self) -> tuple[int, int]:
@@ -298,6 +315,8 @@ class Runtime(Protocol):
 
     def stream_get_capture_info(self, stream: int) -> CaptureInfo: ...
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None: ...
+    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        """Set which captures forbid this thread unsafe calls, and return what was set before."""
 
     # -- graphs ----------------------------------------------------------------------------------------------------
     def graph_create(self) -> int: ...

@@ -472,6 +472,11 @@ class HipAbiRuntime(HipCore):
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
         self._call("hipStreamUpdateCaptureDependencies", stream, handles(nodes), len(nodes), int(replace))
 
+    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        exchanged = c_int(mode)
+        self._call("hipThreadExchangeStreamCaptureMode", byref(exchanged))
+        return CaptureMode(exchanged.value)
+
     # -- graphs ----------------------------------------------------------------------------------------------------
     graph_create = makes("hipGraphCreate", 0)
     graph_destroy = does("hipGraphDestroy")

@@ -24,7 +24,6 @@ from .base import ERROR_NOT_SUPPORTED, not_supported
 from .cuda_driver import Driver
 from .data import (
     LAUNCH_ATTRIBUTES,
-    CaptureMode,
     CodeObject,
     ConditionalMode,
     Copy3D,
@@ -487,14 +486,9 @@ class NvidiaRuntime(HipAbiRuntime):
         """Add a kernel node that passes the word at `condition` to a conditional node."""
         device = self.get_device()
         if device not in self._setters:
-            # A capture in this thread forbids loading modules; this module is unrelated to the work that it records.
-            mode = c_int(CaptureMode.RELAXED)
-            self._call("hipThreadExchangeStreamCaptureMode", byref(mode))
-            try:
+            with self.relaxed():  # a capture in this thread forbids loading modules; it records nothing of this one
                 module = self._new("hipModuleLoadData", _SET_CONDITION)
                 self._setters[device] = self._new("hipModuleGetFunction", module, b"hipgraphdsl_set_condition")
-            finally:
-                self._call("hipThreadExchangeStreamCaptureMode", byref(mode))
         values = (c_uint64 * 2)(handle, condition)
         args = (c_uint64 * 2)(ctypes.addressof(values), ctypes.addressof(values) + 8)
         one = (1, 1, 1)

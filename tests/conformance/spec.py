@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from copies import CopiesNode
 from specimens import compile_whole
 
 import hipgraphdsl as hg
@@ -564,6 +565,34 @@ def _memsets(dtype: str) -> Build:
 
 for _dtype in _VALUES:
     NODE_KINDS[f"memset_{_dtype}"] = _memsets(_dtype)
+
+
+@row("copies")
+def copies(g: hg.Graph, _: Any) -> Case:
+    """A kind of another package (tests/copies.py): the second copy reads what the first has written."""
+    x, y, z = g.host_array("x", numbers(1)), g.device_array("y", numbers(2)), g.device_array("z", numbers(3, (4, 8)))
+    out = g.host_array("out", shape=(2, 3), dtype="i4")
+    g.add(CopiesNode(name="in", dst=(y[4:], z[1, :4]), src=(x[:12], y[6:10])))
+    g.kernel(module()["mix"], 1, N, (y, y, 3, N), name="mix")
+    g.add(CopiesNode(name="out", dst=(out[:], x[::2]), src=(z[1:3, 2:5], y[:8])))
+
+    def into(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][4:] = v["x"][:12]
+        v["z"][1, :4] = v["y"][6:10]
+
+    def mix(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["y"].copy(), 3)
+
+    def out_of(v: Values, _: Mapping[str, Any]) -> None:
+        v["out"][...] = v["z"][1:3, 2:5]
+        v["x"][::2] = v["y"][:8]
+
+    def one(v: Values, _: Mapping[str, Any]) -> None:
+        v["x"][1] = v["z"][3, 7]
+
+    ops: dict[str, Op] = {"in": into, "mix": mix, "out": out_of}
+    fields = {"dst": [x[1:2]], "src": [z[3, 7:]]}
+    return Case(g, ops, sets=[("out", fields, one)], expands=("explicit", "capture"))
 
 
 @row("memset_struct")

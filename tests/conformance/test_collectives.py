@@ -15,7 +15,7 @@ from places import HERE
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl.collectives import Does, Fold
+from hipgraphdsl.nodes.collective import Does, Fold
 from hipgraphdsl.parts.ranks.partition import partition
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.runtimes.base import Runtime

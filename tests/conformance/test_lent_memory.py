@@ -16,7 +16,7 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
-from hipgraphdsl.executable import memory as memory_module
+from hipgraphdsl.executable import devices
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
@@ -138,7 +138,7 @@ def test_array_that_is_wrapped_lives_on(runtime: Any, kind: str, wrapper: str, e
 @pytest.fixture
 def freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is freed in a thread of its own is freed in the thread that lets it go."""
-    monkeypatch.setattr(memory_module, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
+    monkeypatch.setattr(devices, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
 
 
 @pytest.fixture

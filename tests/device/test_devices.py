@@ -22,7 +22,7 @@ from benchmarks import devices as bench_devices
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.backends import explicit
 from hipgraphdsl.defects import with_quirks
-from hipgraphdsl.executable import memory as memory_module
+from hipgraphdsl.executable import devices as executable_devices
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
@@ -338,7 +338,7 @@ def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -
 @pytest.fixture
 def freed_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Free what outlives its Executable before the test ends: afterwards there may be fewer devices."""
-    monkeypatch.setattr(memory_module, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
+    monkeypatch.setattr(executable_devices, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
     yield
     gc.collect()
 

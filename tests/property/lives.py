@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -83,10 +84,8 @@ def with_unused(g: hg.Graph, known: hg.Graph) -> hg.Graph:
     parameters = {parameter.name: parameter for node in known.nodes for parameter in node.parameters}
     for name, array in known.arrays.items():
         if name not in g.arrays and isinstance(array, hg.HostArray | hg.DeviceArray):
-            if isinstance(array, hg.HostArray):
-                g.host_array(name, initial()[name], device=array.device)
-            else:
-                g.device_array(name, initial()[name], device=array.device, access=array.access)
+            where: dict[str, Any] = {} if array.on_host else {"device": array.device, "access": array.access}
+            (g.host_array if array.on_host else g.device_array)(name, initial()[name], **where)
     for name, p in known.parameters.items():
         if name not in parameters:
             default = g.arrays[p.default.name] if isinstance(p.default, hg.HostArray | hg.DeviceArray) else p.default
@@ -143,6 +142,14 @@ class Allocations:
             found.append((now == POISON).all())
             real(pointer)
         assert all(found), "memory was written after it had been freed"
+
+
+class Stream:
+    """A stream that is destroyed with this object, as other libraries have it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.handle = runtime.stream_create()
+        weakref.finalize(self, runtime.stream_destroy, self.handle)
 
 
 class Life:
@@ -342,6 +349,16 @@ class World:
         for i, (real, wanted) in enumerate(zip(self.real, self.users)):
             assert real.tobytes() == wanted.tobytes(), f"array {i} of the user: {real} instead of {wanted}"
 
+    def look_at_left(self) -> None:
+        """Compare the memory that was taken before Executables were closed or rebuilt: those that were rebuilt still use it."""
+        if isinstance(self.runtime, RecorderRuntime):
+            return
+        for objects, values in self.left:
+            for name, wanted in values.items():
+                found = np.empty_like(wanted)
+                self.runtime.memcpy(found.ctypes.data, objects[name].ptr, found.nbytes, MemcpyKind.DEFAULT)
+                assert found.tobytes() == wanted.tobytes(), f"{name}, taken before a change: {found} instead of {wanted}"
+
     def wait_for_others(self, life: Life | None = None) -> None:
         """Wait for all others: memory that Executables share is the user's to order."""
         for other in self.lives:
@@ -423,6 +440,8 @@ class World:
                 runtime.stream_synchronize(stream)
             finally:
                 runtime.stream_destroy(stream)
+        elif way == "stream object":
+            self.put_on_object(exe, given)
         elif way == "other's stream":
             exe.launch(stream=self.lives[-1].exe.stream, **given)
         elif way == "profile":
@@ -431,6 +450,14 @@ class World:
             self.put_captured(exe)
         else:
             exe.launch(**given)
+
+    def put_on_object(self, exe: hg.Executable, given: Mapping[str, Any]) -> None:
+        """Launch on a stream whose owner nobody else keeps."""
+        stream = Stream(self.runtime)
+        known = weakref.ref(stream)
+        exe.launch(stream=stream, **given)
+        del stream
+        assert known() is not None, "a stream has gone before its launch was waited for"
 
     def put_captured(self, exe: hg.Executable) -> None:
         """Launch inside another graph's capture; where that cannot be, it is refused, and nothing is left of it."""
@@ -594,6 +621,7 @@ def happen(world: World) -> None:
         for life in tuple(world.lives):
             world.launch(life, "own", {})
         world.look()
+        world.look_at_left()
     finally:
         for life in world.lives:
             life.exe.close()

@@ -28,15 +28,24 @@ EQUAL = "as it is"
 NUMBERED = ("mix", "set", "call", "eager")
 MOST_LIVES = 3
 
-WAYS = ("own", "own", "own", "own", "stream", "other's stream", "captured", "profile")
+WAYS = ("own", "own", "own", "own", "stream", "stream object", "other's stream", "captured", "profile")
 """On what a launch is put."""
 FORMS = ("declared", "json", "pickle", "networkx")
 """What a graph has been before it is compiled."""
 ACTIONS = (
     "launch", "launch", "launch", "launch", "update", "update", "clone", "again", "close", "set", "enable", "disable", "write",
 )  # fmt: skip
+CHANGES = ("update", "update", "clone")
+"""What may follow a launch of the same Executable."""
 
 Part = Step | Temporary
+
+
+def _arrays(part: Part) -> tuple[str, str]:
+    """Return the names of what a part writes and reads."""
+    return (part.to, part.origin) if isinstance(part, Temporary) else (part.to[0], part.origin[0])
+
+
 Given = tuple[Any, ...]
 """Memory for an array parameter.
 
@@ -56,6 +65,12 @@ class Program:
     defaults: dict[str, Any]
     in_line: bool
     """Whether each node follows the one before: then all memory may be bound to all parameters."""
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The parameters that nodes use."""
+        names = {*self.numbers, *(name for part in self.parts for name in _arrays(part))}
+        return tuple(name for name in (*NUMBERS, *MEMORY, "v") if name in names)
 
 
 @dataclass(frozen=True)
@@ -134,32 +149,37 @@ def _given(draw: Any, name: str) -> Given:
     return kind, draw(integers(0, MOST_LIVES - 1)), array, draw(integers(0, 4)) if array in LONG else 0
 
 
-def _values(draw: Any) -> dict[str, Any]:
+def _chosen(draw: Any, program: Program, *sources: tuple[str, ...]) -> list[str]:
+    """Return the names of some parameters, more often than not of those that nodes use."""
+    names = draw(sampled_from((*sources, *(program.used,) * 2 * bool(program.used))))
+    return sorted(draw(sets(sampled_from(names), max_size=3)))
+
+
+def _values(draw: Any, program: Program) -> dict[str, Any]:
     """Return values for some parameters of a launch."""
-    chosen = draw(sets(sampled_from(draw(sampled_from((NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))))), max_size=3))
-    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in sorted(chosen)}
+    chosen = _chosen(draw, program, NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))
+    return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in chosen}
 
 
-def _launches(draw: Any) -> list[dict[str, Any]]:
+def _launches(draw: Any, program: Program) -> list[dict[str, Any]]:
     """Return the values of launches; some give again what the one before has given, and one value that is there already."""
-    found = [_values(draw)]
+    found = [_values(draw, program)]
     for _ in range(draw(integers(0, 3))):
-        found.append({**found[-1], draw(sampled_from(NUMBERS)): EQUAL} if draw(booleans()) else _values(draw))
+        found.append({**found[-1], draw(sampled_from(NUMBERS)): EQUAL} if draw(booleans()) else _values(draw, program))
     return found
 
 
 @st.composite
-def _actions(draw: Any, program: Program) -> Action:
-    what = draw(sampled_from(ACTIONS))
-    life, i = draw(integers(0, MOST_LIVES - 1)), draw(integers(0, len(program.parts) - 1))
+def _actions(draw: Any, program: Program, kinds: tuple[str, ...] = ACTIONS, life: int | None = None) -> Action:
+    what = draw(sampled_from(kinds))
+    life, i = draw(integers(0, MOST_LIVES - 1)) if life is None else life, draw(integers(0, len(program.parts) - 1))
     part = program.parts[i]
     if what == "launch":
-        return what, life, draw(sampled_from(WAYS)), _launches(draw)
+        return what, life, draw(sampled_from(WAYS)), _launches(draw, program)
     if what == "update":
-        names = draw(sets(sampled_from(NUMBERS if draw(booleans()) else (*NUMBERS, *MEMORY, "v")), max_size=3))
         how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
         changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
-        defaults = {name: draw(_later[name]) for name in sorted(names)}
+        defaults = {name: draw(_later[name]) for name in _chosen(draw, program, NUMBERS, (*NUMBERS, *MEMORY, "v"))}
         return what, life, changed, defaults, draw(sampled_from(FORMS)), how == "kinds" or draw(booleans())
     if what == "set":
         return (what, life, i, draw(parts(part.kind))) if isinstance(part, Step) else ("clone", life)
@@ -170,6 +190,16 @@ def _actions(draw: Any, program: Program) -> Action:
     return what, life
 
 
+def _happening(draw: Any, program: Program, most: int) -> list[Action]:
+    """Return actions; what a launch was given, and what it wrote, must survive a change that often follows it."""
+    found = [draw(_actions(program))]
+    for _ in range(draw(integers(1, most - 1))):
+        before, *rest = found[-1]
+        follows = before == "launch" and draw(booleans())
+        found.append(draw(_actions(program, CHANGES, rest[0]) if follows else _actions(program)))
+    return found
+
+
 @st.composite
 def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
     program = draw(programs(most_parts))
@@ -178,6 +208,6 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
         batch=draw(sampled_from(("auto", True, False))),
     )  # fmt: skip
     options = {"plan": plan, "debug": hg.DebugOptions(watch=not draw(integers(0, 4)))}
-    happening = [draw(_actions(program)) for _ in range(draw(integers(2, most_actions)))]
+    happening = _happening(draw, program, most_actions)
     devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
     return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)

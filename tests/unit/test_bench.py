@@ -19,9 +19,9 @@ import hipgraphdsl as hg
 from benchmarks import checks, figures, lanes, launch_plot, overlap, ranks, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, launch, measure, peers
-from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
+from hipgraphdsl.parts.bench import advise, calibrate, launch, measure, peers
+from hipgraphdsl.parts.bench.shapes import chain, decode, wave
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
 
 ADD = r"""
@@ -46,7 +46,7 @@ def has_times(row: dict[str, Any], *keys: str) -> bool:
 
 def test_each_kernel_of_the_benchmarks_is_written_once() -> None:
     root = Path(__file__).parents[2]
-    files = [path for folder in ("benchmarks", "hipgraphdsl/bench") for path in (root / folder).iterdir() if path.is_file()]
+    files = [path for folder in ("benchmarks", "hipgraphdsl/parts/bench") for path in (root / folder).iterdir() if path.is_file()]
     names = [name for path in files for name in re.findall(r"__global__ void (?:__\w+\(.*?\) )?(\w+)", path.read_text("utf-8"))]
     assert {name: count for name, count in Counter(names).items() if count > 1} == {}
     assert {"wave2d_4o", "axpy", "matmul"} <= set(names)

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl import collectives
 from hipgraphdsl.checks import CATALOGUE, Diagnostic, Report, check_workflow
 from hipgraphdsl.checks.platform import _RULES
 from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
@@ -25,6 +24,7 @@ from hipgraphdsl.checks.reach import Reach
 from hipgraphdsl.checks.scope import Scope
 from hipgraphdsl.defects import DEFECTS
 from hipgraphdsl.hazards import AFTER, Reason
+from hipgraphdsl.nodes import collective
 from hipgraphdsl.workflow import Workflow
 
 MODULE = hg.Module(
@@ -706,7 +706,7 @@ def test_defects_need_a_version_to_be_warnings() -> None:
 @pytest.mark.parametrize("target", [None, "nvidia:sm_90", "amd:gfx942@7.2"])
 def test_collectives_are_checked_by_what_they_access(target: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 512 arrays one holds half a million nodes, which are not made for that."""
-    monkeypatch.setattr(collectives, "_Recipe", None)
+    monkeypatch.setattr(collective, "_Recipe", None)
     g = hg.Graph("together", infer=False)
     x = [g.device_array(f"x{d}", shape=4, dtype="float32", device=d) for d in range(512)]
     g.memset(x[7], 1, name="fill")

@@ -15,10 +15,10 @@ import pytest
 from specimens import batched, everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
-from hipgraphdsl.cli import bench
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
+from hipgraphdsl.parts.bench import command as bench
 
 PROGRAM = '''
 import numpy as np

@@ -19,7 +19,7 @@ import pytest
 from hip_programs import MAKERS, ON_CPU, Written, example, export
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import module, report
+from specimens import OWN_KINDS, module, report
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends import explicit, operations, program, resolve
@@ -34,7 +34,6 @@ from hipgraphdsl.parts.program import parts as hip_parts
 from hipgraphdsl.parts.program import text as hip_text
 from hipgraphdsl.parts.program.parts import INCLUDES
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.workflow import KINDS
 
 ADDS = re.compile(
     r"\badd_(?:kernel|captured|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
@@ -777,7 +776,7 @@ OF_PYTHON = ("ignore", "source", "exact")  # `exact` is about ranks, and a progr
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, model in KINDS.items() for name in model.model_fields if name not in OF_PYTHON]
+    ("kind", "name"), [(kind, name) for kind, model in OWN_KINDS.items() for name in model.model_fields if name not in OF_PYTHON]
 )
 def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, name: str, backend: str) -> None:
     def said(other: bool) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 import hipgraphdsl as hg
+
+STEP = hg.Module('extern "C" __global__ void step(const int* source, int* tile, int n) { tile[0] = source[n]; }')["step"]
 
 
 @pytest.fixture
@@ -162,3 +165,31 @@ def test_many_disjoint_parts_of_one_array_are_found_fast(g: hg.Graph) -> None:
     for i in range(4000):
         g.memset(big[5 * i + 1 : 5 * i + 4], i, name=f"b{i}")
     assert g.dag.number_of_edges() == 4000
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_edges_of_tiles_that_read_their_neighbours_do_not_grow_with_the_sweeps(in_place: bool) -> None:
+    side, size = 4, 4
+
+    def edges_of_a_tile(sweeps: int) -> float:
+        g = hg.Graph("tiles")
+        arrays = [g.device_array(name, shape=(side * size, side * size), dtype="int32") for name in "xy"]
+        for sweep in range(sweeps):
+            source, target = arrays[sweep % 2 and not in_place], arrays[sweep % 2 == 0 and not in_place]
+            for i, j in product(range(side), repeat=2):
+                rows, columns = (slice(max(at * size - 1, 0), min((at + 1) * size + 1, side * size)) for at in (i, j))
+                tile = target[i * size : (i + 1) * size, j * size : (j + 1) * size]
+                g.kernel(STEP, 1, 16, (hg.reads(source[rows, columns]), hg.writes(tile), 0), name=f"{sweep}_{i}_{j}")
+        return int(g.dag.number_of_edges()) / (sweeps * side * side)
+
+    assert edges_of_a_tile(32) < edges_of_a_tile(8) + 1
+
+
+def test_reader_stands_for_the_readers_that_it_follows_until_that_is_unknown(g: hg.Graph) -> None:
+    x = g.arrays["x"][:, :4]
+    for i in range(3):
+        g.memcpy(g.device_array(f"y{i}", shape=(4, 4), dtype="int32"), x, name=f"read{i}", after=[f"read{i - 1}"] if i else [])
+    g.memset(x, 1, name="write")
+    assert {source for source, target, _ in edges(g) if target == "write"} == {"read2"}
+    g.dag.remove_edge("read1", "read2")
+    assert {frozenset(d.nodes) for d in g.check().errors} == {frozenset({"read0", "write"}), frozenset({"read1", "write"})}

@@ -18,16 +18,16 @@ import pytest
 import specimens
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import chain, everything, inner, module, pipeline, report
+from specimens import OWN_KINDS, chain, everything, inner, module, pipeline, report
 
 from hipgraphdsl.arrays import HostArray
 from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes import HostNode, UnboundCallback
+from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
-from hipgraphdsl.workflow import KINDS, MAX_DEPTH, Workflow
+from hipgraphdsl.workflow import MAX_DEPTH, Workflow
 
 
 def text_of(graph: Graph) -> str:
@@ -59,7 +59,7 @@ def array(data: Any, name: str) -> Any:
 
 
 def test_specimen_holds_every_kind() -> None:
-    assert {n.kind for n in everything().nodes} == set(KINDS)
+    assert {n.kind for n in everything().nodes} == set(OWN_KINDS)
 
 
 def test_to_json_and_from_json_are_exact() -> None:

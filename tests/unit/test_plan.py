@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.bench.launch import with_parameters
-from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
+from hipgraphdsl.parts.bench.launch import with_parameters
+from hipgraphdsl.parts.bench.shapes import KERNELS, chain, parallel
 from hipgraphdsl.parts.merge.batches import Batched
 from hipgraphdsl.parts.merge.batching import Batching, batching
 from hipgraphdsl.plan.planning import make_plan

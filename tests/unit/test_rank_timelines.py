@@ -18,8 +18,9 @@ from property.programs import NAMES, Step, programs
 from property.test_ranks import declared, held_steps, possible
 
 import hipgraphdsl as hg
-from hipgraphdsl import collectives, export
+from hipgraphdsl import export
 from hipgraphdsl.drawing.picture import draw
+from hipgraphdsl.nodes import collective
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.parts.ranks.transports.nccl import does
 from hipgraphdsl.parts.timeline import files as timelines
@@ -477,7 +478,7 @@ def test_page_of_a_graph_frames_what_each_rank_does(layout: Any) -> None:
 
 @pytest.mark.parametrize("extension", [".html", ".mmd"])
 def test_drawings_show_a_collective_of_all_ranks_as_one_node(extension: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives, "_Recipe", None)
+    monkeypatch.setattr(collective, "_Recipe", None)
     g = hg.Graph("together")
     g.all_reduce([g.device_array(f"x{d}", shape=8, dtype="float32", device=d) for d in range(64)], name="sum")
     assert "sum" in str(export.render(g.workflow(), extension, ranks=64))

@@ -386,7 +386,7 @@ def test_child_of_one_rank_stays_a_child() -> None:
     first, second = parts_of(g, 1, 1)
     assert (names(first), names(second)) == (["first"], ["second"])
     assert first.owners["first/b"] == 0
-    assert [array.device for array in second.workflow.nodes[0].workflow.arrays.values()] == [0, 0]  # type: ignore[union-attr]
+    assert [array.device for array in second.workflow.nodes[0].workflow.arrays.values()] == [0, 0]  # type: ignore[attr-defined]
     g.child(child, bind={"a": x[1], "b": x[0]}, name="two")
     with pytest.raises(hg.DeclarationError, match=r"node 'two: sum' touches 'x1' .rank 1., 'x0' .rank 0., and no code reaches"):
         parts_of(g, 1, 1)
@@ -587,7 +587,7 @@ def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
         assert part.workflow.predecessors[at] == (exchanges[0],)
         assert at in part.workflow.predecessors[exchanges[1]]  # in one order on all ranks
         assert node.decide == "host"
-    assert first.workflow.nodes[1].condition.name == "until (condition of rank 0)"  # type: ignore[union-attr]
+    assert first.workflow.nodes[1].condition.name == "until (condition of rank 0)"  # type: ignore[attr-defined]
 
 
 def test_loop_and_a_node_in_it_may_have_one_name() -> None:

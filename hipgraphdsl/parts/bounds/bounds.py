@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...arrays import Access, ArrayView, ExternalArray, Parameter
 from ...checks.scope import Scope
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
 from .programs import program_of
 from .threads import Witness, reach_of
@@ -32,7 +32,7 @@ class AnalysisCache:
         self.found: dict[Any, Reached] = {}
         self.steps = 0
 
-    def reached(self, scope: Scope, node: KernelNode) -> Reached:
+    def reached(self, scope: Scope, node: KernelLaunch) -> Reached:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
         program = program_of(node.kernel)
         grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
@@ -56,8 +56,8 @@ def check_bounds(scope: Scope, cache: AnalysisCache) -> None:
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
     parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
-    for node in scope.workflow.nodes:
-        if type(node) is not KernelNode:
+    for node in (found.launched for found in scope.workflow.nodes):
+        if node is None:
             continue
         reached = cache.reached(scope, node)
         if not reached:
@@ -71,7 +71,9 @@ def check_bounds(scope: Scope, cache: AnalysisCache) -> None:
                 break
 
 
-def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
+def _beyond(
+    scope: Scope, node: KernelLaunch, reached: Reached, *, bound: bool = True
+) -> Iterator[tuple[Base, Witness, Any, int]]:
     """Yield accesses outside of an array: the pointer's base, the access, the array, and the pointer's byte offset in it.
 
     With `bound` False, use the arrays that the child graph itself declares instead of those bound to it.
@@ -138,7 +140,7 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
     return root, offset
 
 
-def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int) -> None:
+def _report(scope: Scope, node: KernelLaunch, base: Base, witness: Witness, root: Any, offset: int) -> None:
     name = base.name
     verb = "writes" if witness.writes else "reads"
     if base.kind == "argument":
@@ -166,7 +168,7 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
     )
 
 
-def _defaults(scope: Scope, node: KernelNode) -> str:
+def _defaults(scope: Scope, node: KernelLaunch) -> str:
     """Return the end of a message that names the defaults on which a finding may depend."""
     program = program_of(node.kernel)
     values = [node.args[n] for n in sorted(program.deciding)] if program is not None else []

@@ -21,7 +21,7 @@ import numpy as np
 from ...checks.scope import Scope
 from ...errors import DeclarationError
 from ...kernels import body_of
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from ...printed import counted
 from ...source import Scope as CScope
 from ...source import Token, closing_angle, spell, split_commas
@@ -85,9 +85,9 @@ class _Bytes:
 
 def check_exchange(scope: Scope) -> None:
     """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
-    alike: dict[tuple[Program, Axes], list[KernelNode]] = {}
-    for node in scope.workflow.nodes:
-        if type(node) is KernelNode and (node.kernel.static_shared_bytes != 0 or node.kernel.dynamic_shared):
+    alike: dict[tuple[Program, Axes], list[KernelLaunch]] = {}
+    for node in (found.launched for found in scope.workflow.nodes):
+        if node is not None and (node.kernel.static_shared_bytes != 0 or node.kernel.dynamic_shared):
             program, block = program_of(node.kernel), known_extents(scope, node.block)
             if program is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:
                 alike.setdefault((program, block), []).append(node)
@@ -100,7 +100,7 @@ def check_exchange(scope: Scope) -> None:
             _report(scope, nodes, found)
 
 
-def _report(scope: Scope, nodes: Sequence[KernelNode], found: Exchange) -> None:
+def _report(scope: Scope, nodes: Sequence[KernelLaunch], found: Exchange) -> None:
     node, more = nodes[0], len(nodes) - 1
     same = found.writer // _WAVE == found.reader // _WAVE
     others = f" (and {counted(more, 'more node')} of it)" if more else ""

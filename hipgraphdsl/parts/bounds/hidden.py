@@ -13,7 +13,7 @@ from ...checks.reach import Reach
 from ...checks.scope import Scope
 from ...errors import DeclarationError
 from ...kernels import Kernel, KernelParameter, Module
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from ...source import trees as syntax
 from ...workflow import AnyNode
 from .definitions import definitions_of
@@ -63,8 +63,8 @@ def _unordered(reach: Reach, start: int, stop: int, segment: dict[int, int], wan
 
 def _hidden(scope: Scope, node: AnyNode) -> str:
     """Return by which data a node reaches memory that it does not name; empty if there is none."""
-    if isinstance(node, KernelNode):
-        return _of_kernel(node)
+    if node.launched is not None:
+        return _of_kernel(node.launched)
     for inner in () if node.derives else scope.inner(node):
         for child in inner.workflow.nodes:
             if found := _hidden(inner, child):
@@ -72,7 +72,7 @@ def _hidden(scope: Scope, node: AnyNode) -> str:
     return ""
 
 
-def _of_kernel(node: KernelNode) -> str:
+def _of_kernel(node: KernelLaunch) -> str:
     if node.kernel.signature is None or not node.kernel.module.source:
         return ""
     hidden = addresses_of(node.kernel)

@@ -347,6 +347,14 @@ API int hipStreamWaitValue64(Handle stream, void* address, uint64_t value, unsig
 // ---- capture ----------------------------------------------------------------------------------------------------------------
 inline bool is_mode(int mode) { return mode >= hipStreamCaptureModeGlobal && mode <= hipStreamCaptureModeRelaxed; }
 
+API int hipThreadExchangeStreamCaptureMode(int* mode) {
+  ENTER();
+  REQUIRE(mode && is_mode(*mode), hipErrorInvalidValue);
+  int before = t_capture_mode;
+  t_capture_mode = *mode;
+  *mode = before;
+  return hipSuccess;
+}
 API int hipStreamBeginCapture(Handle stream, int mode) {
   ENTER();
   REQUIRE(is_mode(mode), hipErrorInvalidValue);

@@ -313,17 +313,22 @@ inline uint64_t this_thread() {
   return number;
 }
 
+// Which captures forbid this thread unsafe calls: its own and global ones, its own, or none.
+inline thread_local int t_capture_mode = hipStreamCaptureModeGlobal;
+
 inline bool capture_graph_lives(const Capture* c) { return find<Graph>(c->graph_handle) == c->graph; }
 
-// A call that is not allowed while this thread captures: invalidates the captures that it offends.
+// A call that is not allowed while this thread captures: invalidates the captures that it offends. Modes count unless
+// `even_relaxed`.
 inline int capture_refuse(int code, bool even_relaxed) {
   Captures& all = captures();
   if (!all.count.relaxed()) return hipSuccess;
   Guard<Mutex> g(all.lock);
-  int answer = hipSuccess;
+  int answer = hipSuccess, here = even_relaxed ? hipStreamCaptureModeGlobal : t_capture_mode;
+  if (here == hipStreamCaptureModeRelaxed) return hipSuccess;
   for (Capture* c : all.active) {
     bool mine = c->thread == this_thread() && (c->mode != hipStreamCaptureModeRelaxed || even_relaxed);
-    bool everyones = c->mode == hipStreamCaptureModeGlobal;
+    bool everyones = c->mode == hipStreamCaptureModeGlobal && here == hipStreamCaptureModeGlobal;
     if (!mine && !everyones) continue;
     c->invalid = true;
     answer = code;

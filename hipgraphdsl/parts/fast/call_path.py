@@ -23,7 +23,6 @@ from ...errors import HipGraphError
 from ...executable.call_path import CallPath
 from ...executable.devices import Home
 from ...kernels import ArgumentPacker
-from ...nodes import KernelNode
 from ...runtimes.base import Runtime
 
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
@@ -303,8 +302,8 @@ class CompiledPath(CallPath):
     ) -> tuple[str, list[tuple[int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
         step, operation = program.plan.steps[index], program.operations[index]
-        node = step.node
-        if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
+        node = step.node.launched
+        if node is None or not isinstance(operation, Launch) or not program.nodes[index]:
             return "", []
         if operation.cooperative or index in program.disabled:
             return "", []

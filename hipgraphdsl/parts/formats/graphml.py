@@ -18,7 +18,8 @@ import networkx as nx
 from ...document.text import MAX_BYTES
 from ...draft import Draft
 from ...errors import DeclarationError
-from ...workflow import Workflow, is_node
+from ...nodes import is_node
+from ...workflow import Workflow
 
 
 def render(workflow: Workflow) -> str:

@@ -88,6 +88,7 @@ class _Program:
         self.children: dict[int, str] = {}
         self.functions: list[str] = []
         self.callbacks: dict[str, str] = {}
+        self.classes: dict[type[Node], str] = {}
         self.imports: dict[str, None] = {}
         self.outside: dict[str, str] = {}
         self.outside_keys: dict[Array, str] = {}
@@ -197,6 +198,17 @@ class _Program:
             known = self.children[id(workflow)] = _identifier(f"build_{workflow.name}", self.globals)
             self._function(workflow, known)
         return f"{known}()"
+
+    def node_class(self, cls: type[Node]) -> str:
+        """Return the text of a class of nodes: a public name of this package, or one that is imported from another."""
+        name = cls.__name__
+        if cls.__module__.startswith(f"{__name__.partition('.')[0]}."):
+            return f"hg.{name}"
+        known = self.classes.get(cls)
+        if known is None:
+            known = self.classes[cls] = _identifier(name, self.globals)
+            self.imports[f"from {cls.__module__} import {name}" + (f" as {known}" if known != name else "")] = None
+        return known
 
     def callback(self, fn: Any) -> str:
         path = callback_path(fn)
@@ -308,7 +320,7 @@ class _Body:
         rest = [entry.argument(node, self) for entry in entries if entry.name in common]
         arguments = ", ".join([*own, f"name={quoted(node.name)}", *rest])
         if not node.method:
-            return f"g.add(hg.{type(node).__name__}({arguments}))"
+            return f"g.add({self.program.node_class(type(node))}({arguments}))"
         made = "" if node.made is None else f"{self.variable(node.made)} = "
         return f"{made}g.{node.method}({arguments})"
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arrays import AllocArray, ArrayView, DeviceArray, ExternalArray, as_handle
 from ...backends.callbacks import CapturedStream
-from ...backends.capturing import captured
+from ...backends.capturing import Kept, captured, recording
 from ...draft import Draft
 from ...errors import DeclarationError, listed
 from ...executable import Executable
@@ -65,23 +65,33 @@ def import_capture(
     opened = opened_runtime(runtime)
     with opened.using_device(opened.get_device()):  # selects the runtime's current device if the thread has none yet
         stream = opened.stream_create()
+        kept: Kept = {}
+        call = partial(recording, opened, stream, kept, partial(fn, CapturedStream(stream, opened)))
         try:
-            graph = captured(opened, stream, partial(fn, CapturedStream(stream, opened)))
+            graph = captured(opened, stream, call)
         finally:
             opened.stream_destroy(stream)
         try:
-            return import_handle(graph, opened, name, arrays, source)
+            return import_handle(graph, opened, name, arrays, source, kept)
         finally:
             opened.graph_destroy(graph)
 
 
-def import_handle(handle: Any, runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None) -> Workflow:
-    """Return an existing graph of a runtime as a workflow; see `Graph.from_handle`."""
+def import_handle(
+    handle: Any,
+    runtime: str | Runtime,
+    name: str,
+    arrays: Arrays,
+    source: tuple[str, int] | None,
+    kept: Kept | None = None,
+) -> Workflow:
+    """Return an existing graph of a runtime as a workflow, which keeps `kept` alive; see `Graph.from_handle`."""
     number = as_handle(handle)
     if number is None:
         raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph, as a number or an object (got {handle!r})")
     opened = opened_runtime(runtime)
     known = _known(arrays)
+    known.kept = kept or None
     with opened.using_device(opened.get_device()):  # queries of functions refer to the current device
         raw = RawGraph.read(number, opened, name)
         return _Builder(raw, Memory(opened, known, raw), known, opened, name, source).build()
@@ -265,7 +275,9 @@ class _Builder:
             signature = known.signature if known is not None else None
             if signature is not None and tuple(p.size for p in signature.parameters) != sizes:
                 signature = None
-            module = self._modules[launch.function] = ForeignModule(name, launch.function, self.runtime, sizes, signature)
+            module = self._modules[launch.function] = ForeignModule(
+                name, launch.function, self.runtime, sizes, signature, self.known.kept
+            )
         kernel = module[name]
         typed = self._typed(kernel, raw.arguments)
         if typed is None:

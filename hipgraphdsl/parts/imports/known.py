@@ -25,6 +25,8 @@ class Known:
     events: dict[int, Event] = field(default_factory=dict)
     calls: dict[int, str] = field(default_factory=dict)
     """Names of nodes with callbacks, by the user-data argument of their host function."""
+    kept: Any = None
+    """What must live as long as the nodes and arrays that are read."""
 
     def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
         """Add arrays, which keep their memory and `owner` alive, and the arrays of alloc nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -115,6 +115,7 @@ class Memory:
 
     def __init__(self, runtime: Runtime, known: Known, raw: RawGraph) -> None:
         self._runtime = runtime
+        self._owner = known.kept or runtime
         self._taken: set[str] = set()
         self._places: list[tuple[int, Array]] = []
         self._aliases: dict[tuple[int, tuple[int, ...], Any], ExternalArray] = {}
@@ -184,9 +185,8 @@ class Memory:
 
     def _declare(self, pointer: int, nbytes: int, on_host: bool) -> None:
         name = self.unused("host_memory" if on_host else "memory")
-        array = ExternalArray(
-            name, (nbytes,), BYTE, pointer=pointer, location="host" if on_host else "device", lock=False, obj=self._runtime
-        )
+        location: Literal["host", "device"] = "host" if on_host else "device"
+        array = ExternalArray(name, (nbytes,), BYTE, self._owner, pointer, location, lock=False)
         self._places.append((pointer, array))
 
     def at(self, pointer: int) -> tuple[int, Array] | None:

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from ...kernels import Kernel, Module
-from ...nodes import EmptyNode, KernelNode
+from ...nodes.facets import KernelLaunch
 from ...order import chains
 from ...plan.lanes import Cover
 from ...plan.merged import Grouping, Merged, MergedLaunch
@@ -95,7 +95,7 @@ class Batcher:
 
         This considers only depths: all nodes of a batch have the same depth, because their predecessors do.
         """
-        beside = Counter([(node.kernel, at) for node, at in zip(self.nodes, self.cover.depths) if isinstance(node, KernelNode)])
+        beside = Counter([(kernel, at) for node, at in zip(self.nodes, self.cover.depths) for kernel in node.kernels])
         spared: Counter[Kernel | Module] = Counter()
         kinds: dict[tuple[Module, int], list[int]] = {}
         for (kernel, depth), launches in beside.items():
@@ -153,10 +153,9 @@ class Batcher:
         group_of, members, room = [0] * len(nodes), list[list[int]](), dict[int, int]()
         nothing = frozenset[int]()
         for i in self.order:
-            node, group = nodes[i], -1
-            kind = kinds.get(node.kernel) if isinstance(node, KernelNode) else None
-            if kind is not None and (alike := self._alike(node)) is not None:
-                assert isinstance(node, KernelNode)
+            node, group = nodes[i].launched, -1
+            kind = kinds.get(node.kernel) if node is not None else None
+            if node is not None and kind is not None and (alike := self._alike(node)) is not None:
                 before = frozenset([group_of[source] for source in deps[i]]) if deps[i] else nothing
                 key = (kind, alike[1:], node.grid if even else None, places[i], before)
                 capacity = kind[1]
@@ -184,9 +183,9 @@ class Batcher:
         followed = {group_of[source] for sources in deps for source in sources}
         first: dict[Any, list[int]] = {}
         for group, inside in enumerate(members):
-            node = self.nodes[inside[0]]
-            how = known.get(node.kernel) if isinstance(node, KernelNode) else None
-            if group in followed or not isinstance(how, Batching) or (alike := self._alike(node)) is None:
+            node = self.nodes[inside[0]].launched
+            how = known.get(node.kernel) if node is not None else None
+            if node is None or group in followed or not isinstance(how, Batching) or (alike := self._alike(node)) is None:
                 continue
             before = frozenset([group_of[source] for source in deps[inside[0]]])
             key = (alike, self.places[inside[0]], before)
@@ -203,8 +202,8 @@ class Batcher:
         """Return a key for each group: groups of one mixed batch have equal keys; a group that fits none has its own number."""
         kinds: list[Hashable] = []
         for group, inside in enumerate(members):
-            node = self.nodes[inside[0]] if inside else None
-            if isinstance(node, KernelNode) and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
+            node = self.nodes[inside[0]].launched if inside else None
+            if node is not None and node.alike and node.kernel.module in modules and not unswitched(node.kernel):
                 kinds.append((self.cover.depths[inside[0]], node.kernel.module, node.alike[1:], self.places[inside[0]]))
             else:
                 kinds.append(group)
@@ -264,16 +263,16 @@ class Batcher:
         ways: dict[int, Batching | Mixing] = {}
         threads: dict[Kernel, int] = {}  # of the largest block if each batch of the kernel passes `_leaves_free`; else 0
         for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
-            node = nodes[inside[0]]
+            node = nodes[inside[0]].launched
             how: Batching | Mixing | str | None = mixed.get(inside[0])
-            if how is None and isinstance(node, KernelNode) and len(inside) >= _FEWEST_APART:
+            if how is None and node is not None and len(inside) >= _FEWEST_APART:
                 free = self._leaves_free(inside)
                 if _pays(inside, runs, free=free):
                     how = known[node.kernel]
                     most = threads.get(node.kernel, 1)
                     threads[node.kernel] = max(most, math.prod(node.block)) if free and most else 0
             assert not isinstance(how, str)
-            before = {group_of[source] for source in deps[inside[0]]} if isinstance(node, EmptyNode) else ()
+            before = {group_of[source] for source in deps[inside[0]]} if nodes[inside[0]].idle else ()
             if (
                 len(before) == 1
                 and (group := before.pop()) in ways
@@ -300,10 +299,10 @@ class Batcher:
         order = [i for part in parts for i in part]
         return Grouping(order, group_of, tuple(batches), [number.get(group, -1) for group in range(len(parts))], refused)
 
-    def _launch(self, i: int) -> KernelNode:
-        node = self.nodes[i]
-        assert isinstance(node, KernelNode)
-        return node
+    def _launch(self, i: int) -> KernelLaunch:
+        launch = self.nodes[i].launched
+        assert launch is not None
+        return launch
 
     def _leaves_free(self, inside: Sequence[int]) -> bool:
         """Return whether launches with blocks of one size together have at most one block per multiprocessor of the device."""
@@ -311,9 +310,9 @@ class Batcher:
         threads = [self.nodes[i].threads or math.inf for i in inside]  # unknown if a parameter sets the grid
         return sum(threads) <= self.target.multiprocessors * block
 
-    def _alike(self, node: AnyNode) -> tuple[Any, ...] | None:
-        """Return the key that launches of one batch share; None for a node that cannot be batched."""
-        if not isinstance(node, KernelNode) or 0 < self.target.resident_threads <= node.least_threads:
+    def _alike(self, node: KernelLaunch) -> tuple[Any, ...] | None:
+        """Return the key that launches of one batch share; None for one that cannot be batched."""
+        if 0 < self.target.resident_threads <= node.least_threads:
             return None  # a launch that fills the device alone gains nothing
         return node.alike
 
@@ -334,13 +333,14 @@ def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
 
     `known` caches by the `id` of a kernel whether it can be chained.
     """
-    if not isinstance(node, KernelNode) or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
+    launch = node.launched
+    if launch is None or launch.grid != (1, 1, 1) or launch.shared_bytes or launch.alike is None:
         return None
-    kernel = node.kernel
+    kernel = launch.kernel
     chained = known.get(id(kernel))
     if chained is None:
         chained = known[id(kernel)] = not unchained(kernel)
-    return (kernel.module, node.block) if chained else None
+    return (kernel.module, launch.block) if chained else None
 
 
 def _size(count: int, most: int) -> int:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from ...kernels import Module
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from ...order import chains
 from ...plan.steps import Plan, Step
 from ...printed import counted
@@ -96,9 +96,9 @@ def _chains(plan: Plan) -> list[list[int]]:
     return chains(range(len(steps)), [step.deps for step in steps], joins)
 
 
-def _launch(step: Step) -> KernelNode:
-    assert isinstance(step.node, KernelNode)
-    return step.node
+def _launch(step: Step) -> KernelLaunch:
+    assert step.node.launched is not None
+    return step.node.launched
 
 
 def _in_order(plan: Plan, batch_of: dict[int, int]) -> Plan:

@@ -12,7 +12,6 @@ import numpy as np
 
 from ...backends.handles import SharedHandles
 from ...backends.operations import Launch, Operation
-from ...nodes import KernelNode
 from ...plan.merged import MergedLaunch
 from ...plan.steps import Step
 from ...runtimes.base import Runtime
@@ -181,7 +180,7 @@ def batch_of(
     `size` is the capacity of the table of the entry point, which `entry` compiles and returns.
     """
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
-    nodes = {node.kernel: node for node in (step.node for step in steps) if isinstance(node, KernelNode)}
+    nodes = {node.kernel: node for node in (step.node.launched for step in steps) if node is not None}
     enabled = [launch for launch in launches if launch is not None]
     if not enabled or not nodes.keys() <= {*how.kernels} or not _fits(sum(math.prod(e.grid) for e in enabled), enabled[0]):
         return None

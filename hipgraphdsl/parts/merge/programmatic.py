@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...nodes import KernelNode
 from ...order import follower_counts
 from ...plan.steps import Plan, Step
 from ...printed import counted
@@ -64,7 +63,7 @@ def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
 def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]]) -> Iterator[int]:
     """Yield the kernel launches that wait for their predecessors in the kernel and whose incoming edges may be programmatic."""
     followers = follower_counts(before.values())
-    plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
+    plain = [step.node.launched is not None and step.node.launched.plain for step in steps]
     for own, sources in before.items():
         step = steps[own]
         if not plain[own]:
@@ -74,8 +73,7 @@ def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]]) -> Iter
             if not plain[d] or source.device != step.device or (source.lane != step.lane and followers[d] > 1):
                 break
         else:
-            assert isinstance(step.node, KernelNode)
-            if step.batch >= 0 or waits(step.node.kernel):  # each entry point of a batch waits
+            if step.batch >= 0 or all(map(waits, step.node.kernels)):  # each entry point of a batch waits
                 yield own
 
 

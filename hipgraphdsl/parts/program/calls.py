@@ -16,7 +16,7 @@ import numpy as np
 from ...arrays import Parameter
 from ...errors import HipError
 from ...kernels import KernelParameter
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from ...plan.steps import Step
 from ...runtimes.data import (
     LAUNCH_ATTRIBUTES,
@@ -31,7 +31,6 @@ from ...runtimes.data import (
     NodeType,
 )
 from ...target import Target
-from ...workflow import ChildGraphNode
 from ..recorder.recorder import RecorderRuntime
 from .text import Hole, Piece, ctype_of, is_plain, joined, literal_of, sized
 
@@ -152,7 +151,7 @@ class WritingRuntime(RecorderRuntime):
         self.places = Places()
         self.texts: dict[int, list[Piece]] = {}
         """The C++ text of kernels, events and user function calls, by handle."""
-        self.node: KernelNode | None = None
+        self.node: KernelLaunch | None = None
         self.placed: tuple[tuple[KernelParameter, Any], ...] = ()
         """Arguments of the next launch; `node` is the node that launches it, if it is a user kernel."""
         self.asked: list[str | None] = []
@@ -211,7 +210,8 @@ class WritingRuntime(RecorderRuntime):
         steps, nodes, _, addresses, *_ = rest
         block = self.blocks[graph]
         block.steps, block.nodes, block.scope = steps, nodes, addresses.scope
-        if isinstance(block.scope.level.node, ChildGraphNode):
+        holder = block.scope.level.node
+        if holder is not None and holder.is_child:
             block.scope.shared.enter(block, block.scope)
 
     def _add(self, api: str, graph: int, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:

@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Access, ArrayView, Parameter
-from ...nodes import CapturedNode, EagerNode, HostNode, UnboundCallback, callable_name
+from ...nodes import UnboundCallback, callable_name
+from ...nodes.facets import Moment, UserCall
 from .text import KEYWORDS, Hole, Names, Piece, comment, ctype_of, dtype_name, is_plain, literal_of, quoted, shape_text
 
 
@@ -25,17 +26,17 @@ class _Given:
     view: ArrayView | None = None
 
 
-_WHEN: Final = {
-    HostNode: "runs on the host",
-    CapturedNode: "put what you like on the stream: it becomes part of the graph",
-    EagerNode: "runs on the host between graphs, and may put work on the stream",
+_WHEN: Final[dict[Moment, str]] = {
+    "host": "runs on the host",
+    "capture": "put what you like on the stream: it becomes part of the graph",
+    "between": "runs on the host between graphs, and may put work on the stream",
 }
 
 
 @dataclass(slots=True)
 class _Function:
     identifier: str
-    node: HostNode | CapturedNode | EagerNode
+    node: UserCall
     given: list[_Given]
     left: list[str]
     nodes: list[str] = field(default_factory=list)
@@ -43,7 +44,7 @@ class _Function:
     def text(self) -> list[str]:
         """Return the text of the function."""
         names = Names({*KEYWORDS, "stream"})
-        arguments = [] if isinstance(self.node, HostNode) else ["hipStream_t stream"]
+        arguments = [] if self.node.calls == "host" else ["hipStream_t stream"]
         about = []
         for given in self.given:
             name = names.new(given.name)
@@ -57,7 +58,7 @@ class _Function:
             about.append(f"{name}: {dtype_name(view.dtype)}, shape {shape_text(view.shape)}{gaps}; {what}")
         shown = ", ".join(repr(node) for node in self.nodes[:4]) + (", ..." if len(self.nodes) > 4 else "")
         lines = [
-            f"Of node{'s' * (len(self.nodes) > 1)} {shown}; {_WHEN[type(self.node)]}.",
+            f"Of node{'s' * (len(self.nodes) > 1)} {shown}; {_WHEN[self.node.calls]}.",
             *about,
             *self.left,
             "",
@@ -83,7 +84,7 @@ class Functions:
     def call(
         self,
         name: str,
-        node: HostNode | CapturedNode | EagerNode,
+        node: UserCall,
         pointer: Callable[[ArrayView], list[Piece]],
         value_of: Callable[[Parameter], str],
     ) -> tuple[str, list[list[Piece]]]:
@@ -113,7 +114,7 @@ class Functions:
                 left.append(f"{label or f'argument {k}'} was {type(value).__name__} {value!r:.200}")
         fn = node.fn
         forms = tuple((g.ctype, g.mode, g.view and (g.view.shape, g.view.strides)) for g in given)
-        key = (type(node), fn.path if isinstance(fn, UnboundCallback) else id(fn), forms, tuple(left))
+        key = (node.calls, fn.path if isinstance(fn, UnboundCallback) else id(fn), forms, tuple(left))
         known = self._found.get(key)
         if known is None:
             known = self._found[key] = _Function(self._name(callable_name(fn), "function"), node, given, left)
@@ -124,7 +125,7 @@ class Functions:
     @property
     def any_on_stream(self) -> bool:
         """Whether one of them puts work on a stream."""
-        return any(not isinstance(function.node, HostNode) for function in self._found.values())
+        return any(function.node.calls != "host" for function in self._found.values())
 
     def text(self) -> list[str]:
         """Return the text of all functions."""
@@ -143,7 +144,7 @@ def _python(fn: Any) -> list[str]:
     return lines if len(lines) <= 200 else [*lines[:200], f"... and {len(lines) - 200} lines more"]
 
 
-def _argument_names(node: HostNode | CapturedNode | EagerNode) -> list[str]:
+def _argument_names(node: UserCall) -> list[str]:
     """Return the known names of a callback's arguments."""
     if isinstance(node.fn, UnboundCallback):
         return []
@@ -152,7 +153,7 @@ def _argument_names(node: HostNode | CapturedNode | EagerNode) -> list[str]:
     except (TypeError, ValueError):
         return []
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return names if isinstance(node, HostNode) else names[1:]
+    return names if node.calls == "host" else names[1:]
 
 
 def _typed(value: Any, label: str) -> tuple[str, Piece] | None:

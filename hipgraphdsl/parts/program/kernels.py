@@ -9,7 +9,7 @@ from typing import Final
 from ...backends.handles import BUILT_IN
 from ...errors import DeclarationError
 from ...kernels import ForeignModule, Module, Symbol
-from ...nodes import KernelNode
+from ...nodes.facets import KernelLaunch
 from ...source import KernelName, tokenize
 from ...workflow import Workflow
 from .parts import FIXED_NAMES
@@ -41,7 +41,7 @@ class Kernels:
         words = "\n".join(m.source for m in self.modules)
         self.headers = [name for name, (_, word) in HEADERS.items() if name in words or word.search(words)]
 
-    def kernel(self, node: KernelNode) -> str:
+    def kernel(self, node: KernelLaunch) -> str:
         """Return the name of a kernel in the program."""
         module = node.kernel.module
         if isinstance(module, ForeignModule) or module.path is not None:

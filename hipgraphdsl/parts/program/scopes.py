@@ -16,7 +16,8 @@ from ...arrays import AllocArray, Array, ArrayView, Parameter
 from ...backends.handles import BUILT_IN, SharedHandles
 from ...backends.scope import Scope
 from ...kernels import ArgumentPacker, Kernel, Signature, Symbol
-from ...nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaphore, element_bytes
+from ...nodes import Event, Semaphore, element_bytes
+from ...nodes.facets import KernelLaunch, UserCall
 from ...target import Target
 from ...workflow import Level, Workflow
 from .arrays import Arrays
@@ -99,7 +100,8 @@ def _stand_in(parameter: Parameter, workflow: Workflow) -> Any:
     dtype = parameter.dtype
     if not is_plain(dtype):
         return np.frombuffer(bytes(k % 255 + 1 for k in range(dtype.itemsize)), dtype)[0]
-    clustered = any(isinstance(node, KernelNode) and node.cluster and parameter in node.grid for node in workflow.nodes)
+    launches = (node.launched for node in workflow.nodes)
+    clustered = any(launch is not None and launch.cluster and parameter in launch.grid for launch in launches)
     return dtype.type(720720 if clustered and dtype.itemsize >= 4 else 1)
 
 
@@ -202,7 +204,7 @@ class Handles(SharedHandles):
             self._packers[signature] = _Packer(signature, self.writer)
         return self._by_text[text], self._packers[signature]
 
-    def function(self, kernel: Kernel, node: KernelNode, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
+    def function(self, kernel: Kernel, node: KernelLaunch, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         self.writer.node = node
         return self._kernel(self.sources.kernel(node), node.signature)
 
@@ -244,16 +246,16 @@ class _Calls:
         self._handles = handles
         self.failures: list[tuple[str, BaseException]] = []
 
-    def register(self, name: str, node: HostNode, scope: NamedScope) -> tuple[int, int]:
+    def register(self, name: str, node: UserCall, scope: NamedScope) -> tuple[int, int]:
         """Return a handle that represents the call of a host node."""
         return 1, self._handles.writer.keep(self._call(name, node, scope, []))
 
-    def captured(self, name: str, node: CapturedNode, scope: NamedScope) -> Callable[[int], None]:
+    def captured(self, name: str, node: UserCall, scope: NamedScope) -> Callable[[int], None]:
         """Return a function that writes the call of a captured node."""
         writer = self._handles.writer
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
 
-    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
+    def eager(self, name: str, node: UserCall, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
         """Return a function that writes the call of an eager node, and whether the call uses host memory."""
         call = self._call(name, node, scope, ["stream"])
         waits = any(map(scope.is_host, node.addresses))
@@ -263,7 +265,7 @@ class _Calls:
         """Return an empty dict: a program is written, not launched."""
         return {}
 
-    def _call(self, name: str, node: HostNode | CapturedNode | EagerNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:
+    def _call(self, name: str, node: UserCall, scope: NamedScope, first: list[Piece]) -> list[Piece]:
         def pointer(view: ArrayView) -> list[Piece]:
             return self._handles.writer.places.pointer(scope.address(view))
 

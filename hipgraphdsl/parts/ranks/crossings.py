@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from ...collectives import dtype_name
+from ...nodes.collective import dtype_name
 from ...runtimes.base import Runtime
 from ...runtimes.data import LaunchCall
 from .sharing import Message

@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
-from ...collectives import CollectiveNode
 from ...hazards import Reason
-from ...nodes import CapturedNode, EagerNode, MemcpyNode
+from ...nodes import node_of
 from ...nodes.values import fitting, unused
-from ...workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from ...workflow import AnyNode, Workflow
 from .sharing import ALL, Layout, Message, Sharing
 from .spread import bindings, word_name
 
@@ -163,10 +162,8 @@ class _Builder:
         device = getattr(node, "device", None)
         if device is not None and self._local(device) != device:
             fields["device"] = self._local(device)
-        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # a collective derives its workflow
-            fields["workflow"] = self._held_here(node.workflow)
-        elif isinstance(node, ConditionalNode):
-            fields["bodies"] = tuple(map(self._held_here, node.bodies))
+        if node.held and not node.derives:
+            fields |= node.holding([self._held_here(workflow) for _, workflow, _ in node.held])
         if arrays is None:
             return node.changed(**fields) if fields else node
         return node.translated(arrays, parameters).changed(**fields) if node.derives else node.moved(arrays, parameters, **fields)
@@ -182,16 +179,17 @@ class _Builder:
 
     # -- nodes
 
-    def _conditional(self, i: int) -> ConditionalNode:
+    def _conditional(self, i: int) -> AnyNode:
         """Return this rank's part of a conditional node that all ranks take part in."""
         node = self._workflow.nodes[i]
-        assert isinstance(node, ConditionalNode)
-        bodies = tuple(
+        branch = node.branch
+        assert branch is not None
+        bodies = [
             _Builder(body, self._rank, self._exchange, self._through_host).part().workflow for body in self._sharing.bodies[i]
-        )
+        ]
         word = self._arrays.get(word_name(node.name, self._rank))
-        condition = self._view(node.condition) if word is None else word.as_view()
-        return node.changed(condition=condition, bodies=bodies, bind=bindings(node, bodies, self._arrays))
+        condition = self._view(branch.condition) if word is None else word.as_view()
+        return node.changed(condition=condition, **node.holding(bodies), bind=bindings(branch, bodies, self._arrays))
 
     def _add(self, node: Any, before: Mapping[int, Reason]) -> int:
         self._nodes.append(node)
@@ -260,7 +258,7 @@ class _Builder:
                 if not view.contiguous or (hosted and not view.root.on_host):
                     packed = self._packed(view, message.name, hosted)
                     if sends:
-                        copy = MemcpyNode(name=self._name(f"{message.name} (pack)"), dst=packed, src=view)
+                        copy = node_of("memcpy", name=self._name(f"{message.name} (pack)"), dst=packed, src=view)
                         waits[self._add(copy, waits)] = Reason("RAW", packed.root.name)
                     else:
                         behind.append((view, packed, message.name))
@@ -270,8 +268,8 @@ class _Builder:
         messages = tuple(message for message, _, _ in together)
         first, more = messages[0], len(messages) - 1
         wanted = f"{first.name} and {more} more" if more else first.name
-        kind = CapturedNode if direct and self._between is not None and self._between.captured else EagerNode
-        node = kind(
+        node = node_of(
+            "captured" if direct and self._between is not None and self._between.captured else "eager",
             name=wanted if first.moves and not more else self._name(wanted),
             fn=self._exchange(messages, direct),
             args=tuple(access.view for access in accesses),
@@ -282,7 +280,7 @@ class _Builder:
         self._last = (at,)
         ends = {}
         for view, packed, name in behind:
-            copy = MemcpyNode(name=self._name(f"{name} (unpack)"), dst=view, src=packed)
+            copy = node_of("memcpy", name=self._name(f"{name} (unpack)"), dst=view, src=packed)
             ends[name] = (self._add(copy, {at: Reason("RAW", packed.name)}),)
         for message, _, index in together:
             if message.moves:

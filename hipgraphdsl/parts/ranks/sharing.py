@@ -14,17 +14,17 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from ...arrays import Array, ArrayView, ExternalArray, HostArray, Parameter, as_int
-from ...collectives import CollectiveNode, dtype_name, replaced
 from ...draft import Draft
 from ...errors import DeclarationError, node_error
 from ...hazards import AFTER, Reason
 from ...kernels import Symbol
-from ...nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
+from ...nodes.collective import dtype_name
+from ...nodes.facets import Collective
 from ...placement import device_of
 from ...plan.inlining import cycle_error
-from ...workflow import AnyNode, ConditionalNode, Level, Workflow
+from ...workflow import AnyNode, Level, Workflow
 from .links import per_link
-from .spread import put_child, put_conditional
+from .spread import put_child, put_conditional, replaced
 
 ALL: Final = -1
 """Rank number that represents all ranks."""
@@ -111,7 +111,7 @@ class Message(NamedTuple):
     target: int  # receiving rank; `ALL` for a collective
     src: ArrayView | None = None  # the data to send; None for a collective or a message without bytes
     dst: ArrayView | None = None  # the view to receive into; None for a collective or a message without bytes
-    together: CollectiveNode | None = None  # the collective
+    together: Collective | None = None  # the collective
 
     @property
     def moves(self) -> bool:
@@ -157,9 +157,9 @@ class Sharing:
         self._find_owners(workflow)
         self._find_owners(self._with_declared_edges(self._level))
         self._open_up()
-        copied = {i for i, node in enumerate(self.workflow.nodes) if _by_copies(node, layout, between)}
-        self.fixed.update(self.workflow.nodes[i].name for i in copied)
-        self._find_owners(replaced(self.workflow, copied, CollectiveNode.unfold) if copied else self.workflow)
+        apart = {i for i, node in enumerate(self.workflow.nodes) if self._unfolds(node)}
+        self.fixed.update(self.workflow.nodes[i].name for i in apart)
+        self._find_owners(replaced(self.workflow, apart, lambda node, draft: node.unfold(draft)) if apart else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         """The ranks of each node."""
         self.messages: dict[int, list[Message]] = {}
@@ -273,14 +273,15 @@ class Sharing:
         while which := {i for i, node in enumerate(self.workflow.nodes) if node.name not in opened and self._is_spread(node)}:
 
             def put(node: AnyNode, draft: Draft) -> None:
-                if isinstance(node, ConditionalNode):
+                branch = node.branch
+                if branch is not None:
                     opened.add(node.name)
-                    owner = self._of_root(node.condition.root, self._level)
+                    owner = self._of_root(branch.condition.root, self._level)
                     if owner == ALL:
                         raise node_error(
                             node.name,
                             "its bodies do work of several ranks, which must decide alike, and each has"
-                            f" {node.condition.name!r} for itself; let the condition be memory of one rank",
+                            f" {branch.condition.name!r} for itself; let the condition be memory of one rank",
                         )
                     put_conditional(node, self._level, owner, self.layout.firsts, draft)
                 else:
@@ -292,7 +293,13 @@ class Sharing:
 
     def _is_spread(self, node: AnyNode) -> bool:
         """Return whether a node other than a collective contains work of several ranks."""
-        return not isinstance(node, CollectiveNode) and bool(node.held) and len({*self._inside(node, self._level)} - {ALL}) > 1
+        return node.collective is None and bool(node.held) and len({*self._inside(node, self._level)} - {ALL}) > 1
+
+    def _unfolds(self, node: AnyNode) -> bool:
+        """Return whether simple copies do what a node does: several copies, or a collective that no single library call does."""
+        if node.collective is not None:
+            return _by_copies(node.collective, self.layout, self.between)
+        return len(node.copied) > 1 and len({*self._inside(node, self._level)} - {ALL}) > 1
 
     def _owner(self, array: Array) -> int:
         if isinstance(array, ExternalArray):
@@ -328,10 +335,10 @@ class Sharing:
             stage += bool(waits)
             count += len(waits)
             if isinstance(mine, tuple):
-                assert isinstance(node, MemcpyNode)
-                made.append(Message(count, node.name, *mine, node.src, node.dst))
-            elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
-                made.append(Message(count, node.name, ALL, ALL, together=node))
+                ((dst, src),) = node.copied
+                made.append(Message(count, node.name, *mine, src, dst))
+            elif node.collective is not None and _crosses(node.collective, self.layout):
+                made.append(Message(count, node.name, ALL, ALL, together=node.collective))
             elif self._is_spread(node):
                 count = self._share_bodies(i, node, count)
             elif node.held:
@@ -380,14 +387,14 @@ class Sharing:
         return count
 
     def _ranks_of(self, node: AnyNode, index: int) -> Ranks:
-        if isinstance(node, CollectiveNode) and _crosses(node, self.layout):
+        if node.collective is not None and _crosses(node.collective, self.layout):
             return ALL
-        if isinstance(node, MemcpyNode):
-            target, source = self._of_root(node.dst.root, self._level), self._of_root(node.src.root, self._level)
+        if node.reach == "copy" and len(node.copied) == 1:
+            target, source = (self._of_root(view.root, self._level) for view in node.copied[0])
             if ALL in (source, target) or source == target:
                 return max(source, target)
             return source, target
-        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
+        if node.semaphore_used is not None:
             raise node_error(
                 node.name,
                 f"an external semaphore belongs to one process, and this graph's devices to {self.layout.size}; let a message"
@@ -403,7 +410,7 @@ class Sharing:
             return found.pop()
         if touched:
             return ALL
-        if isinstance(node, HostNode):
+        if node.calls == "host":
             return 0
         # A node that touches no memory runs on the rank of its first predecessor that belongs to one rank.
         return next((rank for p in self.workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
@@ -467,18 +474,18 @@ def _last(ranks: Ranks) -> int:
     return ranks[1] if isinstance(ranks, tuple) else ranks
 
 
-def _ranks_in(views: Sequence[ArrayView], layout: Layout, node: CollectiveNode) -> list[int]:
+def _ranks_in(views: Sequence[ArrayView], layout: Layout, node: Collective) -> list[int]:
     return [layout.rank_of(view.root.device or 0, f"node {node.name!r}") for view in views]
 
 
-def _crosses(node: CollectiveNode, layout: Layout) -> bool:
+def _crosses(node: Collective, layout: Layout) -> bool:
     """Return whether several ranks take part in a collective."""
     return len(set(_ranks_in((*node.targets, *node.sources), layout, node))) > 1
 
 
-def _by_copies(node: AnyNode, layout: Layout, between: Between | None) -> bool:
-    """Return whether a node is a collective of several ranks that no single library call does, so that copies do it."""
-    if not isinstance(node, CollectiveNode) or not _crosses(node, layout):
+def _by_copies(node: Collective, layout: Layout, between: Between | None) -> bool:
+    """Return whether a collective of several ranks is done by copies, because no single library call does it."""
+    if not _crosses(node, layout):
         return False
     all_ranks = list(range(layout.size))
     many = node.sources if node.does == "reduce" else node.targets

@@ -1,4 +1,4 @@
-"""Spread: child graphs and bodies of conditional nodes that several ranks execute.
+"""Spread: what several ranks execute, child graphs and bodies of conditional nodes, in parts that each belong to one rank.
 
 A child is replaced by its own nodes, each of which belongs to one rank. A conditional node stays one node, on all ranks: each
 rank executes its part of the bodies, and all ranks must take the same decision. Each rank other than the condition's owner
@@ -8,7 +8,7 @@ write the condition. The host reads the words, because the host sends the messag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,46 @@ from ...arrays import Array, ArrayView, DeviceArray, HostArray
 from ...draft import Draft
 from ...errors import node_error
 from ...hazards import Reason
-from ...nodes import MemcpyNode
+from ...nodes import node_of
+from ...nodes.facets import Branch
 from ...nodes.values import fitting, unused
-from ...workflow import ConditionalNode, Level, Workflow
+from ...workflow import AnyNode, Level, Workflow
+
+
+def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:
+    """Return a workflow in which several nodes replace each node of `which`, and each of them gets the edges of that node.
+
+    Parameters
+    ----------
+    put : callable
+        Takes a node to replace, and adds its replacements to a draft that has all arrays.
+    """
+    arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
+    nodes: list[Any] = []
+    made: dict[int, range] = {}
+    edges: list[dict[int, Reason]] = []
+    for i in workflow.order:
+        first = len(nodes)
+        before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}
+        if i in which:
+            draft = Draft(workflow.name)
+            draft.arrays, draft.parameters = arrays, parameters
+            put(workflow.nodes[i], draft)
+            nodes += draft.nodes
+            for sources, reasons in zip(draft.predecessors, draft.reasons):
+                edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
+        else:
+            nodes.append(workflow.nodes[i])
+            edges.append(before)
+        made[i] = range(first, len(nodes))
+    found = Workflow(
+        workflow.name, arrays, parameters, tuple(nodes),
+        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer, workflow.ordered,
+    )  # fmt: skip
+    if len(found.index) < len(nodes):
+        name = next(node.name for i, node in enumerate(nodes) if found.index[node.name] != i)
+        raise node_error(name, "what takes the place of a node that several ranks do needs this name; choose another one")
+    return found
 
 
 def word_name(node: str, rank: int) -> str:
@@ -50,12 +87,14 @@ def put_child(level: Level, reasons: Sequence[tuple[Reason, ...]], draft: Draft)
     draft.reasons += reasons
 
 
-def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
+def put_conditional(node: AnyNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
     """Add a conditional node of all ranks to a draft, with the copies that send the owner's condition to the other ranks.
 
     `level` is the level that contains the node; `firsts` are the numbers of the ranks' first devices.
     """
-    if node.decide == "device":
+    branch = node.branch
+    assert branch is not None
+    if branch.decide == "device":
         raise node_error(
             node.name,
             "its bodies do work of several ranks, whose messages the host sends, so the host decides too; leave decide='device'"
@@ -64,16 +103,16 @@ def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Seq
     words: dict[int, Array] = {}
     for rank, first in enumerate(firsts):
         if rank != owner:
-            word = DeviceArray(word_name(node.name, rank), (1,), node.condition.dtype, device=first)
+            word = DeviceArray(word_name(node.name, rank), (1,), branch.condition.dtype, device=first)
             words[rank] = _add_array(word, node.name, draft)
-    told = _copies(node.name, node.condition, words)
-    bind: dict[str, Any] = {**node.bind}
-    loops = node.mode == "while"
-    bodies = tuple(_telling(node, inner, words, bind) if loops else _placed(inner) for inner in level.inner(node))
-    made = node.changed(bodies=bodies, bind=bind if loops else node.bind, decide="host", after=())
+    told = _copies(node.name, branch.condition, words)
+    bind: dict[str, Any] = {**branch.bind}
+    loops = branch.mode == "while"
+    bodies = [_telling(branch, inner, words, bind) if loops else _placed(inner) for inner in level.inner(node)]
+    made = node.changed(**node.holding(bodies), bind=bind if loops else branch.bind, decide="host", after=())
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
-    draft.reasons += (*((),) * len(told), tuple(Reason("RAW", copy.dst.root.name) for copy in told))
+    draft.reasons += (*((),) * len(told), tuple(Reason("RAW", word.name) for word in words.values()))
 
 
 def _add_array(array: Array, node: str, draft: Draft) -> Array:
@@ -86,15 +125,15 @@ def _add_array(array: Array, node: str, draft: Draft) -> Array:
     return array
 
 
-def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[MemcpyNode]:
+def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[AnyNode]:
     """Return the nodes that copy a condition to the words of other ranks."""
     return [
-        MemcpyNode(name=fitting(f"{name} (condition to rank {rank})"), dst=word.as_view(), src=condition)
+        node_of("memcpy", name=fitting(f"{name} (condition to rank {rank})"), dst=word.as_view(), src=condition)
         for rank, word in words.items()
     ]
 
 
-def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
+def _telling(node: Branch, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
     """Return a loop body with copies of the condition after the nodes that write it; add their bindings to `bind`."""
     body, root = _placed(inner), inner.parent.resolve(node.condition.root)[1] if inner.parent is not None else node.condition.root
     taken = {name.partition(" (condition")[0] for name in (*body.index, *body.arrays)}
@@ -135,7 +174,7 @@ def _on_device(array: Array, outer: Any) -> Array:
     return replace(array, device=outer.device) if moves else array
 
 
-def bindings(node: ConditionalNode, bodies: Iterable[Workflow], arrays: Mapping[str, Array]) -> dict[str, Any]:
+def bindings(node: Branch, bodies: Iterable[Workflow], arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Return the bindings of a node that any of the bodies uses, with a rank's own arrays."""
     known = list(bodies)
     found: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """A runtime without a device: it records every call, checks handles, and fails where a test requests it.
 
 Its results follow AMD's runtime (7.2): a capture with an unjoined fork ends with hipErrorStreamCaptureUnjoined
-(904), and calls that a capture forbids fail and invalidate it (900, 906, then 901). Handles of destroyed objects are
-rejected, where AMD's runtime may crash.
+(904), and calls that a capture forbids fail and invalidate it (900, 906, then 901), in the threads that the modes of
+the capture and of the thread say. Handles of destroyed objects are rejected, where AMD's runtime may crash.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import ctypes
 import inspect
 import itertools
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from types import MethodType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from ...errors import HipError
-from ...order import find_cycle
 from ...runtimes.base import Runtime
 from ...runtimes.data import (
     CaptureInfo,
@@ -32,6 +31,7 @@ from ...runtimes.data import (
     NodeType,
 )
 from ...target import Target
+from .graphs import Capture, Graph, Node
 
 _NAMES = {
     1: "hipErrorInvalidValue",
@@ -67,50 +67,8 @@ class _Failure:
     api: str | None
 
 
-@dataclass
-class _Node:
-    handle: int
-    kind: NodeType
-    params: Any
-    graphs: tuple[int, ...] = ()  # a child node's graph, or a conditional node's bodies
-
-
-@dataclass
-class _Graph:
-    handle: int
-    nodes: dict[int, _Node] = field(default_factory=dict)
-    edges: dict[tuple[int, int], None] = field(default_factory=dict)
-
-    def sources(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {node: [] for node in self.nodes}
-        for source, target in self.edges:
-            found[target].append(source)
-        return found
-
-    def ancestors(self, nodes: Iterable[int]) -> set[int]:
-        sources = self.sources()
-        found: set[int] = set()
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in found:
-                found.add(node)
-                waiting += sources[node]
-        return found
-
-    def has_cycle(self) -> bool:
-        place = {node: i for i, node in enumerate(self.nodes)}
-        return bool(find_cycle([[place[source] for source in row] for row in self.sources().values()]))
-
-
-@dataclass
-class _Capture:
-    number: int
-    origin: int
-    mode: CaptureMode
-    graph: _Graph
-    tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node depends on
-    invalidated: bool = False
+class _Thread(threading.local):
+    mode: CaptureMode = CaptureMode.GLOBAL
 
 
 # Name of an argument -> the kind of its handle.
@@ -121,7 +79,7 @@ _OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # arguments that ar
 
 @dataclass(eq=False)
 class _Recorded:
-    """Descriptor of one call of the protocol: its effects beyond recording the call and checking its handles."""
+    """One call of the protocol: its effects beyond recording the call and checking its handles. A method takes its place."""
 
     api: str  # HIP's name
     makes: str = ""  # the kind of handle that it returns
@@ -132,28 +90,35 @@ class _Recorded:
     packs: Callable[..., Any] | None = None  # packs the node's parameters into one value
     refused: int = 0  # the error code while a stream is capturing, 0 if capture permits the call
     during: Literal["strict", "any", "own"] = "strict"
-    """Which captures forbid the call: those that are not relaxed, any, or that of the call's own stream."""
+    """Which captures forbid the call: those that the modes say, any, or that of the call's own stream."""
     answers: Callable[..., Any] | None = None  # computes the result; called with the runtime and the arguments by name
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._signature = inspect.signature(getattr(Runtime, name))
-        parameters = list(self._signature.parameters.values())[1:]
-        self._names = [parameter.name for parameter in parameters]
-        self._defaults = [parameter.default for parameter in parameters]
-        self._required = self._defaults.count(inspect.Parameter.empty)
+        signature = inspect.signature(getattr(Runtime, name))
+        parameters = list(signature.parameters.values())[1:]
+        names = [parameter.name for parameter in parameters]
+        defaults = [parameter.default for parameter in parameters]
+        required = defaults.count(inspect.Parameter.empty)
+        sequences = [parameter.name for parameter in parameters if parameter.annotation.startswith("Sequence[")]
+        self.handles = [(name, _HANDLES[name]) for name in names if name in _HANDLES]
+        self.owners = [name for name in names if name in _OWNERS]
+        self.rest = [name for name in names if name not in _OWNERS]
 
-    def __get__(self, runtime: RecorderRuntime | None, owner: type | None = None) -> Any:
-        return self if runtime is None else MethodType(self, runtime)
+        def call(runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
+            given = (*args, *defaults[len(args) :])
+            # `bind` is slower; it handles keyword arguments, and raises the error for wrong ones.
+            if named or not required <= len(args) <= len(names):
+                bound = signature.bind(runtime, *args, **named)
+                bound.apply_defaults()
+                given = tuple(bound.arguments.values())[1:]
+            values = dict(zip(names, given))
+            for name in sequences:
+                values[name] = tuple(values[name])
+            return runtime._perform(self, values)
 
-    def __call__(self, runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
-        given = (*args, *self._defaults[len(args) :])
-        # `bind` is slower; it handles keyword arguments, and raises the error for wrong ones.
-        if named or not self._required <= len(args) <= len(self._names):
-            bound = self._signature.bind(runtime, *args, **named)
-            bound.apply_defaults()
-            given = tuple(bound.arguments.values())[1:]
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in zip(self._names, given)}
-        return runtime._perform(self, values)
+        call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        call.__doc__ = f"Record a call of `{self.api}`."
+        setattr(owner, name, call)
 
 
 def _call(api: str, **effects: Any) -> Callable[..., Any]:
@@ -200,12 +165,13 @@ class RecorderRuntime(Runtime):
         self._next_address = 0x7000_0000_0000
         self._handles: dict[str, set[int]] = {}
         self._host_memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        self._graphs: dict[int, _Graph] = {}
-        self._node_graph: dict[int, _Graph] = {}
-        self._execs: dict[int, _Graph] = {}
-        self._captures: dict[int, _Capture] = {}
+        self._graphs: dict[int, Graph] = {}
+        self._node_graph: dict[int, Graph] = {}
+        self._execs: dict[int, Graph] = {}
+        self._captures: dict[int, Capture] = {}
+        self._thread = _Thread()
         self._stream_devices: dict[int, int] = {}
-        self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
+        self._recorded: dict[int, tuple[Capture, tuple[int, ...]] | None] = {}
         self._functions: dict[int, int] = {}
         self._failures: list[_Failure] = []
 
@@ -234,22 +200,23 @@ class RecorderRuntime(Runtime):
     def _perform(self, call: _Recorded, values: dict[str, Any]) -> Any:
         api = call.api
         if call.destroys:
-            self._refuse(call, values)
+            if call.refused:
+                self._refuse(call, values)
             return self._destroy(api, call.destroys, *values.values())
-        rest = tuple(value for name, value in values.items() if name not in _OWNERS)
+        rest = tuple(map(values.__getitem__, call.rest))
         params = call.packs(*rest) if call.packs is not None else rest[0] if len(rest) == 1 else rest
         if call.packs is not None and call.issues is None:
-            self._record(api, *(value for name, value in values.items() if name in _OWNERS), params)
+            self._record(api, *map(values.__getitem__, call.owners), params)
         else:
             self._record(api, *values.values())
-        for name, value in values.items():
-            if name in _HANDLES:
-                self._need(api, _HANDLES[name], value)
-            elif name == "graph":
-                self._known_graph(api, value)
-            elif name == "node" and "graph_exec" not in values:
-                self._found(api, value)
-        self._refuse(call, values)
+        for name, kind in call.handles:
+            self._need(api, kind, values[name])
+        if "graph" in values:
+            self._known_graph(api, values["graph"])
+        elif "node" in values and "graph_exec" not in values:
+            self._found(api, values["node"])
+        if call.refused:
+            self._refuse(call, values)
         if call.adds is not None:
             return self._add(api, values["graph"], values["deps"], call.adds, params)
         if call.issues is not None:
@@ -292,7 +259,7 @@ class RecorderRuntime(Runtime):
         if kind == "stream":
             self._stream_devices[handle] = self.device
         elif kind == "graph":
-            self._graphs.setdefault(handle, _Graph(handle))
+            self._graphs.setdefault(handle, Graph(handle))
         elif kind == "function":  # it is destroyed with its module
             self._functions[handle] = values["module"]
             return handle
@@ -328,14 +295,21 @@ class RecorderRuntime(Runtime):
         return address
 
     def _refuse(self, call: _Recorded, values: dict[str, Any]) -> None:
-        if not call.refused:
-            return
-        for stream, capture in self._captures.items():
-            if call.during == "own" and stream != values["stream"]:
-                continue
-            if call.during != "strict" or capture.mode is not CaptureMode.RELAXED:
-                capture.invalidated = True
-                self._fail(call.api, call.refused, "a stream is capturing")
+        captures = self._captures
+        if call.during == "own":
+            captures = {stream: capture for stream, capture in captures.items() if stream == values["stream"]}
+        spoilt = [capture for capture in captures.values() if call.during != "strict" or self._forbids(capture)]
+        for capture in spoilt:
+            capture.invalidated = True
+        if spoilt:
+            self._fail(call.api, call.refused, "a stream is capturing")
+
+    def _forbids(self, capture: Capture) -> bool:
+        """Return whether a capture forbids the calling thread unsafe calls."""
+        mode = self._thread.mode
+        if capture.thread == threading.get_ident():
+            return CaptureMode.RELAXED not in (mode, capture.mode)
+        return mode is capture.mode is CaptureMode.GLOBAL
 
     def _issue(self, api: str, stream: int, kind: NodeType, params: Any) -> None:
         """Add a node if the stream is capturing; otherwise do nothing."""
@@ -347,9 +321,9 @@ class RecorderRuntime(Runtime):
         node = self._node(capture.graph, capture.tails[stream], kind, params)
         capture.tails[stream] = (node,)
 
-    def _node(self, graph: _Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
+    def _node(self, graph: Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
         handle = self._handle()
-        graph.nodes[handle] = _Node(handle, kind, params, graphs)
+        graph.nodes[handle] = Node(handle, kind, params, graphs)
         graph.edges.update(dict.fromkeys((dep, handle) for dep in deps))
         self._node_graph[handle] = graph
         return handle
@@ -365,8 +339,8 @@ class RecorderRuntime(Runtime):
             self._recorded.setdefault(params, None)
         return self._node(target, deps, kind, params, *graphs)
 
-    def _copy_of(self, graph: _Graph) -> int:
-        copy = _Graph(self._handle())
+    def _copy_of(self, graph: Graph) -> int:
+        copy = Graph(self._handle())
         self._graphs[copy.handle] = copy
         made: dict[int, int] = {}
         for node in graph.nodes.values():
@@ -375,13 +349,13 @@ class RecorderRuntime(Runtime):
         copy.edges = {(made[source], made[target]): None for source, target in graph.edges}
         return copy.handle
 
-    def _found(self, api: str, node: int) -> _Node:
+    def _found(self, api: str, node: int) -> Node:
         graph = self._node_graph.get(node)
         if graph is None or graph.handle not in self._graphs:
             self._fail(api, 1, f"{node:#x} is no node that exists")
         return graph.nodes[node]
 
-    def _known_graph(self, api: str, graph: int) -> _Graph:
+    def _known_graph(self, api: str, graph: int) -> Graph:
         # Graphs inside child nodes and graphs being captured are not counted as live handles, so `_need` would reject them.
         found = self._graphs.get(graph)
         if found is None:
@@ -505,8 +479,8 @@ class RecorderRuntime(Runtime):
         if stream in self._captures:
             self._fail("hipStreamBeginCapture", 401, "the stream is capturing already")
         handle = self._handle()
-        graph = self._graphs[handle] = _Graph(handle)
-        self._captures[stream] = _Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
+        graph = self._graphs[handle] = Graph(handle)
+        self._captures[stream] = Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
 
     def stream_end_capture(self, stream: int) -> int:
         api = "hipStreamEndCapture"
@@ -554,6 +528,11 @@ class RecorderRuntime(Runtime):
         if not capture.graph.nodes.keys() >= set(nodes):
             self._fail(api, 1, "a node is not of the graph that is captured")
         capture.tails[stream] = tuple(dict.fromkeys(nodes if replace else (*capture.tails[stream], *nodes)))
+
+    @_answers("hipThreadExchangeStreamCaptureMode")
+    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        before, self._thread.mode = self._thread.mode, mode
+        return before
 
     # -- graphs ----------------------------------------------------------------------------------------------------
     graph_create = _call("hipGraphCreate", makes="graph")
@@ -603,7 +582,7 @@ class RecorderRuntime(Runtime):
         bodies = [self._handle() for _ in fill]
         node = self._add(api, graph, deps, NodeType.CONDITIONAL, (mode, condition, len(fill)), *bodies)
         for body, add in zip(bodies, fill):
-            self._graphs[body] = _Graph(body)
+            self._graphs[body] = Graph(body)
             add(body)
         return node
 
@@ -625,7 +604,7 @@ class RecorderRuntime(Runtime):
     def graph_child_graph_node_get_graph(self, node: int) -> int:
         return self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH).graphs[0]
 
-    def _of_kind(self, api: str, node: int, kind: NodeType) -> _Node:
+    def _of_kind(self, api: str, node: int, kind: NodeType) -> Node:
         found = self._found(api, node)
         if found.kind is not kind:
             self._fail(api, 1, f"{node:#x} is no {kind.name} node")
@@ -665,7 +644,7 @@ class RecorderRuntime(Runtime):
         # Nodes of the exec are addressed by the handles of the instantiated graph's nodes, even after that graph is destroyed.
         nodes = {handle: replace(node) for handle, node in found.nodes.items()}
         handle = self._make("exec")
-        self._execs[handle] = _Graph(handle, nodes)
+        self._execs[handle] = Graph(handle, nodes)
         return handle
 
     @_answers("hipGraphNodeSetEnabled")

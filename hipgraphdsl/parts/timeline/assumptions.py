@@ -10,7 +10,9 @@ import numpy as np
 from ...arrays import as_dict, as_int, int_from
 from ...arrays.coercion import as_time
 from ...errors import DeclarationError, listed
-from ...workflow import KINDS, AnyNode, ConditionalNode, Level, Workflow
+from ...nodes import KINDS
+from ...nodes.facets import Branch
+from ...workflow import AnyNode, Level, Workflow
 
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
 
@@ -100,7 +102,7 @@ class Conditions:
     def __init__(self, given: Mapping[str, int | bool] | None, graph: str, workflows: Sequence[Workflow]) -> None:
         values = as_dict(given, "simulate: conditions")
         found = (entry for workflow in workflows for entry in _named(Level(workflow))) if values else ()
-        nodes = {name: node for name, node in found if isinstance(node, ConditionalNode)}
+        nodes = {name: (node.branch, len(node.held)) for name, node in found if node.branch is not None}
         for name in values:
             if name not in nodes:
                 raise DeclarationError(
@@ -108,7 +110,7 @@ class Conditions:
                     f" are {listed(nodes)}",
                     node=str(name),
                 )
-        self._runs = {name: _runs(name, nodes[name], value) for name, value in values.items()}
+        self._runs = {name: _runs(name, *nodes[name], value) for name, value in values.items()}
 
     def of(self, name: str) -> Runs | None:
         """Return what a conditional node runs; None if it is not expanded."""
@@ -129,15 +131,15 @@ class Conditions:
             )
 
 
-def _runs(name: str, node: ConditionalNode, value: Any) -> Runs:
-    """Return the body and the number of passes for the value of a condition."""
+def _runs(name: str, node: Branch, bodies: int, value: Any) -> Runs:
+    """Return the body and the number of passes for the value of a condition; `bodies` is how many bodies there are."""
     number = int(value) if isinstance(value, (bool, np.bool_)) and node.mode == "if" else as_int(value)
     if node.mode == "while" and number is not None and number >= 0 and number % node.check_every == 0:
         return Runs(0, number)
     if node.mode == "switch" and number is not None and number >= 0:
-        return Runs(number, int(number < len(node.bodies)))
+        return Runs(number, int(number < bodies))
     if node.mode == "if" and number in (0, 1):
-        return Runs(1 - number, int(1 - number < len(node.bodies)))
+        return Runs(1 - number, int(1 - number < bodies))
     every = f"; its body runs {node.check_every} times between two looks at the condition, so give a multiple of that"
     wanted = {
         "while": f"how often the loop's body runs, an int from 0{every if node.check_every > 1 else ''}",
@@ -170,5 +172,5 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
 def missing(name: str, node: AnyNode) -> DeclarationError:
     """Return the error for a node without a duration."""
     keys = " or ".join(f"durations[{key!r}]" for key in dict.fromkeys((name, *node.duration_keys)))
-    keys += f", or conditions[{name!r}]" if isinstance(node, ConditionalNode) else ""
+    keys += f", or conditions[{name!r}]" if node.branch is not None else ""
     return DeclarationError(f"simulate: node {name!r} ({node.kind}) has no duration; give {keys}", node=name)

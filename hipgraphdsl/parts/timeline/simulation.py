@@ -13,13 +13,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import DeclarationError
-from ...nodes import EmptyNode
+from ...nodes import node_of
 from ...order import successors
 from ...placement import devices_of
 from ...plan.launches import titled
 from ...plan.options import Batch
 from ...target import Target
-from ...workflow import ConditionalNode, Workflow
+from ...workflow import Workflow
 from ..ranks.links import Link
 from ..ranks.partition import partition
 from ..ranks.sharing import Message, Sharing
@@ -116,7 +116,7 @@ def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...]
             yield _Crossing(sharing, message, passes)
         bodies, node = sharing.bodies.get(i, ()), sharing.workflow.nodes[i]
         runs = conditions.of(sharing.prefix + node.name) if bodies else None
-        loops = isinstance(node, ConditionalNode) and node.mode == "while"
+        loops = node.branch is not None and node.branch.mode == "while"
         if runs is not None and runs.passes and bodies[runs.body].all_messages:
             for number in range(runs.passes):
                 yield from _crossings(bodies[runs.body], conditions, (*passes, number) if loops else passes)
@@ -177,7 +177,7 @@ def _crossing(one: _Crossing, deps: tuple[int, ...], link: Link | None, times: T
         )
     size, whole = sharing.layout.size, message.together
     node = sharing.workflow.node(message.name) if message.moves else None
-    node = EmptyNode(name=message.name) if node is None else node
+    node = node_of("empty", name=message.name) if node is None else node
     cost = times.named(name, node)
     if cost is None:
         cost = link.message_us(message.nbytes) if whole is None else link.collective_us(whole.does, whole.part_bytes, size)

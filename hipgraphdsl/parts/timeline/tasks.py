@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from ...arrays import Array
 from ...errors import DeclarationError
-from ...nodes import EagerNode, EmptyNode
+from ...nodes import node_of
+from ...nodes.facets import Branch
 from ...order import successors
 from ...placement import device_of
 from ...plan.inlining import FlatNode, flattened
@@ -23,7 +24,7 @@ from ...plan.options import Batch, PlanOptions
 from ...plan.planning import make_plan
 from ...plan.steps import Cut, Plan, Step
 from ...target import Target
-from ...workflow import AnyNode, ConditionalNode, Level, Workflow
+from ...workflow import AnyNode, Level, Workflow
 from ..ranks.sharing import Message
 from .assumptions import Conditions, Runs, Times, missing, placed_on
 from .timeline import engine_on
@@ -61,7 +62,7 @@ class Task(NamedTuple):
         return self.node is _LAUNCH
 
 
-_LAUNCH: Final = EmptyNode(name="launch")
+_LAUNCH: Final = node_of("empty", name="launch")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Meeting:
 
 def met(task: Task) -> tuple[Message, ...] | None:
     """Return the messages that a task of one rank sends and receives; None for any other task."""
-    return task.node.fn.messages if isinstance(task.node, EagerNode) and isinstance(task.node.fn, Meeting) else None
+    return task.node.callback.messages if isinstance(task.node.callback, Meeting) else None
 
 
 class Shared(NamedTuple):
@@ -200,8 +201,8 @@ class _Builder:
                 step = steps.get(_known(flat.name, steps))
                 here = place._replace(lane=step.lane if step is not None else 0)
             runs = self._assumed.conditions.of(flat.name)
-            if runs is not None and isinstance(flat.node, ConditionalNode):
-                made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, here))
+            if runs is not None and flat.node.branch is not None:
+                made.append(self._add_conditional(flat, flat.node.branch, runs, steps[flat.name], deps, here))
             else:
                 made.append(self._add_node(flat, deps, here))
         ends = _ends(range(len(flats)), flats, made) or begin
@@ -217,7 +218,7 @@ class _Builder:
         assumed, name, node = self._assumed, flat.name, flat.node
         if node.held:
             assumed.conditions.require_none_inside(name)
-        meets = isinstance(node, EagerNode) and isinstance(node.fn, Meeting)
+        meets = isinstance(node.callback, Meeting)
         duration = 0.0 if meets else assumed.times.of(name, node)
         if duration is None:
             if name not in self.told:
@@ -226,41 +227,42 @@ class _Builder:
         engine = placed_on(node.engine, assumed.limits)
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
-        given = [flat.level.resolve(view.root)[1] for view in node.addresses] if isinstance(node, EagerNode) else []
-        waits = not isinstance(node, EagerNode) or any(isinstance(root, Array) and root.on_host for root in given)
+        between = node.calls == "between"
+        given = [flat.level.resolve(view.root)[1] for view in node.addresses] if between else []
+        waits = not between or any(isinstance(root, Array) and root.on_host for root in given)
         i, lane = len(self.tasks), place.lane or 0
         self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))
         return _Made(i, i + 1, (i,), (i,) if waits else ())
 
     def _add_conditional(
-        self, flat: FlatNode, node: ConditionalNode, runs: Runs, step: Step, deps: tuple[int, ...], place: _Place
+        self, flat: FlatNode, branch: Branch, runs: Runs, step: Step, deps: tuple[int, ...], place: _Place
     ) -> _Made:
         """Add the looks and passes of an expanded conditional node; `step` is its step in the plan."""
-        if self._assumed.times.named(flat.name, node) is not None:
+        if self._assumed.times.named(flat.name, flat.node) is not None:
             raise DeclarationError(
                 f"simulate: node {flat.name!r} has a duration and a condition, by which the nodes inside take their own"
                 " durations; leave one of the two out",
                 node=flat.name,
             )
         host = place.host and step.by_host
-        first, loops, passes = len(self.tasks), node.mode == "while", place.passes
+        first, loops, passes = len(self.tasks), branch.mode == "while", place.passes
         engine, took, lane = "host" if host else "", self._assumed.times.of_look(), place.lane or 0
 
         def look(deps: tuple[int, ...], number: int) -> tuple[int, ...]:
-            self.tasks.append(Task(flat.name, node, deps, took, engine, lane, passes=passes, look=number))
+            self.tasks.append(Task(flat.name, flat.node, deps, took, engine, lane, passes=passes, look=number))
             return (len(self.tasks) - 1,)
 
         at = look(deps, 0 if loops else -1)
         if not runs.passes:
             return _Made(first, len(self.tasks), at, at)
-        body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
+        body, level = step.bodies[runs.body], [*flat.level.inner(flat.node)][runs.body]
         flats, spans, segments = self.flats(level), self._spans, self._segments
         for number in range(runs.passes):
             self._segments = segments  # each pass launches the same graphs
             one = self.add(body, flats, _Place(level.prefix, host, (*passes, number) if loops else passes, at, lane))
             if not loops:
                 return one._replace(first=first)
-            more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
+            more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // branch.check_every
             if not number and self._others + self._spans + more > MOST_SPANS:
                 raise DeclarationError(
                     f"simulate: {runs.passes} passes of {flat.name!r} make more than {MOST_SPANS:,} spans; give fewer, or a"
@@ -268,8 +270,8 @@ class _Builder:
                     node=flat.name,
                 )
             at = one.ends
-            if (number + 1) % node.check_every == 0:
-                at = look(at, (number + 1) // node.check_every)
+            if (number + 1) % branch.check_every == 0:
+                at = look(at, (number + 1) // branch.check_every)
             elif len(at) > 1:
                 at = self._add_launch(at)
         return _Made(first, len(self.tasks), at, at)
@@ -356,7 +358,7 @@ def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[T
     at = {task.name: i for i, task in enumerate(tasks)}
     stand_in = list(range(len(tasks)))
     launches: dict[int, Task] = {}
-    empty = successors([task.deps if isinstance(task.node, EmptyNode) else () for task in tasks])
+    empty = successors([task.deps if task.node.idle else () for task in tasks])
     for one in shared:
         own = [at[name] for name in one.names]
         first, each = tasks[min(own)], [tasks[i].duration for i in own]

@@ -12,7 +12,6 @@ import numpy as np
 from ...arrays import Access, ArrayView, Parameter, Region, is_extra
 from ...backends.serial import SerialProgram
 from ...errors import HipGraphError
-from ...nodes import CapturedNode, EagerNode, KernelNode
 from ...plan.steps import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, apart, full_name
 from .report import Kind
@@ -104,8 +103,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
 
 def _likeness(step: Step) -> Any:
     node = step.node
-    what = getattr(node, "kernel", None) or getattr(node, "fn", None) or node.kind
-    return (node.kind, what, tuple((id(a.view.root), a.mode) for a in node.accesses))
+    return (node.kind, node.kernels, node.callback, tuple((id(a.view.root), a.mode) for a in node.accesses))
 
 
 class _Audit:
@@ -160,7 +158,7 @@ class _Audit:
         for name, cell in self.cells.items():
             changed = (self.after[name] != self.before[name]) | (end[name] != start[name])
             touched, promised = changed & ~self.written[name], self.written[name] & ~self.read[name]
-            if isinstance(self.step.node, (EagerNode, CapturedNode)) and promised.any() and not (promised & changed).any():
+            if self.step.node.calls in ("capture", "between") and promised.any() and not (promised & changed).any():
                 self.unwritten.add(name)
             for part, at in cell.parts.items():
                 where = np.flatnonzero(touched[at]) + at.start - cell.guard
@@ -184,14 +182,14 @@ class _Audit:
 
     def _said(self, mode: str, name: str) -> str:
         """Return the source text that declares an access of a node of this kind."""
-        if isinstance(self.step.node, KernelNode):
+        if self.step.node.launched is not None:
             return f"hg.{mode}({name}) or hg.updates({name}) in args"
         return f"{mode}=[{name}]"
 
     def _bounds_hint(self, cell: Cell) -> str:
-        node, length = self.step.node, f"the {cell.nbytes // cell.dtype.itemsize} elements of {cell.name!r}"
-        if isinstance(node, KernelNode):
-            return f"compare grid x block, and the bounds check of kernel {node.kernel.name!r} and its sizes, with {length}"
+        launch, length = self.step.node.launched, f"the {cell.nbytes // cell.dtype.itemsize} elements of {cell.name!r}"
+        if launch is not None:
+            return f"compare grid x block, and the bounds check of kernel {launch.kernel.name!r} and its sizes, with {length}"
         return f"compare what it computes with {length}"
 
     def _again(self, poisoned: Set[tuple[str, str]]) -> tuple[State, State]:
@@ -312,8 +310,8 @@ _REFERENCE_TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 
 
 def _compare_with_reference(audit: _Audit) -> None:
     """Compare a kernel node with the NumPy function of its kernel, if it has one."""
-    cells, node = audit.cells, audit.step.node
-    if not isinstance(node, KernelNode) or node.kernel.reference is None:
+    cells, node = audit.cells, audit.step.node.launched
+    if node is None or node.kernel.reference is None:
         return
     scope = audit.program.scope_of(audit.step)
     args: list[Any] = []

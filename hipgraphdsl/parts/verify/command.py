@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ...bench.arguments import count_from, from_zero, positive
-from ...cli.arguments import add_device, add_param, add_runtime, add_workflow
+from ...cli.arguments import add_device, add_param, add_runtime, add_workflow, count_from, from_zero, positive
 from ...cli.status import FAULTY, GOOD, Misuse
 from ...cli.supplies import add_supplies, parameter_values, supplied_graph
 from ...cli.tables import plain_console

@@ -14,12 +14,11 @@ from ...arrays import kind_of
 from ...errors import CallbackError, HipError, HipGraphError
 from ...executable import Executable
 from ...executable.state import Planned, plan_for
-from ...nodes import EmptyNode
-from ...parts import find
 from ...plan.options import PlanOptions
 from ...printed import counted
 from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
 from ...workflow import Workflow
+from .. import find
 from .contraction import contraction_hint, without_contraction
 from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite, variables
 from .recorded import compare_recorded
@@ -54,7 +53,7 @@ class Trials:
         if backend == "explicit":
             if find("merge") is not None:
                 self._try(runtime, backend, device, "batches")
-            if runtime.target.bypass_edges and any(isinstance(node, EmptyNode) for _, node in self.workflow.walk()):
+            if runtime.target.bypass_edges and any(node.idle for _, node in self.workflow.walk()):
                 self._try(runtime, backend, device, "edges for empty nodes")
 
     def _try(self, runtime: Runtime, backend: str, device: int, extra: str) -> None:

@@ -11,10 +11,11 @@ from ...backends.explicit import captured_graph
 from ...errors import HipGraphError
 from ...executable import Executable
 from ...kernels import Symbol
-from ...nodes import CapturedNode
+from ...nodes.facets import UserCall
 from ...printed import counted
 from ...runtimes.base import Runtime
 from ...runtimes.data import Copy3D, Fill2D, MemOp, NodeType
+from ...workflow import AnyNode
 from ..imports.memory import filled, sides
 from ..imports.raw import RawGraph, RawKernel, RawNode
 from .laboratory import Found, addressed
@@ -30,10 +31,11 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
     count = 0
     for scope, level in top.levels(executable.workflow):
         for node in level.workflow.nodes:
-            if isinstance(node, CapturedNode) and any(access.is_write for access in node.accesses):
+            call = node.called
+            if call is not None and call.calls == "capture" and any(access.is_write for access in node.accesses):
                 name = level.name(node)
                 try:
-                    with executable.runtime.using_device(scope.device_of(node)), _recorded(node, name, scope) as raw:
+                    with executable.runtime.using_device(scope.device_of(node)), _recorded(call, name, scope) as raw:
                         _compare(name, node, scope, raw, found)
                     count += 1
                 except (HipGraphError, KeyError) as error:
@@ -43,7 +45,7 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
 
 
 @contextmanager
-def _recorded(node: CapturedNode, name: str, scope: Scope) -> Iterator[RawGraph]:
+def _recorded(node: UserCall, name: str, scope: Scope) -> Iterator[RawGraph]:
     """Capture the work of a node's function, and read the graph back; pointers in it are valid inside the block."""
     runtime = scope.runtime
     graph = captured_graph(runtime, scope.shared.calls.captured(name, node, scope))
@@ -53,7 +55,7 @@ def _recorded(node: CapturedNode, name: str, scope: Scope) -> Iterator[RawGraph]
         runtime.graph_destroy(graph)
 
 
-def _compare(name: str, node: CapturedNode, scope: Scope, raw: RawGraph, found: Found) -> None:
+def _compare(name: str, node: AnyNode, scope: Scope, raw: RawGraph, found: Found) -> None:
     nodes = [recorded for recorded in raw.everywhere() if recorded.type is not NodeType.GRAPH]
     busy = [recorded for recorded in nodes if recorded.type not in _IDLE]
     device = scope.device_of(node)

@@ -9,11 +9,11 @@ import pkgutil
 import re
 from pathlib import Path
 
-from ..errors import RuntimeUnavailable
-from .arguments import Help
-from .files import require_place
-from .status import GOOD, Misuse
-from .workflows import load_graph
+from ...cli.arguments import Help
+from ...cli.files import require_place
+from ...cli.status import GOOD, Misuse
+from ...cli.workflows import load_graph
+from ...errors import RuntimeUnavailable
 
 DESCRIPTION = "Measure how fast hipgraphdsl itself is."
 EXAMPLES = ("", "launch", "advise wave.py")
@@ -61,10 +61,10 @@ def _measure(name: str, path: str, arguments: list[str]) -> int:
 
 def benchmarks() -> dict[str, tuple[str, str]]:
     """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
-    package = Path(__file__).parent.parent
-    folders = {"hipgraphdsl.bench": package / "bench"}
-    if (package.parent / "pyproject.toml").exists():  # a checkout, with the developers' own benchmarks next to the package
-        folders["benchmarks"] = package.parent / "benchmarks"
+    here = Path(__file__).parent
+    folders = {__package__: here}
+    if ((root := here.parents[2]) / "pyproject.toml").exists():  # a checkout, with the developers' own benchmarks
+        folders["benchmarks"] = root / "benchmarks"
     found = {}
     for parent, folder in folders.items():
         for module in pkgutil.iter_modules([str(folder)]):

@@ -22,16 +22,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..backends.operations import Launch, Operation
-from ..compiler import BuildFailed, build, find_compiler
-from ..errors import HipError, RuntimeUnavailable
-from ..executable import Executable
-from ..kernels import ArgumentPacker, Signature
-from ..nodes import KernelNode
-from ..plan.options import PlanOptions
-from ..plan.planning import make_plan
-from ..runtimes.base import Runtime
-from ..runtimes.data import Dim3
+from ...backends.operations import Launch, Operation
+from ...compiler import BuildFailed, build, find_compiler
+from ...errors import HipError, RuntimeUnavailable
+from ...executable import Executable
+from ...kernels import ArgumentPacker, Signature
+from ...plan.options import PlanOptions
+from ...plan.planning import make_plan
+from ...runtimes.base import Runtime
+from ...runtimes.data import Dim3
 from .measure import Run, Times, launch_times_us
 
 _MOST_STREAMS: Final = 64  # a capturing peer needs one stream per concurrent chain
@@ -98,10 +97,11 @@ class Work:
         sources, tasks = set(), []
         for step in declared.steps:
             operation = operations.get(step.name)
-            if not isinstance(operation, Launch) or not isinstance(step.node, KernelNode):
+            if not isinstance(operation, Launch) or not step.node.kernels:
                 raise Skipped("peers run kernels only")
-            sources.add(step.node.kernel.module.source)
-            tasks.append(Task.of(operation, step.node.kernel.name, step.deps, step.lane))
+            kernel = step.node.kernels[0]
+            sources.add(kernel.module.source)
+            tasks.append(Task.of(operation, kernel.name, step.deps, step.lane))
         if len(sources) != 1:
             raise Skipped("peers run the kernels of one source")
         arrays = {memory.pointer: memory.array.nbytes for memory in exe._own.memory.arrays.values()}

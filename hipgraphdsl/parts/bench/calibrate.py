@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..graph import Graph
-from ..parts import load
-from ..plan.options import PlanOptions
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from ..target import CostModel, calibrated, costs_path, store_costs
+from ...graph import Graph
+from ...plan.options import PlanOptions
+from ...progress import no_progress, progress_bar
+from ...runtimes import open_runtime
+from ...runtimes.base import Runtime
+from ...target import CostModel, calibrated, costs_path, store_costs
+from .. import load
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import Column, Sheet, finish, launches_of, machine, number, repeat_us, without_gc
 from .shapes import KERNELS, chain, parallel

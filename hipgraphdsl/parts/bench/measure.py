@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..executable import Executable
-from ..runtimes.base import Runtime
+from ...executable import Executable
+from ...runtimes.base import Runtime
 
 _WIDTH_WITHOUT_TERMINAL: Final = 260
 _ROUNDS: Final = 10  # turns of each contestant of `race`

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..graph import Graph
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
+from ...graph import Graph
+from ...progress import no_progress, progress_bar
+from ...runtimes import open_runtime
+from ...runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import Column, Sheet, affordable, finish, launches_of, machine, number, without_gc
 from .shapes import decode

@@ -7,24 +7,27 @@ every device and runtime, and for every distribution of the devices among proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from .arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, is_extra, reads, writes
-from .draft import Draft
-from .errors import node_error
-from .hazards import Reason
-from .kernels import Kernel, Module
-from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
-from .nodes.base import lazy, require_met
-from .nodes.fields import Choice, Flag, Integer, Views
-from .nodes.memory import copyable
-from .nodes.values import fitting
-from .workflow import KINDS, ChildGraphNode, Workflow
+from ..arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Need, is_extra, reads, writes
+from ..draft import Draft
+from ..errors import node_error
+from ..kernels import Kernel, Module
+from ..workflow import ChildGraphNode, Workflow
+from .base import lazy, require_met
+from .fields import Choice, Flag, Integer, Views
+from .kernel import KernelNode
+from .kinds import add_kind
+from .memory import AllocNode, FreeNode, MemcpyNode, copyable
+from .values import fitting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
 Fold = Literal["sum", "prod", "max", "min"]
@@ -59,6 +62,7 @@ extern "C" __global__ void fold_{op}({element}* out, const {element}* parts, uns
     return Module(source, name=f"fold_{dtype}")[f"fold_{op}"]
 
 
+@add_kind
 class CollectiveNode(ChildGraphNode):
     """A collective operation over several arrays, by copies between their devices and kernels on each.
 
@@ -131,6 +135,13 @@ class CollectiveNode(ChildGraphNode):
             targets = tuple(view for number, view in enumerate(targets) if number != self.root)
         return tuple(dict.fromkeys((*map(reads, self.sources if targets else ()), *map(writes, targets))))
 
+    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
+        return {}
+
+    @property
+    def collective(self) -> Self:
+        return self
+
     @property
     def part_bytes(self) -> int:
         """Bytes that one participant sends; for reduce_scatter, that it receives; for all_to_all, that it sends to each."""
@@ -160,9 +171,6 @@ class CollectiveNode(ChildGraphNode):
     @property
     def method(self) -> str:
         return ""
-
-
-KINDS[CollectiveNode.kind] = CollectiveNode
 
 
 def _place(view: ArrayView) -> tuple[Any, ...]:
@@ -326,39 +334,3 @@ def _share(view: ArrayView, number: int, count: int) -> ArrayView:
     """Return part `number` of `count` parts along the first axis, whose sizes differ by at most one row."""
     rows = view.shape[0]
     return view[rows * number // count : rows * (number + 1) // count]
-
-
-def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:
-    """Return a workflow in which several nodes replace each node of `which`, and each of them gets the edges of that node.
-
-    Parameters
-    ----------
-    put : callable
-        Takes a node to replace, and adds its replacements to a draft that has all arrays.
-    """
-    arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
-    nodes: list[Any] = []
-    made: dict[int, range] = {}
-    edges: list[dict[int, Reason]] = []
-    for i in workflow.order:
-        first = len(nodes)
-        before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}
-        if i in which:
-            draft = Draft(workflow.name)
-            draft.arrays, draft.parameters = arrays, parameters
-            put(workflow.nodes[i], draft)
-            nodes += draft.nodes
-            for sources, reasons in zip(draft.predecessors, draft.reasons):
-                edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
-        else:
-            nodes.append(workflow.nodes[i])
-            edges.append(before)
-        made[i] = range(first, len(nodes))
-    found = Workflow(
-        workflow.name, arrays, parameters, tuple(nodes),
-        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer, workflow.ordered,
-    )  # fmt: skip
-    if len(found.index) < len(nodes):
-        name = next(node.name for i, node in enumerate(nodes) if found.index[node.name] != i)
-        raise node_error(name, "what takes the place of a node that several ranks do needs this name; choose another one")
-    return found

@@ -16,16 +16,17 @@ from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
-from ..errors import HipGraphError
-from ..executable import Executable
-from ..graph import Graph
-from ..nodes import KernelNode
-from ..plan.options import PlanOptions
-from ..progress import no_progress, progress_bar
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
+from ...cli.arguments import as_lanes, positive
+from ...errors import HipGraphError
+from ...executable import Executable
+from ...graph import Graph
+from ...plan.options import PlanOptions
+from ...progress import no_progress, progress_bar
+from ...runtimes import open_runtime
+from ...runtimes.base import Runtime
+from ...workflow import AnyNode
 from .advise import pays_from
-from .arguments import add_device_arguments, add_output_arguments, add_repeats, as_lanes, positive, repeats_of
+from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import (
     Column,
     Run,
@@ -92,15 +93,19 @@ _COLUMNS: Final = (
 def with_parameters(graph: Graph) -> Graph:
     """Make the last argument of every kernel a parameter: `one` for the node in the middle, `rest` for all others."""
     workflow = graph.workflow()
-    kernels = [node for node in workflow.nodes if isinstance(node, KernelNode)]
-    value = int(kernels[0].args[-1])
+    kernels = [node for node in workflow.nodes if node.launched is not None]
+    value = int(_arguments(kernels[0])[-1])
     one, rest = graph.param("one", "int32", default=value), graph.param("rest", "int32", default=value)
     middle = kernels[len(kernels) // 2]
     nodes = tuple(
-        node.changed(args=(*node.args[:-1], one if node is middle else rest)) if isinstance(node, KernelNode) else node
+        node.changed(args=(*_arguments(node)[:-1], one if node is middle else rest)) if node.launched is not None else node
         for node in workflow.nodes
     )
     return Graph.from_workflow(replace(graph.workflow(), nodes=nodes))
+
+
+def _arguments(node: AnyNode) -> tuple[Any, ...]:
+    return () if node.launched is None else node.launched.args
 
 
 class _Ours:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import DeviceArray
-from ..graph import Graph
-from ..kernels import Module
+from ...arrays import DeviceArray
+from ...graph import Graph
+from ...kernels import Module
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
 """The kernels of these benchmarks."""

@@ -1,50 +1,10 @@
-"""Options that benchmarks and commands share."""
+"""Options that benchmarks share."""
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..plan.options import Lanes
-
-
-def count_from(least: int) -> Callable[[str], int]:
-    """Return a parser of integers of at least `least`; argparse reports what is wrong with any other text."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"it is a number from {least} (got {text!r})")
-        return int(text)
-
-    return parse
-
-
-def positive(text: str) -> int:
-    """Parse an integer of at least 1."""
-    return count_from(1)(text)
-
-
-def from_zero(text: str) -> float:
-    """Parse a number of at least 0."""
-    with suppress(ValueError):
-        if (number := float(text)) >= 0:
-            return number
-    raise argparse.ArgumentTypeError(f"it is a number from 0 (got {text!r})")
-
-
-def as_lanes(text: str) -> Lanes:
-    """Parse the value of ``--lanes``."""
-    if text in ("auto", "measure"):
-        return text  # type: ignore[return-value]  # just compared with the literals
-    if text in ("declared", "none"):
-        return None
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
+from ...cli.arguments import positive
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
