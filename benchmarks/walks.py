@@ -27,7 +27,7 @@ import numpy as np
 import hipgraphdsl as hg
 
 module = hg.Module('''
-extern "C" __global__ void axpy(float a, const float* x, float* y, int n) {
+extern "C" __global__ void walked(float a, const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] += a * x[i];
 }''')
@@ -35,7 +35,7 @@ for backend in ("explicit", "capture"):
     g = hg.Graph("saxpy")
     hx, x = g.host_array("hx", np.zeros(64, "f4")), g.device_array("x", shape=64, dtype="f4")
     g.memcpy(x, hx)
-    g.kernel(module["axpy"], 1, 64, (g.param("a", "float32", 2.0), x, x, 64))
+    g.kernel(module["walked"], 1, 64, (g.param("a", "float32", 2.0), x, x, 64))
     g.memcpy(hx, x)
     g.check()
     g.to_json()
@@ -50,8 +50,8 @@ import json, os, sys
 import hipgraphdsl as hg
 
 module = hg.Module('''
-extern "C" __global__ void scale(float a, float* x) { x[threadIdx.x] *= a; }
-extern "C" __global__ void add(const float* x, float* y) { y[threadIdx.x] += x[threadIdx.x]; }''')
+extern "C" __global__ void walked_first(float a, float* x) { x[threadIdx.x] *= a; }
+extern "C" __global__ void walked_next(const float* x, float* y) { y[threadIdx.x] += x[threadIdx.x]; }''')
 package = os.path.dirname(hg.__file__) + os.sep
 found = {}
 
@@ -73,8 +73,8 @@ def walk(name, call):
 def build():
     g = hg.Graph("two")
     x, y = g.device_array("x", shape=64, dtype="f4"), g.device_array("y", shape=64, dtype="f4")
-    walk("kernel", lambda: g.kernel(module["scale"], 1, 64, (g.param("a", "float32", 2.0), x), name="scale"))
-    g.kernel(module["add"], 1, 64, (x, y), name="add")
+    walk("kernel", lambda: g.kernel(module["walked_first"], 1, 64, (g.param("a", "float32", 2.0), x), name="scale"))
+    g.kernel(module["walked_next"], 1, 64, (x, y), name="add")
     return g
 
 for _ in range(2):  # the second time without imports

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .errors import DeclarationError, listed
+from .errors import DeclarationError, WaitTimeout, listed
 
 SLICE_S: Final = 0.05
 """Seconds that a wait stays inside one C call, which delays Ctrl-C by as much."""
@@ -34,6 +35,14 @@ def slice_s(deadline: Deadline | None) -> float:
 def has_passed(deadline: Deadline | None) -> bool:
     """Return whether there is a deadline and it has passed."""
     return deadline is not None and time.monotonic() >= deadline.at
+
+
+def wait_for_room(hold_back: Callable[[float], bool], deadline: Deadline | None, said: str) -> None:
+    """Wait by `hold_back` until streams take more work; a WaitTimeout begins with `said`, which says how far the launch came."""
+    left = math.inf if deadline is None else max(0.0, deadline.at - time.monotonic())
+    if not hold_back(left) and deadline is not None:
+        names = deadline.unfinished()
+        raise WaitTimeout(f"{said}: too much work is in flight on its streams{unfinished_text(names)}", names)
 
 
 def unfinished_text(names: tuple[str, ...]) -> str:

@@ -12,7 +12,6 @@ from hipgraphdsl.backends import operations, resolve
 from hipgraphdsl.nodes import Node, add_kind
 from hipgraphdsl.nodes.base import lazy, parameters_of
 from hipgraphdsl.nodes.fields import Device, Views
-from hipgraphdsl.nodes.values import fitting
 from hipgraphdsl.runtimes.base import Runtime
 
 
@@ -74,10 +73,6 @@ class CopiesNode(Node):
 
     def operation(self, scope: Any, device: int) -> Copies:
         return Copies(tuple(resolve.copy(dst, src, scope, device) for dst, src in self.copied))
-
-    def unfold(self, draft: Any) -> None:
-        for number, (dst, src) in enumerate(self.copied):
-            draft.add(hg.MemcpyNode(name=fitting(f"{self.name}: {number}"), dst=dst, src=src, device=self.device))
 
     def describe(self) -> str:
         return ", ".join(f"{dst.name} <- {src.name}" for dst, src in self.copied)

@@ -25,18 +25,19 @@ class _Recording:
     kept: Kept
 
 
-_recordings: Final[list[_Recording]] = []
+recordings: Final[list[_Recording]] = []
+"""Those that are running; without any, no launch has to ask."""
 
 
 def recording(runtime: Runtime, stream: int, kept: Kept, call: Callable[[], object]) -> None:
     """Call a function that issues work on a stream; what it records of Executables is added to `kept`."""
     mine = _Recording(runtime, stream, kept)
     try:
-        _recordings.append(mine)
+        recordings.append(mine)
         call()
     finally:
-        if mine in _recordings:  # else Ctrl-C came before it was added
-            _recordings.remove(mine)
+        if mine in recordings:  # else Ctrl-C came before it was added
+            recordings.remove(mine)
 
 
 def keep_recorded(runtime: Runtime, stream: int, used: Callable[[], object]) -> None:
@@ -44,12 +45,12 @@ def keep_recorded(runtime: Runtime, stream: int, used: Callable[[], object]) -> 
 
     Captures that other libraries have begun are not known here.
     """
-    if not _recordings or stream in (0, 1):  # the null stream cannot capture
+    if stream in (0, 1):  # the null stream cannot capture
         return
     capture = runtime.stream_get_capture_info(stream)
     if capture.status is not CaptureStatus.ACTIVE:
         return
-    for each in tuple(_recordings):
+    for each in tuple(recordings):
         if each.runtime.name == runtime.name and each.runtime.stream_get_capture_info(each.stream).id == capture.id:
             found = used()
             each.kept[id(found)] = found

@@ -66,6 +66,13 @@ class Program(ABC):
         """Replace plan and disabled steps; the plan has the same shape, and the operations of its other nodes are set already."""
         self.plan, self.disabled = plan, disabled
 
+    streams: tuple[int, ...] = ()
+    """Streams of its own that a launch enqueues work on, besides the one that it is launched on."""
+
+    def all_streams(self) -> tuple[int, ...]:
+        """Return the same, and those of the bodies of conditional nodes."""
+        return self.streams
+
     @abstractmethod
     def launch(self, stream: int) -> None:
         """Enqueue one run of the plan on a stream."""

@@ -65,6 +65,7 @@ class SegmentedProgram(Program):
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.place_of(step))
             self._lanes = LaneStreams(self._outer, self.runtime, device)  # leaves the device of the launch current
+            self.streams = tuple(self._lanes.streams.values())
         except BaseException:
             self.close()
             raise
@@ -224,6 +225,9 @@ class SegmentedProgram(Program):
 
     def _all(self) -> tuple[Program, ...]:
         return (*self.graphs, *self._host.bodies())
+
+    def all_streams(self) -> tuple[int, ...]:
+        return (*self.streams, *(stream for program in self._all() for stream in program.all_streams()))
 
     def _free(self, index: int, pointer: int) -> None:
         with self.on_device_of(self.plan.steps[index]):

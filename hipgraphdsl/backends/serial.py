@@ -25,6 +25,7 @@ class SerialProgram(EagerProgram):
         except BaseException:
             self.close()
             raise
+        self.streams = tuple(self._streams.values())
 
     def stream_of(self, step: Step, stream: int) -> int:
         """Make the device of a step current and return its stream; `stream` is the launch stream."""

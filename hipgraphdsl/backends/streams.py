@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final, cast
 
 from ..arrays import AllocArray
@@ -11,12 +12,14 @@ from ..errors import HipError
 from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
+from ..waiting import wait_for_room
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program
 from .scope import Scope
 
+_STEPS_AT_ONCE: Final = 256  # steps that a launch issues before it asks again whether their stream takes more
 _AT_LAUNCH: Final = Free(0)
 """Marks a step whose operation is resolved at each launch."""
 
@@ -54,6 +57,7 @@ class LaneStreams:
         self._first = owners.index(self.device) if self.device in owners else -1
         others = [lane for lane in range(len(plan.lanes)) if lane != self._first]
         self._ends = tuple(plan.lanes[lane][-1] for lane in others)
+        self._pauses = frozenset(step.index for step in self._order[_STEPS_AT_ONCE::_STEPS_AT_ONCE])
         self._joins: dict[int, int] = {}
         """Per other device, the event by which a run that failed halfway is joined."""
         self._returned = ExitStack()  # release all of them, even if one call fails
@@ -85,22 +89,32 @@ class LaneStreams:
             (calls or self.runtime).set_device(device)
 
     def run(
-        self, origin: int, do: Callable[[Step, int], None], *, by_events: bool = True, calls: LaunchCalls | None = None
+        self,
+        origin: int,
+        do: Callable[[Step, int], None],
+        *,
+        by_events: bool = True,
+        calls: LaunchCalls | None = None,
+        pause: Callable[[Step, int], None] | None = None,
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
         The work is launched on the stream `origin`. If `by_events` is false, `do` must order lanes among themselves; they are
-        still forked from `origin` and joined to it. If given, `calls` records the runtime's calls instead of making them.
+        still forked from `origin` and joined to it. If given, `calls` records the runtime's calls instead of making them, and
+        `pause` is called before a step and its stream now and then, where a run has many steps.
         """
         runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
-        current = -1
+        current, pauses = -1, self._pauses if pause is not None else ()
         joined = [lane == self._first for lane in range(len(plan.lanes))]
         if self.streams:
             self._go_to(self.device, runtime)
             runtime.event_record(self.start, origin)
         for step in self._order:
             stream = streams[step.lane]
+            if pauses and step.index in pauses:
+                assert pause is not None
+                pause(step, stream)
             if several and (device := plan.lane_devices[step.lane]) != current:
                 runtime.set_device(device)
                 current = device
@@ -204,6 +218,9 @@ class EagerProgram(Program):
         chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
         return cast("Iterator[EagerProgram]", chosen)
 
+    def all_streams(self) -> tuple[int, ...]:
+        return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
+
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.
 
@@ -251,6 +268,12 @@ class StreamsProgram(EagerProgram):
     def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled, device)
         self._lanes = LaneStreams(self.laned(), self.runtime, device)
+        self.streams = tuple(self._lanes.streams.values())
+
+    def _pause(self, step: Step, stream: int) -> None:
+        """Wait until the stream of a step takes more work; Ctrl-C and the deadline of the launch end the wait."""
+        said = f"the launch has not come past {self._said(step)!r}"
+        wait_for_room(partial(self.runtime.hold_back, stream, ()), self.scope.shared.deadline, said)
 
     def laned(self) -> Plan:
         """Return the plan whose steps are issued, each in its lane."""
@@ -262,7 +285,7 @@ class StreamsProgram(EagerProgram):
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
         """Enqueue one run; `issue` is called with each step and its stream."""
         try:
-            self._lanes.run(stream, issue)
+            self._lanes.run(stream, issue, pause=self._pause)
         except BaseException:
             self._lanes.join(stream)
             raise

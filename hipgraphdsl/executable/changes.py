@@ -47,6 +47,10 @@ class Changes:
                 _require_ordered(found, child, "bind")
             return self._replaced(found, {}, [child])
         step = found.plan.steps[indices[0]]
+        outer = next((holder for holder in step.path if holder.derives), None)
+        if outer is not None:
+            why = f"it follows from the fields of {outer.name!r}, and {outer.fixed}"
+            raise _refused(name, why, next(iter(fields), None))
         new = step.node.changed(**fields)
         _require_declared(name, step.path[-1].held[0][1] if step.path else found.workflow, new, fields)
         changes = {step.index: step._replace(node=new)}

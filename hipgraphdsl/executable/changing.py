@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from ..backends.callbacks import running
+from ..errors import WaitTimeout
+from ..waiting import require_seconds, unfinished_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,16 +24,22 @@ Method = Callable[Concatenate[Any, P], T]
 _ASK_S: Final = 1e-4  # seconds between two polls for threads that are still inside
 
 
-def changing(action: str, *, when_closed: bool = False) -> Callable[[Method[P, T]], Method[P, T]]:
+def changing(action: str, *, when_closed: bool = False, limited: int | None = None) -> Callable[[Method[P, T]], Method[P, T]]:
     """Run a method in the slow path's critical section: one thread changes, launches or closes, with the home device current.
 
-    With `when_closed` the method also runs on a closed or forked Executable, and must handle that case itself.
+    With `when_closed` the method also runs on a closed or forked Executable, and must handle that case itself. `limited` is the
+    position of the method's argument `timeout_s`, which limits the wait for other threads too.
     """
 
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
             _require_outside(self, action)
+            if limited is not None:
+                given: Any = args[limited] if len(args) > limited else kwargs.get("timeout_s")
+                if given is not None and type(given) is not _Left:
+                    again = cast("Callable[..., T]", call)
+                    return _in_time(self, action, given, partial(again, self, *args[:limited], **kwargs))
             with self._lock:
                 if (self._closed or self._forked) and not when_closed:
                     self._refuse_closed(action)
@@ -50,6 +58,31 @@ def changing(action: str, *, when_closed: bool = False) -> Callable[[Method[P, T
         return call
 
     return section
+
+
+class _Left(float):
+    """What is left of a time limit when the lock has been taken."""
+
+
+def _in_time(executable: Any, action: str, timeout_s: Any, call: Callable[..., T]) -> T:
+    """Take the lock within a time limit, and call with what is left of it."""
+    require_seconds(timeout_s)
+    before, held = time.monotonic(), list[bool]()
+    try:
+        # Atomic: Ctrl-C cannot come between taking the lock and noting it.
+        held += map(executable._lock.acquire, (True,), (min(timeout_s, threading.TIMEOUT_MAX),))
+        if False in held:
+            raise _busy(executable, action, timeout_s)
+        return call(timeout_s=_Left(max(0.0, timeout_s - round(time.monotonic() - before, 3))))
+    finally:
+        if True in held:
+            executable._lock.release()
+
+
+def _busy(executable: Any, action: str, timeout_s: float) -> WaitTimeout:
+    names = executable._own.unfinished()
+    said = f"{action}: another thread, which launches or changes graph {executable.workflow.name!r}, has not returned"
+    return WaitTimeout(f"{said} after {timeout_s:g} s; the Executable is still open{unfinished_text(names)}", names)
 
 
 def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:

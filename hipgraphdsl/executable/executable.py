@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays import Array, as_int
 from ..backends import Program, backend_named, into_captures
 from ..backends.callbacks import CapturedArray, Stopped, refuse_inside, running
-from ..backends.capturing import keep_recorded
+from ..backends.capturing import keep_recorded, recordings
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -143,7 +143,7 @@ class Executable:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    @changing("launch")
+    @changing("launch", limited=1)
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once, or as soon as the stream takes another launch.
 
@@ -157,7 +157,8 @@ class Executable:
             A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
             waited for; by default the Executable's own. If it has been destroyed by then, all of the device's work is waited for.
         timeout_s : float, optional
-            Limit in seconds for waits of host steps. When it has passed, enqueued work goes on and nothing more is enqueued.
+            Limit in seconds for waits: of host steps, for a stream that takes no more work, and for another thread that launches.
+            When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)
@@ -186,9 +187,11 @@ class Executable:
         self._give(params, handle)
         own.compiled.wanted = bool(params)
         held = [] if stream is None else in_flight.held(handle, stream)
-        own.home.runtime.hold_back(handle)
-        keep_recorded(own.home.runtime, handle, own.record)
-        own.shared.deadline = Deadline.after(timeout_s, own.unfinished)
+        deadline = Deadline.after(timeout_s, own.unfinished)
+        own.hold_back(handle, deadline)
+        if recordings:
+            keep_recorded(self.runtime, handle, own.record)
+        own.shared.deadline = deadline
         issued, waits_on = True, handle
         try:
             own.launch(handle)
@@ -586,7 +589,7 @@ class Executable:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    @changing("close", when_closed=True)
+    @changing("close", when_closed=True, limited=0)
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for the device and free everything; a second call does nothing.
 
@@ -597,7 +600,8 @@ class Executable:
         timeout_s : float, optional
             Stop waiting after this many seconds. If the runtime can abort a launch (graphs on the CPU), the launch is aborted:
             no node and no block of a kernel starts any more, and everything is freed when what runs has ended. If that takes
-            more than 2 s, or the runtime cannot abort, the Executable stays open, because the device may still use its memory.
+            more than 2 s, or the runtime cannot abort, the Executable stays open, because the device may still use its memory; so
+            it does where another thread that launches it has not returned by then.
 
         Raises
         ------
@@ -613,7 +617,7 @@ class Executable:
             self._closed = True
             return
         cut = self._own.wait_to_close(timeout_s, _CLOSE_WARNING_S, _ABORT_S)
-        returned = ExitStack()  # calls all in reverse order, even if one fails
+        returned, recorded = ExitStack(), self._own.recorded  # calls all in reverse order, even if one fails
         self._closed = True
         try:
             self._users.wait_for_others()
@@ -621,7 +625,10 @@ class Executable:
         except BaseException:
             self._closed = False
             raise
-        self._own.release(returned)
+        try:
+            self._own.release(returned, recorded)
+        finally:
+            self._own.release(returned, recorded)  # the rest, if Ctrl-C came between two calls
         if cut is not None:
             raise cut from self._own.hosts.take_failure()
         self._own.hosts.raise_failure()

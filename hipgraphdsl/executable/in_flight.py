@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -185,7 +185,7 @@ class InFlight:
         try:
             if self.is_gone(stream, error):
                 with self._home.there():
-                    self._runtime.device_synchronize()
+                    self._runtime.device_wait()
                 return None
             self._runtime.stream_synchronize(stream)
         except HipError as failed:
@@ -207,6 +207,14 @@ class InFlight:
         with suppress(HipError):
             while not self._runtime.stream_wait(stream, SLICE_S):
                 pass
+
+    def drop_failures(self, streams: Iterable[int]) -> None:
+        """Drop the errors of streams that a failed launch has used, whose first was reported; not while others are in flight."""
+        if not self.any:
+            with self._home.there():
+                for stream in streams:  # they were joined, so they are done, or will be at once
+                    with suppress(HipError):
+                        self._runtime.stream_wait(stream, SLICE_S)
 
     def done(self) -> bool:
         """Return whether all launches have finished; those on a stream that is gone, or that has failed, count as finished."""

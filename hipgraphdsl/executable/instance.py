@@ -24,7 +24,7 @@ from ..nodes import same
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
-from ..waiting import unfinished_text
+from ..waiting import Deadline, unfinished_text, wait_for_room
 from ..workflow import Workflow
 from .call_path import CallPath
 from .changes import Changes, with_defaults
@@ -151,16 +151,14 @@ class Instance:
             stack.callback(self.program.close)
         stack.callback(self._forget_program)
 
-    def release(self, stack: ExitStack) -> None:
-        """Release what `return_into` has registered: now, or when no graph has recorded launches any more."""
-        recorded = self.recorded
-        if recorded is not None:
-            what = f"graph {self.state.workflow.name!r}: what other graphs have captured"
-            self.home.release_after(recorded, stack.pop_all().close, what)
-        try:
+    def release(self, stack: ExitStack, recorded: Recorded | None) -> None:
+        """Release what `return_into` has registered: now, or when nobody has what captures have recorded any more."""
+        if recorded is None:
             stack.close()
-        finally:
-            stack.close()  # the rest, if Ctrl-C came between two calls
+        elif self._recorded is not None:
+            what = f"graph {self.state.workflow.name!r}: what other graphs have captured"
+            self.home.release_after(recorded, stack.close, what)
+            self._recorded = None
 
     def _forget_program(self) -> None:
         self.program, self.launch = None, _not_built
@@ -419,6 +417,14 @@ class Instance:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
+    def hold_back(self, stream: int, deadline: Deadline | None) -> None:
+        """Wait until the streams of a launch take more work; Ctrl-C and the deadline end the wait."""
+        assert self.program is not None
+        streams = self.program.streams
+        if not self._runtime.hold_back(stream, streams, 0):
+            said = f"the launch of graph {self.state.workflow.name!r} has not begun"
+            wait_for_room(partial(self._runtime.hold_back, stream, streams), deadline, said)
+
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
         home, own = self.home.device, self.in_flight.stream
@@ -449,7 +455,10 @@ class Instance:
         try:
             self.in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            raise self.blamed(error) from error.__cause__
+            blamed = self.blamed(error)
+            if self.program is not None:
+                self.in_flight.drop_failures(self.program.all_streams())
+            raise blamed from error.__cause__
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""

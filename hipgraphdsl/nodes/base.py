@@ -364,13 +364,6 @@ class Node(BaseModel):
         """The collective operation that it is, or None."""
         return None
 
-    def unfold(self, draft: Any) -> None:
-        """Add nodes that together do what it does to a `Draft`, each with memory of one rank or a copy between two.
-
-        A node of several copies, or a collective, that several ranks take part in.
-        """
-        raise NotImplementedError(f"nodes of kind {self.kind} do not say which nodes do the same")
-
     @property
     def recorded(self) -> Any:
         """The event that it records."""

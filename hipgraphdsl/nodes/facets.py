@@ -174,5 +174,8 @@ class Collective(Asked, Protocol):
     def part_bytes(self) -> int:
         """Bytes that one participant sends, or receives if it folds and scatters."""
 
+    def unfold(self, draft: Any, /) -> None:
+        """Add the copies and kernels that do the same to a `Draft`."""
+
     def views_of(self, participant: int, /) -> tuple[ArrayView | None, ArrayView | None]:
         """Return the views that a participant writes and reads; None if it has none."""

@@ -216,6 +216,10 @@ class Runtime(Protocol):
     def device_synchronize(self) -> None:
         """Wait for all work of the current device, also of streams that have been destroyed."""
 
+    def device_wait(self) -> None:
+        """Do the same, but leave errors to the streams that they belong to, where the platform can (not a HIP call)."""
+        self.device_synchronize()
+
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 
@@ -514,9 +518,12 @@ class Runtime(Protocol):
         """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
         return 0
 
-    def hold_back(self, stream: int) -> None:
-        """Wait while too many operations of a stream are in flight, where no launch of the platform waits; Ctrl-C interrupts."""
-        return
+    def hold_back(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
+        """Wait while too many operations of a stream are in flight, where Ctrl-C and a limit end no wait of a platform's launch.
+
+        Return False if that has taken `timeout_s` seconds. Otherwise the thread's next operations, some thousands, do not wait.
+        """
+        return True
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""

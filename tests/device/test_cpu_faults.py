@@ -238,3 +238,76 @@ def test_callback_that_raises_says_nothing_of_a_kernel_that_failed_before() -> N
         assert "kernel" not in str(caught.value)
         with pytest.raises(ValueError, match="no"):
             exe.synchronize()
+
+
+FAULTS = """
+extern "C" __global__ void may_trap(int* x, int bad) { if (bad) __trap(); x[0] += 1; }
+extern "C" __global__ void add(int* x) { x[0] += 1; }
+"""
+
+
+def faulty(lanes: int, where: str) -> hg.Graph:
+    """Return a graph of unordered kernels that trap if parameter `bad` is 1."""
+    g = hg.Graph("faulty")
+    bad = g.param("bad", "int32", 0)
+    for lane in range(lanes):
+        g.kernel(hg.Module(FAULTS)["may_trap"], 1, 1, (g.device_array(f"x{lane}", np.zeros(4, "i4")), bad), name=f"k{lane}")
+    if where == "top":
+        return g
+    outer = hg.Graph("outer")
+    inner = outer.param("bad", "int32", 0)
+    flag = outer.host_array("flag", np.ones(1, "int32"))
+    arrays = {f"x{lane}": outer.device_array(f"x{lane}", np.zeros(4, "i4")) for lane in range(lanes)}
+    outer.conditional("if", flag, g, bind={"bad": inner, **arrays}, name="c", decide="host")
+    return outer
+
+
+def innocent() -> hg.Graph:
+    g = hg.Graph("innocent")
+    g.kernel(hg.Module(FAULTS)["add"], 1, 1, (g.device_array("y", np.zeros(4, "i4")),))
+    return g
+
+
+def wait_for_the_device(exe: hg.Executable) -> None:
+    """Launch on a stream that is destroyed then, so that the Executable waits for all work of the device."""
+    stream = exe.runtime.stream_create()
+    exe.launch(stream=stream)
+    exe.runtime.stream_destroy(stream)
+    exe.synchronize()
+
+
+@pytest.mark.parametrize("own_stream", [True, False])
+@pytest.mark.parametrize("where", ["top", "body"])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_several_faults_of_one_launch_are_its_own(backend: Backend, lanes: int, where: str, own_stream: bool) -> None:
+    with faulty(lanes, where).compile("cpu", backend) as guilty, innocent().compile("cpu") as other:
+        stream = None if own_stream else other.runtime.stream_create()
+        for good in range(1, 3):
+
+            def launch_and_wait() -> None:
+                guilty.launch(stream=stream, bad=1)  # called at once
+                guilty.synchronize()
+
+            with pytest.raises(hg.HipError, match="trap"):
+                launch_and_wait()
+            wait_for_the_device(other)
+            guilty.launch(stream=stream, bad=0)
+            guilty.synchronize()
+            values = [int(guilty.read(f"x{lane}")[0]) for lane in range(lanes)]
+            assert all(value >= good for value in values)
+        assert other.read("y")[0] == 2
+        if stream is not None:
+            other.runtime.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_fault_that_nobody_has_waited_for_stays_with_its_executable(backend: Backend) -> None:
+    with faulty(2, "top").compile("cpu", backend) as guilty, innocent().compile("cpu") as other:
+        guilty.launch(bad=1)
+        wait_for_the_device(other)
+        with pytest.raises(hg.HipError, match="may_trap"):
+            guilty.synchronize()
+        wait_for_the_device(other)
+        guilty.run(bad=0)
+        assert other.read("y")[0] == 2

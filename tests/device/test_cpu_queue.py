@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,6 +73,116 @@ def test_launch_is_held_back_where_a_thousand_are_in_flight(backend: Backend, ea
         with alarm(let):
             exe.launch()
         assert rung == [True]
+        exe.synchronize()
+        exe.run()
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.05])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+@pytest.mark.parametrize("eager", [False, True])
+def test_launch_waits_for_room_no_longer_than_its_limit(backend: Backend, eager: bool, timeout_s: float) -> None:
+    with waiting_graph(eager).compile("cpu", backend=backend) as exe:
+        launched = fill_up(exe)
+        for given in ({"timeout_s": timeout_s}, {"stream": exe.stream, "timeout_s": timeout_s}):
+            with pytest.raises(hg.WaitTimeout, match="launch of graph 'waits' has not begun: too much work is in flight"):
+                exe.launch(**given)
+        assert exe.stats.launches == launched
+        np.asarray(exe.array("go"))[0] = 1
+        exe.launch(timeout_s=60)
+        exe.run()
+
+
+@contextmanager
+def another_thread_launches(exe: hg.Executable, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inside the block another thread waits for room in `launch`."""
+    inside, hold_back = threading.Event(), exe.runtime.hold_back
+    raised: list[BaseException] = []
+
+    def note(*given: Any) -> bool:
+        inside.set()
+        return hold_back(*given)
+
+    def launch() -> None:
+        try:
+            exe.launch()
+        except BaseException as error:
+            raised.append(error)
+
+    monkeypatch.setattr(exe.runtime, "hold_back", note)
+    thread = threading.Thread(target=launch)
+    thread.start()
+    try:
+        inside.wait()
+        yield
+    finally:
+        np.asarray(exe.array("go"))[0] = 1
+        thread.join()
+    assert not raised
+
+
+@pytest.mark.parametrize("call", ["launch", "close"])
+@pytest.mark.parametrize("backend", ["explicit", "streams"])
+def test_limit_holds_while_another_thread_waits_in_launch(backend: Backend, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with waiting_graph().compile("cpu", backend=backend) as exe:
+        launched = fill_up(exe)
+        with another_thread_launches(exe, monkeypatch):
+            for given in ((0.02,), (0,)):
+                arguments = given if call == "close" else (None, *given)
+                with pytest.raises(hg.WaitTimeout, match=f"{call}: another thread, which launches .* has not returned after 0"):
+                    getattr(exe, call)(*arguments)
+        exe.run()
+        assert exe.stats.launches == launched + 2
+        exe.close(timeout_s=60)
+
+
+def long_graph(steps: int, lanes: int = 1) -> hg.Graph:
+    """Return a graph whose first node waits, with so many steps on each of several lanes behind it."""
+    g = waiting_graph()
+    first = g.nodes[-1]
+    for lane in range(lanes):
+        x = g.host_array(f"x{lane}", shape=1, dtype="uint32")
+        for i in range(steps):
+            g.memset(x, i, name=f"fill_{lane}_{i}", after=[first])
+    return g
+
+
+@pytest.mark.parametrize("ended_by", ["a signal", "its limit"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_launch_of_many_steps_can_be_ended_in_their_midst(lanes: int, ended_by: str) -> None:
+    with long_graph(3000, lanes).compile("cpu", backend="streams") as exe:
+        go = np.asarray(exe.array("go"))
+
+        def refuse() -> None:
+            raise Alarm
+
+        if ended_by == "a signal":
+            with alarm(refuse), pytest.raises(Alarm):
+                exe.launch()
+        else:
+            with pytest.raises(hg.WaitTimeout, match=r"the launch has not come past 'fill_\d_\d+': too much work"):
+                exe.launch(timeout_s=0.05)
+        assert not exe.done()
+        go[0] = 1
+        exe.synchronize()
+        for lane in range(lanes):
+            assert exe.read(f"x{lane}")[0] < 2999
+        exe.run()
+        for lane in range(lanes):
+            assert exe.read(f"x{lane}")[0] == 2999
+
+
+def test_launches_are_held_back_by_each_lane() -> None:
+    with long_graph(200, lanes=4).compile("cpu", backend="streams") as exe:
+        assert exe.stats.lanes == 4
+
+        def launch_twenty() -> None:
+            for _ in range(20):
+                exe.launch(timeout_s=0)
+
+        with pytest.raises(hg.WaitTimeout):
+            launch_twenty()
+        assert 2 < exe.stats.launches < 10
+        np.asarray(exe.array("go"))[0] = 1
         exe.synchronize()
         exe.run()
 

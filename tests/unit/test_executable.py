@@ -1048,6 +1048,7 @@ exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.coun
 calls = [  # each with how many bytecodes lie between two interruptions
     (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
     (2, lambda: (exe.launch(), exe.synchronize(timeout_s=60))),
+    (5, lambda: exe.launch(timeout_s=60, a=float(next(numbers)))),
     (2, lambda: exe.write("x", 1)),
     (31, lambda: exe.set("k", b=float(next(numbers)))),
     (7, lambda: (exe.disable("k"), exe.enable("k"))),
@@ -2171,6 +2172,19 @@ def test_an_update_knows_what_was_set_inside_children(cpu: CpuRuntime, backend: 
         exe.update(parent(), rebuild=True)
         exe.run()
         assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]
+
+
+def test_set_refuses_nodes_that_follow_from_a_collective(recorder: RecorderRuntime) -> None:
+    g = hg.Graph("g")
+    g.all_reduce([g.device_array(name, np.zeros(4, "f4")) for name in "xy"], name="sum")
+    with g.compile(recorder) as exe:
+        before = exe.plan
+        wanted = "node 'sum/fold_0': it follows from the fields of 'sum', and what a collective node does is fixed when the graph"
+        with pytest.raises(hg.UpdateError, match=wanted) as caught:
+            exe.set("sum/fold_0", block=128)
+        assert (caught.value.node, caught.value.field) == ("sum/fold_0", "block")
+        assert exe.plan.steps == before.steps
+        exe.disable("sum/fold_0")
 
 
 def test_set_takes_a_kernel_of_another_module_before_the_first_launch(cpu: CpuRuntime, backend: Any) -> None:

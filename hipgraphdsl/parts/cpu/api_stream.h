@@ -102,8 +102,13 @@ API int hgcpuStreamRoom(Handle stream, uint64_t timeout_us) {
   STREAM(s, stream);
   return stream_has_room(s, timeout_us ? now_ns() + timeout_us * 1000 : 1) ? hipSuccess : hipErrorNotReady;
 }
-API int hipDeviceSynchronize() {
-  ENTER();
+// The same; and then the thread's next operations, on any stream, do not wait.
+API int hgcpuRoomForLaunch(Handle stream, uint64_t timeout_us) {
+  const int code = hgcpuStreamRoom(stream, timeout_us);
+  if (code == hipSuccess) t_ahead = kMostAhead;
+  return code;
+}
+inline int device_finish(bool errors_of_all) {
   if (int code = capture_refuse(hipErrorStreamCaptureUnsupported, true)) return fail(code);
   REQUIRE(!t_in_host_function, hipErrorNotPermitted);
   Vec<Stream*> held;
@@ -113,12 +118,22 @@ API int hipDeviceSynchronize() {
     if (s->device == device) stream_wait_for(s, s->submitted.get_sequential(), 0);
   }
   for (Stream* s : held) {
-    int code = s->device == device ? stream_take_error(s) : 0;
+    bool asked = s->device == device && (errors_of_all || find<Stream>(s->handle) != s);
+    int code = asked ? stream_take_error(s) : 0;
     if (!first) first = code;
     stream_release(s);
   }
   reap_deferred();
   return fail(first);
+}
+API int hipDeviceSynchronize() {
+  ENTER();
+  return device_finish(true);
+}
+// The same, but errors of streams that somebody can still wait for are left to them.
+API int hgcpuDeviceWait() {
+  ENTER();
+  return device_finish(false);
 }
 
 API int hipLaunchHostFunc(Handle stream, hipHostFn_t fn, void* argument) {

@@ -41,6 +41,8 @@ _MAX_DEVICES = 16  # kMaxDevices of memory.h
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuStreamRoom": (c_void_p, c_uint64),
+    "hgcpuRoomForLaunch": (c_void_p, c_uint64),
+    "hgcpuDeviceWait": (),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
     "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
@@ -187,13 +189,23 @@ class CpuRuntime(HipAbiRuntime):
                 return False
         return True
 
+    device_wait = does("hgcpuDeviceWait")
+
     def wait_addresses(self) -> tuple[int, int]:
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
 
-    def hold_back(self, stream: int) -> None:
-        room = self._ext.hgcpuStreamRoom
-        while room(stream, _SLICE_US) == ERROR_NOT_READY:
-            pass  # in slices, so that Ctrl-C ends the wait
+    def hold_back(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
+        room = self._ext.hgcpuRoomForLaunch
+        if room(stream, 0) != ERROR_NOT_READY and not others:
+            return True
+        deadline = time.monotonic() + timeout_s
+        for each in (stream, *others):
+            left_us = 0.0
+            while room(each, math.ceil(min(left_us, _SLICE_US))) == ERROR_NOT_READY:  # in slices, so that Ctrl-C ends the wait
+                left_us = (deadline - time.monotonic()) * 1e6
+                if left_us <= 0:
+                    return False
+        return True
 
     def room_address(self) -> int:
         return 0 if "hold_back" in vars(self) else address_of(self._ext.hgcpuStreamRoom)

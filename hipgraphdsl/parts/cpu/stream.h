@@ -265,9 +265,17 @@ inline bool stream_has_room(Stream* s, uint64_t deadline) {
   if (submitted - s->completed.get() < most || t_worker || t_in_host_function || s->capture.relaxed()) return true;
   return deadline != 1 && stream_wait_for(s, submitted - most / 2, deadline);
 }
+// How many operations this thread may still submit without waiting for room: it has waited before the launch that they are part
+// of, where it can be interrupted.
+constexpr uint64_t kMostAhead = 4096;
+inline thread_local uint64_t t_ahead = 0;
+
 // Takes over the references to action and token.
 inline int stream_submit(Stream* s, Action* action, Token* token, Launch* launch) {
-  stream_has_room(s, 0);
+  if (!stream_has_room(s, 1)) {
+    if (t_ahead) --t_ahead;
+    else stream_has_room(s, 0);
+  }
   if (streams().blocking.relaxed() > 1) order_with_null_stream(s);  // the null stream itself is one
   stream_append(s, action, token, launch);
   return hipSuccess;

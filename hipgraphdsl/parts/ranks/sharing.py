@@ -18,8 +18,10 @@ from ...draft import Draft
 from ...errors import DeclarationError, node_error
 from ...hazards import AFTER, Reason
 from ...kernels import Symbol
+from ...nodes import node_of
 from ...nodes.collective import dtype_name
 from ...nodes.facets import Collective
+from ...nodes.values import fitting
 from ...placement import device_of
 from ...plan.inlining import cycle_error
 from ...workflow import AnyNode, Level, Workflow
@@ -159,7 +161,7 @@ class Sharing:
         self._open_up()
         apart = {i for i, node in enumerate(self.workflow.nodes) if self._unfolds(node)}
         self.fixed.update(self.workflow.nodes[i].name for i in apart)
-        self._find_owners(replaced(self.workflow, apart, lambda node, draft: node.unfold(draft)) if apart else self.workflow)
+        self._find_owners(replaced(self.workflow, apart, _unfold) if apart else self.workflow)
         self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         """The ranks of each node."""
         self.messages: dict[int, list[Message]] = {}
@@ -299,7 +301,7 @@ class Sharing:
         """Return whether simple copies do what a node does: several copies, or a collective that no single library call does."""
         if node.collective is not None:
             return _by_copies(node.collective, self.layout, self.between)
-        return len(node.copied) > 1 and len({*self._inside(node, self._level)} - {ALL}) > 1
+        return node.reach == "copy" and len(node.copied) > 1 and len({*self._inside(node, self._level)} - {ALL}) > 1
 
     def _owner(self, array: Array) -> int:
         if isinstance(array, ExternalArray):
@@ -493,6 +495,15 @@ def _by_copies(node: Collective, layout: Layout, between: Between | None) -> boo
         _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in node.views_of(rank) if view is not None
     )
     return between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype))
+
+
+def _unfold(node: AnyNode, draft: Draft) -> None:
+    """Add the nodes that do what a collective or a node of several copies does."""
+    if node.collective is not None:
+        node.collective.unfold(draft)
+    for number, (dst, src) in enumerate(node.copied):
+        name, device = fitting(f"{node.name}: {number}"), getattr(node, "device", None)
+        draft.add(node_of("memcpy", name=name, dst=dst, src=src, device=device))
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:

@@ -68,7 +68,7 @@ class _Failure:
 
 
 class _Thread(threading.local):
-    mode: CaptureMode = CaptureMode.GLOBAL
+    mode = CaptureMode.GLOBAL
 
 
 # Name of an argument -> the kind of its handle.
@@ -295,14 +295,12 @@ class RecorderRuntime(Runtime):
         return address
 
     def _refuse(self, call: _Recorded, values: dict[str, Any]) -> None:
-        captures = self._captures
-        if call.during == "own":
-            captures = {stream: capture for stream, capture in captures.items() if stream == values["stream"]}
-        spoilt = [capture for capture in captures.values() if call.during != "strict" or self._forbids(capture)]
-        for capture in spoilt:
-            capture.invalidated = True
-        if spoilt:
-            self._fail(call.api, call.refused, "a stream is capturing")
+        for stream, capture in self._captures.items():
+            if call.during == "own" and stream != values["stream"]:
+                continue
+            if call.during != "strict" or self._forbids(capture):
+                capture.invalidated = True
+                self._fail(call.api, call.refused, "a stream is capturing")
 
     def _forbids(self, capture: Capture) -> bool:
         """Return whether a capture forbids the calling thread unsafe calls."""
