@@ -45,8 +45,7 @@ def plan_for(
         notes.insert(0, f'backend="{backend}" became "streams", because {why}.')
         backend = "streams"
     merges = backend in ("explicit", "capture") and not watch
-    options = replace(
-        options,
+    options = options.changed(
         inline=options.inline or watch or backend != "explicit" or "child_order" in target.quirks,
         # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
         pack=options.pack and backend != "streams",

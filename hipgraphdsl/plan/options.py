@@ -72,8 +72,11 @@ class PlanOptions:
         if given is not None and not isinstance(given, PlanOptions):
             raise DeclarationError(f"how to plan is said by a PlanOptions, such as PlanOptions(join=False) (got {given!r})")
         short = {"lanes": lanes, "batch": batch}
-        changes: dict[str, Any] = {name: v for name, v in short.items() if not isinstance(v, str) or v != "auto"}
-        return replace(given or DEFAULT_PLAN, **changes)
+        return (given or DEFAULT_PLAN).changed(**{name: v for name, v in short.items() if not isinstance(v, str) or v != "auto"})
+
+    def changed(self, **fields: Any) -> PlanOptions:
+        """Return these options with other values of some fields; itself if all are the same."""
+        return self if all(getattr(self, name) is value for name, value in fields.items()) else replace(self, **fields)
 
 
 @dataclass(frozen=True, kw_only=True)
