@@ -11,7 +11,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -113,15 +112,14 @@ class Executable:
         """
         backend_named(backend)
         refuse_inside("compile", workflow.name)
-        sanitize = debug.sanitize
-        if sanitize:
-            options = replace(options, pack=False, batch=False)
+        if debug.sanitize:
+            options = options.changed(pack=False, batch=False)
             guard = guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
         made = made or plan_for(workflow, runtime.target, backend, device, note, options, watch=debug.watch)
         after_plan = time.perf_counter()
-        executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
+        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize)
         executable._own.memory.inherit(inherit)
         executable._own.kept = {"guard": guard, "debug": debug, "check": check}
         executable._closed = False
