@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .parts.ranks.world import Ranks, ranks
     from .parts.timeline.timeline import Timeline
     from .parts.verify import verify
+    from .plan.options import DebugOptions, PlanOptions
     from .plan.steps import Plan, Step
     from .runtimes import graph_memory, open_runtime
     from .update import explain_update
@@ -64,6 +65,7 @@ _LATER = {
     "GraphMemory": "graph_pool",
     "Link": "parts.ranks.links",
     **dict.fromkeys(("Plan", "Step"), "plan.steps"),
+    **dict.fromkeys(("DebugOptions", "PlanOptions"), "plan.options"),
     "RankExecutable": "parts.ranks.ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
     "Timeline": "parts.timeline.timeline",
@@ -84,6 +86,7 @@ __all__ = [
     "ChildGraphNode",
     "CollectiveNode",
     "ConditionalNode",
+    "DebugOptions",
     "DeclarationError",
     "DeviceArray",
     "Diagnostic",
@@ -112,6 +115,7 @@ __all__ = [
     "Parameter",
     "PartMissing",
     "Plan",
+    "PlanOptions",
     "RankError",
     "RankExecutable",
     "Ranks",

@@ -34,6 +34,7 @@ from .document.text import written
 from .document.writer import data_of
 from .draft import Draft
 from .errors import listed, node_error
+from .hazards import Reason
 from .kernels import Module, Symbol
 from .nodes import KINDS, Node, UnboundCallback, add_kind
 from .nodes.base import lazy, parameters_of, require_met, views_of
@@ -68,8 +69,8 @@ class Workflow:
     nodes : tuple of Node
     predecessors : tuple of tuple of int
         For each node, the indices of the nodes that must finish before it starts.
-    reasons : tuple of tuple of str
-        The reason of each of those edges: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
+    reasons : tuple of tuple of Reason
+        The reason of each of those edges.
     infer : bool
         Whether edges were inferred from accesses.
     ordered : tuple of (str, str)
@@ -81,7 +82,7 @@ class Workflow:
     parameters: Mapping[str, Parameter]
     nodes: tuple[AnyNode, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    reasons: tuple[tuple[str, ...], ...]
+    reasons: tuple[tuple[Reason, ...], ...]
     infer: bool = True
     ordered: tuple[tuple[str, str], ...] = ()
 
@@ -167,7 +168,7 @@ class Workflow:
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
-        """The workflow as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        """A networkx graph of the workflow: node attribute `node`, edge attribute `reason`. Changing it changes nothing else."""
         return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
@@ -225,10 +226,9 @@ class Workflow:
         found = dict.fromkeys(self.ordered)
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
-                if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")[3 * (not self.infer) :]):
-                    name = self.nodes[source].name
-                    if name not in node.after:
-                        found[(name, node.name)] = None
+                follows = reason.kind == "event" or (self.infer and reason.inferred)
+                if not follows and (name := self.nodes[source].name) not in node.after:
+                    found[(name, node.name)] = None
         return tuple(found)
 
     def document(self, *, strict: bool = True, values: bool = True) -> dict[str, Data]:

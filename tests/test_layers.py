@@ -84,6 +84,7 @@ ORDER = (
     "export.files",
     "deciding",
     "plan",
+    "plan.options",
     "plan.inlining",
     "placement",
     "checks",

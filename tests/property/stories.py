@@ -13,6 +13,8 @@ import hypothesis.strategies as st
 from property.programs import DEVICE, FAULT, HOST, Step, Temporary, steps
 from property.strategies import booleans, integers, permutations, sampled_from, sets
 
+import hipgraphdsl as hg
+
 LONG = {"w": "device", "t": "host"}
 """Arrays of twice the rows; steps use the first half, and parameters any rows."""
 DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
@@ -206,10 +208,11 @@ def _happening(draw: Any, program: Program, most: int) -> list[Action]:
 @st.composite
 def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
     program = draw(programs(most_parts))
-    options = {
-        "lanes": draw(sampled_from(("auto", 1, None))), "join": draw(booleans()), "pack": draw(booleans()),
-        "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
-    }  # fmt: skip
+    plan = hg.PlanOptions(
+        lanes=draw(sampled_from(("auto", 1, None))), join=draw(booleans()), pack=draw(booleans()),
+        batch=draw(sampled_from(("auto", True, False))),
+    )  # fmt: skip
+    options = {"plan": plan, "debug": hg.DebugOptions(watch=not draw(integers(0, 4)))}
     happening = _happening(draw, program, most_actions)
     devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
     return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)
