@@ -17,7 +17,7 @@ from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.base import GraphSteps, KernelAdder, Runtime
 from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -93,16 +93,15 @@ def test_compiled_code_and_python_build_the_same_graph(
     left: list[str] = []
     original = runtime.kernel_adder
 
-    def watched(graph: int, *rest: Any) -> Any:
-        adder: Any = original(graph, *rest)
-        assert adder is not None
+    def watched(steps: GraphSteps) -> KernelAdder:
+        made = original(steps)
+        assert made is not None
+        adder: KernelAdder = made
 
         class Watched:
-            code = property(lambda _: adder.code)
-
-            def __call__(self, first: int) -> int:
-                index = int(adder(first))
-                left.extend(step.name for step in rest[0][index : index + 1])
+            def add(self, first: int) -> int:
+                index = adder.add(first)
+                left.extend(step.name for step in steps.steps[index : index + 1])
                 return index
 
         return Watched()
