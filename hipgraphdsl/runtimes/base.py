@@ -516,10 +516,10 @@ class Runtime(Protocol):
         return 0
 
     def room_address(self) -> int:
-        """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
+        """Return, for `launcher`, the address of a function that returns 0 if `wait_for_room` would return at once; or 0."""
         return 0
 
-    def hold_back(self, stream: int) -> None:
+    def wait_for_room(self, stream: int) -> None:
         """Wait while too many operations of a stream are in flight, where no launch of the platform waits; Ctrl-C interrupts."""
         return
 

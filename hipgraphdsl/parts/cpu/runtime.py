@@ -190,13 +190,13 @@ class CpuRuntime(HipAbiRuntime):
     def wait_addresses(self) -> tuple[int, int]:
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
 
-    def hold_back(self, stream: int) -> None:
+    def wait_for_room(self, stream: int) -> None:
         room = self._ext.hgcpuStreamRoom
         while room(stream, _SLICE_US) == ERROR_NOT_READY:
             pass  # in slices, so that Ctrl-C ends the wait
 
     def room_address(self) -> int:
-        return 0 if "hold_back" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
+        return 0 if "wait_for_room" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
 
     def host_func_failed(self) -> None:
         """Report, inside a host function, that it failed: no later work starts, and the next synchronize raises."""

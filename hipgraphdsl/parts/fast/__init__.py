@@ -8,7 +8,7 @@ __getattr__ = lazily(
         "CompiledAdder": "adding",
         "CompiledCalls": "compiled_calls",
         "CompiledPath": "call_path",
-        "LongWay": "call_path",
+        "SlowPath": "call_path",
         "native": "extension",
     },
 )

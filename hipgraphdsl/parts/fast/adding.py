@@ -30,6 +30,7 @@ class CompiledAdder:
         self._add = module.KernelAdder(layout, steps, partial(_described, steps.function), _KINDS)
 
     def add(self, first: int) -> int:
+        """Add steps from `first` on, as `KernelAdder.add` says."""
         index: int = self._add(first)
         if self._add.code:
             self._failed("hipGraphAddKernelNode", self._add.code)
