@@ -38,7 +38,7 @@ def has_passed(deadline: Deadline | None) -> bool:
 
 
 def require_room(wait_for_room: Callable[[float], bool], deadline: Deadline | None, said: str) -> None:
-    """Wait by `wait_for_room` until streams take more work; a WaitTimeout begins with `said`, which says how far the launch came."""
+    """Wait by `wait_for_room` until streams take more work; a WaitTimeout begins with `said`: how far the launch came."""
     left = math.inf if deadline is None else max(0.0, deadline.at - time.monotonic())
     if not wait_for_room(left) and deadline is not None:
         names = deadline.unfinished()

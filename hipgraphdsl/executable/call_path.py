@@ -74,7 +74,7 @@ class CallPath:
         """Whether `synchronize` waits by compiled code if the launches are compiled code's."""
         return True
 
-    def allow_wait(self, allowed: bool) -> None:
+    def allow_wait(self, *, allowed: bool) -> None:
         """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
 
     def drain(self) -> None:

@@ -513,7 +513,7 @@ class Instance:
             if self.parameters.keeps_replaced:
                 self.forget_replaced()
             hosts = self.hosts
-            self.compiled.allow_wait(not (hosts.names() or hosts.failures or hosts.stale()))
+            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.stale()))
         finally:
             if True in held:
                 changing.release()

@@ -199,7 +199,7 @@ class CompiledPath(CallPath):
     def can_wait(self) -> bool:
         return not self.bound or self.launcher.can_wait
 
-    def allow_wait(self, allowed: bool) -> None:
+    def allow_wait(self, *, allowed: bool) -> None:
         if self.bound:
             self.launcher.can_wait = allowed and self._runtime.wait_addresses()[0] != 0
 
