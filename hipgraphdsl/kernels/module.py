@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -181,6 +182,17 @@ def _content(path: Path) -> bytes:
         raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
 
 
+_known: Final[WeakValueDictionary[tuple[Any, ...], Module]] = WeakValueDictionary()
+"""The modules of source that exist, by all that they were read from."""
+
+
+def _key(
+    source: str, name: str, options: Sequence[str], structs: Mapping[str, Any], headers: Mapping[str, str]
+) -> tuple[Any, ...]:
+    """Return the key of a module in `_known`."""
+    return source, name, tuple(options), repr(sorted(structs.items())), tuple(sorted(headers.items()))
+
+
 class Module:
     """HIP C++ source, or a code object, with its declarations.
 
@@ -277,6 +289,7 @@ class Module:
                 f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable"
                 + (f"; to read a file, Module.from_file({source!r})" if re.fullmatch(r"\S+\.\w+", source) else "")
             )
+        _known[_key(source, self._name, self._options, self._structs, headers.texts)] = self
 
     @classmethod
     def from_file(
@@ -607,12 +620,15 @@ class Module:
         headers: Mapping[str, str],
         budget: Budget | None = None,
     ) -> Module:
-        """Return a module from stored source, with the texts of its headers by path; no other header is searched.
+        """Return the module of stored source, with the texts of its headers by path; no other header is searched.
 
-        `budget` limits the total macro expansion of several modules.
+        Source that the process has already read is not read again: the module is then that one. `budget` limits the total macro
+        expansion of several modules.
         """
-        module = cls.__new__(cls)
-        module._read(source, name, options, structs, Headers(options, headers), budget)
+        module = _known.get(_key(source, name, options, structs, headers))
+        if module is None:
+            module = cls.__new__(cls)
+            module._read(source, name, options, structs, Headers(options, headers), budget)
         return module
 
     # -- JSON ------------------------------------------------------------------------------------------------------
