@@ -562,8 +562,8 @@ class Declaring:
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
         if not is_node(node):
             raise DeclarationError(
-                f"graph {self.name!r} takes nodes of the package's own classes, which checks, backends and files know;"
-                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from",
+                f"graph {self.name!r} takes nodes of the package's own classes and of enabled parts, which checks, backends and files"
+                f" know; {node.name!r} is a {type(node).__name__}: use the class that it inherits from, or hipgraphdsl.enable its part",
                 node=node.name,
             )
         extra = self._draft.names_of(after)

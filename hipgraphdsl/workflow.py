@@ -690,5 +690,5 @@ KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}
 
 
 def is_node(value: object) -> TypeGuard[AnyNode]:
-    """Return whether a value is a node of one of the package's own classes, which every pass supports."""
+    """Return whether a value is a node of a class of the package or of an enabled part, which every pass supports."""
     return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)

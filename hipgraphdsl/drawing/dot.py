@@ -8,10 +8,10 @@ from html import escape
 from typing import Any, Final
 
 from ..export.files import fitting
-from ..workflow import Workflow
+from ..workflow import KINDS, Workflow
 from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
-from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened, text_width
+from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, shortened, style_of, text_width
 
 _MAX_BOXES_FINE: Final = 150  # at 144 dots per inch, a bitmap of more boxes is too large for many viewers
 
@@ -112,7 +112,7 @@ def _title(picture: Picture) -> str:
 
 
 def _node(box: Box) -> str:
-    style = STYLES[box.kind]
+    style = style_of(box.kind)
     drawn = ("rounded," if style.shape == "round" else "") + "filled" + (",dashed" if style.dashed else "")
     parts = [f"<B>{_html(shortened(box.name, 48))}</B>"]
     if box.repeats > 1:
@@ -170,7 +170,7 @@ def _frame(cluster: Cluster) -> str:
         values |= {"fillcolor": '"#ffffff00"', "color": _quoted(REPEAT), "style": '"rounded,dashed"'}
         values |= {"fontcolor": _quoted(REPEAT), "penwidth": "1.4"}
     else:
-        values |= {"fillcolor": _quoted(STYLES["child"].fill), "color": _quoted(STYLES["child"].stroke)}
+        values |= {"fillcolor": _quoted(style_of("child").fill), "color": _quoted(style_of("child").stroke)}
     if cluster.critical:
         values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
     if cluster.faults:
@@ -201,13 +201,13 @@ def _edge(link: Link, picture: Picture) -> str:
 
 def _legend(picture: Picture) -> list[str]:
     """Return a table of the node kinds that occur."""
-    kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
+    kinds = [kind for kind in KINDS if any(box.kind == kind for box in picture.boxes)]
     carried = any(link.style == "next" for link in picture.links)
     if len(kinds) < 2 and not carried:
         return []
     cells = [
-        f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
-        f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
+        f'<TD BGCOLOR="{style_of(kind).fill}" COLOR="{style_of(kind).stroke}" BORDER="1">'
+        f'<FONT POINT-SIZE="9">{style_of(kind).title}</FONT></TD>'
         for kind in kinds
     ]
     if carried:  # once in the legend: labels on parallel edges would overlap

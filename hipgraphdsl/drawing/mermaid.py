@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
-from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, STYLES, shortened
+from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, shortened, style_of
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -77,9 +77,9 @@ def _chart(picture: Picture, direction: str) -> list[str]:
         if what in strokes:
             marked.setdefault(what, []).append(str(n))
     for kind in dict.fromkeys(box.kind for box in picture.boxes):
-        style = STYLES[kind]
+        style = style_of(kind)
         dash = ",stroke-dasharray:5 3" if style.dashed else ""
-        lines.append(f"  classDef {kind} fill:{style.fill},stroke:{style.stroke},color:{INK}{dash}")
+        lines.append(f"  classDef {_class_name(kind)} fill:{style.fill},stroke:{style.stroke},color:{INK}{dash}")
     if any(box.critical for box in picture.boxes):
         lines.append(f"  classDef critical stroke:{CRITICAL},stroke-width:3px")
         lines.append(f"  class {','.join(box.id for box in picture.boxes if box.critical)} critical")
@@ -97,10 +97,14 @@ def _chart(picture: Picture, direction: str) -> list[str]:
         elif cluster.kind == "repeat":
             lines.append(f"  style {cluster.id} fill:none,stroke:{REPEAT},stroke-dasharray:5 3")
         else:
-            fill = LANES[cluster.lane % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
+            fill = LANES[cluster.lane % len(LANES)] if cluster.kind == "lane" else style_of("child").fill
             stroke = f"{CRITICAL},stroke-width:3px" if cluster.critical else "#a9b4c0"
             lines.append(f"  style {cluster.id} fill:{fill},stroke:{stroke},color:{INK}")
     return lines
+
+
+def _class_name(kind: str) -> str:
+    return kind.replace(".", "_")  # of another package: "part.kind"
 
 
 def _text(text: str) -> str:
@@ -117,12 +121,12 @@ def _yaml(text: str) -> str:
 
 
 def _node(box: Box) -> str:
-    style = STYLES[box.kind]
+    style = style_of(box.kind)
     opening, closing = _SHAPES[style.shape]
     parts = [f"<b>{_text(shortened(box.name, 48))}</b>" + (f" ×{box.repeats}" if box.repeats > 1 else "")]
     parts += [_text(shortened(line, 44)) for line in box.lines]
     parts += [f"<b>{code}</b>" for code in codes(box.faults)]
-    return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{box.kind}'
+    return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{_class_name(box.kind)}'
 
 
 def _edge(link: Link) -> str:

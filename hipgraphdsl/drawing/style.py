@@ -7,6 +7,7 @@ are distinct for colour-blind readers, in print and on a dark page, because a dr
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from ..workflow import KINDS
@@ -56,10 +57,12 @@ _OWN: Final[dict[str, Style]] = {
 }
 _OF_WORK: Final = {"kernel": "kernel", "copy": "memcpy", "memset": "memset", "host": "host", "": "empty"}
 
-STYLES: Final[dict[str, Style]] = {
-    kind: _OWN.get(kind) or replace(_OWN[_OF_WORK[cls.work]], title=kind.replace("_", " ")) for kind, cls in KINDS.items()
-}
-"""Styles by node kind; a kind without its own style uses that of other nodes with the same kind of work."""
+
+@cache
+def style_of(kind: str) -> Style:
+    """Return the style of a node kind; a kind without its own style uses that of other nodes with the same kind of work."""
+    return _OWN.get(kind) or replace(_OWN[_OF_WORK[KINDS[kind].work]], title=kind.replace("_", " "))
+
 
 _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
                    "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca",

@@ -34,14 +34,14 @@ from ...drawing.picture import (
     shown,
     size_of,
 )
-from ...drawing.style import STYLES, Style, shortened, text_width
+from ...drawing.style import Style, shortened, style_of, text_width
 from ...errors import DeclarationError, HipGraphError
 from ...kernels import Kernel, Module
 from ...nodes import callable_name
 from ...plan.steps import Plan
 from ...printed import human_bytes, human_count
 from ...target import Target
-from ...workflow import AnyNode, Workflow
+from ...workflow import KINDS, AnyNode, Workflow
 from ..ranks.sharing import ALL, Ranks, Sharing
 from .levels import Placement, arrange, in_bands
 
@@ -169,8 +169,8 @@ class _Document:
             "width": round(scene.placement.width),
             "height": round(scene.placement.height),
             "kinds": {
-                kind: asdict(style)
-                for kind, style in {**STYLES, "rank": _RANK}.items() if any(node["kind"] == kind for node in self.nodes)
+                kind: asdict(_RANK if kind == "rank" else style_of(kind))
+                for kind in (*KINDS, "rank") if any(node["kind"] == kind for node in self.nodes)
             },
             "faults": self.loose,
             "nodes": self.nodes,
