@@ -47,7 +47,9 @@ from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from .checks import Diagnostic, Report
+    from .enabling import enable
     from .executable import Executable
+    from .extensions import Part
     from .graph_pool import GraphMemory
     from .parts.ranks.links import Link
     from .parts.ranks.ranked import RankExecutable
@@ -60,9 +62,11 @@ if TYPE_CHECKING:
 
 _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
+    "enable": "enabling",
     "Executable": "executable",
     "GraphMemory": "graph_pool",
     "Link": "parts.ranks.links",
+    "Part": "extensions",
     **dict.fromkeys(("Plan", "Step"), "plan.steps"),
     "RankExecutable": "parts.ranks.ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
@@ -110,6 +114,7 @@ __all__ = [
     "Module",
     "Node",
     "Parameter",
+    "Part",
     "PartMissing",
     "Plan",
     "RankError",
@@ -128,6 +133,7 @@ __all__ = [
     "WaitTimeout",
     "Workflow",
     "__version__",
+    "enable",
     "explain_update",
     "graph_memory",
     "open_runtime",

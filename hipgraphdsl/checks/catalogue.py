@@ -6,8 +6,9 @@ Codes are stable: a code never changes its meaning and is never reused. Each has
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 Severity = Literal["error", "warning", "info"]
 
@@ -19,6 +20,7 @@ class Entry:
     title: str  # a few words
     severity: Severity  # the highest; known defects (HG8xx) are infos for a target without a version
     summary: str  # one sentence: the fault and its consequence
+    check: Callable[[Any], None] | None = None  # of another package's code: called with each `Scope` that has no cycle
 
 
 _TABLE = """\

@@ -15,12 +15,14 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
+from ..extensions import offered
 from ..parts import module_of
 from .arguments import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
 
 COMMANDS: Final = {
     "info": "cli.info",
+    "parts": "cli.parts",
     "check": "cli.check",
     "show": "cli.show",
     "run": "cli.run",
@@ -54,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             verbose = options.verbose
             if verbose:
                 _log.setLevel(logging.DEBUG)
+            if getattr(options, "enable", ()):
+                module_of("enabling").enable(*options.enable)
             status: int = options.command(options)
         sys.stdout.flush()
         return status
@@ -122,9 +126,10 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
     found.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, place in COMMANDS.items():
+    other = offered("commands", command) if command and command not in COMMANDS else None
+    for name in (*COMMANDS, *([command] if command and other is not None else [])):
         try:
-            module = module_of(place)
+            module = module_of(COMMANDS[name]) if name in COMMANDS else other
         except PartMissing:
             if command == name:
                 raise

@@ -11,6 +11,7 @@ from ..arrays import as_dict
 from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
+from ..extensions import who_knows
 from ..kernels import Module
 from ..nodes.base import Node, check_name
 from ..nodes.values import Data, Fault, Members, Names
@@ -188,7 +189,8 @@ class _Section(Names):
         members = Members(item.value, "a node")
         kind = members.take("kind", str)
         if kind not in self.loader.kinds:
-            raise Fault(f"there is no kind {kind[:60]!r}; kinds are {', '.join(self.loader.kinds)}")
+            who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
+            raise Fault(f"there is no kind {kind[:60]!r}; {who}")
         self._count(1)
         self.made.add(self.loader.kinds[kind].from_data(members, self, (self.loader.file, item.line)))
 

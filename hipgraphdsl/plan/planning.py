@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 from ..arrays import as_int, int_from, require_flags
 from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
-from ..errors import DeclarationError
+from ..errors import DeclarationError, HipGraphError
+from ..extensions import enabled
 from ..order import follower_counts, positions
 from ..parts import find, load
 from ..placement import device_of, devices_of
@@ -88,7 +89,17 @@ def make_plan(
         merge = _merging(batch)
         plan = plan if merge is None else merge.with_chains(plan, target, automatic=batch == "auto")
     merge = find("merge") if programmatic and target.programmatic_launch else None
-    return plan if merge is None else merge.with_programmatic_edges(plan)
+    return _changed_by_others(plan if merge is None else merge.with_programmatic_edges(plan), target)
+
+
+def _changed_by_others(plan: Plan, target: Target) -> Plan:
+    """Return the plan after the passes of enabled parts of other packages."""
+    for part, own in enabled.items():
+        for name, change in own.passes.items():
+            plan = change(plan, target)
+            if not isinstance(plan, Plan):
+                raise HipGraphError(f"pass {name!r} of part {part!r} returns a Plan (got {type(plan).__name__})")
+    return plan
 
 
 def _merging(batch: Batch) -> Any:
