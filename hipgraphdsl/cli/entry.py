@@ -12,10 +12,10 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
-from ..extensions import offered
+from ..extensions import offered, others
 from ..parts import module_of
 from .arguments import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
@@ -126,10 +126,12 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
     found.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    other = offered("commands", command) if command and command not in COMMANDS else None
-    for name in (*COMMANDS, *([command] if command and other is not None else [])):
+    of_others = {}
+    if command and command not in COMMANDS and (other := offered("commands", command)) is not None:
+        of_others[command] = other
+    for name in (*COMMANDS, *of_others):
         try:
-            module = module_of(COMMANDS[name]) if name in COMMANDS else other
+            module: Any = of_others.get(name) or module_of(COMMANDS[name])
         except PartMissing:
             if command == name:
                 raise
@@ -149,7 +151,10 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    commands = parser(next((argument for argument in arguments if not argument.startswith("-")), ""))
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    commands = parser(command)
+    if command and command not in COMMANDS and offered("commands", command) is None and (said := others("commands")):
+        commands.error(f"there is no command {command!r}; commands are {', '.join(COMMANDS)}{said}")
     if not arguments:
         commands.print_help(sys.stderr)
         sys.exit(MISUSED)

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.text import Text
 
-from ..errors import HipGraphError, PartMissing
+from ..errors import PartMissing, PartRefused
 from ..export import FORMATS
-from ..extensions import installed
+from ..extensions import Installed, Part, installed
 from ..parts import OWN, load
 from ..runtimes import RUNTIMES
 from .entry import COMMANDS
@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _said(facts: dict[str, Any]) -> str:
     added = "; ".join(f"{what}: {', '.join(names)}" for what, names in facts["adds"].items())
-    return f"{facts['does']} ({added})" if facts["does"] and added else facts["does"] or added or "nothing"
+    text = f"{facts['does']} ({added})" if facts["does"] and added else facts["does"] or added or "nothing"
+    unused = facts.get("unused")
+    return f"{text}; not used: {', '.join(unused)}, which hipgraphdsl has itself" if unused else text
 
 
 def _own(name: str) -> dict[str, Any]:
@@ -64,10 +66,16 @@ def _own(name: str) -> dict[str, Any]:
     return {"does": OWN[name].does, "adds": {what: keys for what, keys in mine.items() if keys}, "why": why}
 
 
-def _of_other(part: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {"name": part.name, "package": part.package, "does": "", "adds": {}, "why": ""}
+def _of_other(part: Installed) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": part.name, "package": part.package, "does": "", "adds": {}, "unused": [], "why": ""}
     try:
         found = part.read()
-    except HipGraphError as error:
-        return {**facts, "why": str(error).partition(" cannot be used: ")[2]}
-    return {**facts, "does": found.does, "adds": found.adds()}
+    except PartRefused as error:
+        return {**facts, "why": error.why}
+    return {**facts, "does": found.does, "adds": found.adds(), "unused": _unused(found)}
+
+
+def _unused(part: Part) -> list[str]:
+    """Return the names of a part that this package has itself, and so never asks another one for."""
+    known = {"runtimes": ("auto", *RUNTIMES), "formats": FORMATS, "commands": COMMANDS}
+    return [name for what, names in known.items() for name in getattr(part, what) if name in names]

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays.coercion import as_int
 from ..arrays.dtypes import has_extras
-from ..errors import DeclarationError, listed
+from ..errors import DeclarationError, HipGraphError, listed
 from ..parts import module_of
 
 
@@ -52,7 +52,8 @@ def made(
 ) -> str | bytes:
     """Return the output of a format's function for a workflow or a timeline, which messages call `name`.
 
-    `same` maps alternative extensions; `others` returns what a message says of other packages. An unknown format or option is refused, as is whatever the function refuses.
+    `same` maps alternative extensions; `others` returns what a message says of other packages. An unknown format or option is
+    refused, as is whatever the function refuses.
     """
     extension, given = same.get(extension.lower(), extension.lower()), extension
     entry = formats.get(extension)
@@ -61,9 +62,8 @@ def made(
         raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}{others()}")
     function = entry.rendering()
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    if entry.module and any(
-        p.kind is p.VAR_KEYWORD for p in accepted.values()
-    ):  # drawing functions pass other options on to their `draw`
+    if entry.module and any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        # Drawing functions pass other options on to their `draw`.
         accepted = {**accepted, **inspect.signature(entry.opened().draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
@@ -71,7 +71,10 @@ def made(
             raise DeclarationError(f"a {extension} file takes no option {option!r}; its options are {listed(names)}")
         if value is not None:
             _require_kind(option, value, accepted[option].annotation)
-    return function(subject, **options)
+    content = function(subject, **options)
+    if not isinstance(content, (str, bytes)):
+        raise HipGraphError(f"the function of the format {extension!r} returns str or bytes (got {type(content).__name__})")
+    return content
 
 
 def _require_kind(option: str, value: Any, annotation: str) -> None:

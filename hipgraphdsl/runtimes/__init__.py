@@ -152,8 +152,8 @@ def _constructor(name: str) -> Callable[[int], Runtime]:
     construct = offered("runtimes", name)
 
     def checked(device: int) -> Runtime:
-        runtime = construct(device)
-        if not isinstance(runtime, Runtime) or not isinstance(getattr(runtime, "target", None), Target):
+        runtime: Runtime = construct(device)
+        if Runtime not in type(runtime).__mro__ or not isinstance(getattr(runtime, "target", None), Target):
             raise HipGraphError(
                 f"runtime {name!r} of another package is to be a hipgraphdsl.runtimes.base.Runtime with a Target (got"
                 f" {type(runtime).__name__})"

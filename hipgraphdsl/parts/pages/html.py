@@ -41,7 +41,7 @@ from ...nodes import KINDS, callable_name
 from ...plan.steps import Plan
 from ...printed import human_bytes, human_count
 from ...target import Target
-from ...workflow import KINDS, AnyNode, Workflow
+from ...workflow import AnyNode, Workflow
 from ..ranks.sharing import ALL, Ranks, Sharing
 from .levels import Placement, arrange, in_bands
 
