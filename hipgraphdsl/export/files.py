@@ -70,7 +70,8 @@ def made(
         if option not in names:
             raise DeclarationError(f"a {extension} file takes no option {option!r}; its options are {listed(names)}")
         if value is not None:
-            _require_kind(option, value, accepted[option].annotation)
+            annotation = accepted[option].annotation
+            _require_kind(option, value, annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
     content = function(subject, **options)
     if not isinstance(content, (str, bytes)):
         raise HipGraphError(f"the function of the format {extension!r} returns str or bytes (got {type(content).__name__})")
