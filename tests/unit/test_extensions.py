@@ -133,10 +133,12 @@ def test_part_has_a_mapping_for_each_row_of_these_tests() -> None:
 
 def test_runtime_of_another_package_runs_a_graph_by_its_name(install: Any) -> None:
     module = install(CODE["runtimes"])
-    with with_empty().compile("tpu") as exe:
+    with with_empty().compile(hg.open_runtime("tpu")) as exe:
         exe.run()
         assert type(exe.runtime).__module__ == module
-    assert hg.open_runtime("tpu") is hg.open_runtime("tpu")
+    assert exe.runtime is hg.open_runtime("tpu")
+    name: Any = "tpu"  # type checkers know the package's own names alone
+    with_empty().compile(name).close()
 
 
 @pytest.mark.parametrize("made", ["lambda device: 3", "lambda device: type('Other', (), {'target': None})()"])
@@ -145,7 +147,7 @@ def test_runtime_of_another_package_must_be_a_runtime(install: Any, made: str) -
     with pytest.raises(
         hg.HipGraphError, match=r"runtime 'tpu' of another package is to be a hipgraphdsl\.runtimes\.base\.Runtime"
     ):
-        with_empty().compile("tpu")
+        with_empty().compile(hg.open_runtime("tpu"))
 
 
 def test_format_of_another_package_is_exported_with_its_options(install: Any, tmp_path: Path) -> None:
@@ -407,11 +409,13 @@ def test_name_that_two_parts_add_is_refused(install: Any, mapping: str, name: st
 
 TAKEN = {
     "a code": (CODE["checks"], CODE["checks"], "another part has the code 'REV101'"),
-    "a class of another kind": ("", CODE["kinds"].replace('kind = "review.mark"', 'kind = "mark"'), "a class of nodes of this kind"),
+    "a class of another kind": (
+        "", CODE["kinds"].replace('kind = "review.mark"', 'kind = "mark"'), "a class of nodes of this kind",
+    ),
     "no class": ("", "PART = hg.Part(protocol=1, kinds={'review.mark': 3})", "derives from hipgraphdsl.Node (got 3)"),
     "no entry": ("", "PART = hg.Part(protocol=1, checks={'REV101': print})", "a hipgraphdsl.checks.Entry with a function"),
     "an entry without a check": (
-        "", "PART = hg.Part(protocol=1, checks={'REV101': Entry('a', 'info', 'b')})", "a hipgraphdsl.checks.Entry with a function",
+        "", "PART = hg.Part(protocol=1, checks={'REV101': Entry('a', 'info', 'b')})", "a hipgraphdsl.checks.Entry with",
     ),
 }  # fmt: skip
 
