@@ -25,6 +25,7 @@ from hipgraphdsl.kernels import Module
 from hipgraphdsl.parts.bench.arguments import add_output_arguments
 from hipgraphdsl.parts.bench.measure import finish, machine, percentile, repeat_us, resident_bytes
 from hipgraphdsl.parts.bench.peers import cpp_library
+from hipgraphdsl.plan.options import PlanOptions
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
@@ -212,7 +213,7 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
         result.add("adding a kernel node, its names resolved, beyond the call in C", value, "us", 1.5, note)
         value, note = _beyond(times, "packed", "bare", count)
         result.add("... by the runtime's method, arguments packed", value, "us", None, note)
-        plan_us = repeat_us(lambda: make_plan(exe.workflow, runtime.target, lanes=1), 5)
+        plan_us = repeat_us(lambda: make_plan(exe.workflow, runtime.target, PlanOptions(lanes=1, pack=False)), 5)
         result.add("... planning before it", percentile(plan_us, 50) / count, "us/node")
 
         node, calls = program.nodes[0], 50

@@ -24,7 +24,7 @@ from hipgraphdsl.checks import check_workflow
 from hipgraphdsl.cli.arguments import positive
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.hazards import HazardTracker, near_before
+from hipgraphdsl.hazards import AFTER, HazardTracker, near_before
 from hipgraphdsl.kernels import Module, Symbol
 from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from hipgraphdsl.order import reduced
@@ -421,7 +421,7 @@ def mutants(workflow: Workflow) -> Iterator[Mutant]:
 def _with(workflow: Workflow, nodes: Sequence[AnyNode], predecessors: Sequence[Sequence[int]], infer: bool = False) -> Workflow:
     return Workflow(
         workflow.name, workflow.arrays, workflow.parameters, tuple(nodes), tuple(map(tuple, predecessors)),
-        tuple(("after",) * len(sources) for sources in predecessors), infer,
+        tuple((AFTER,) * len(sources) for sources in predecessors), infer,
     )  # fmt: skip
 
 
@@ -569,7 +569,7 @@ def _inferred(workflow: Workflow, nodes: Sequence[AnyNode]) -> Workflow:
         sources.update(names[name] for name in node.after)
         old = workflow.index[node.name]
         for source, reason in zip(workflow.predecessors[old], workflow.reasons[old]):
-            if reason.startswith(("event", "after")):
+            if not reason.inferred:
                 sources.add(names[workflow.nodes[source].name])
         predecessors.append(sorted(sources))
         near = {nodes[before].name for before in near_before(predecessors, len(predecessors) - 1)}

@@ -22,7 +22,7 @@ from hipgraphdsl.parts.bench.arguments import add_device_arguments, add_output_a
 from hipgraphdsl.parts.bench.measure import Column, Run, Sheet, finish, launches_of, machine, race, repeat_us, without_gc
 from hipgraphdsl.parts.bench.peers import Cpp, Skipped, Work, open_peer
 from hipgraphdsl.parts.bench.shapes import decode, wave
-from hipgraphdsl.plan.planning import Lanes
+from hipgraphdsl.plan.options import Lanes
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

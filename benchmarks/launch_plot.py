@@ -53,7 +53,7 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
                 known.setdefault(who, line)
         axis.set_title(shape.replace("_", " "), fontsize=11)
         axis.set(xscale="log", yscale="log")
-        axis.grid(True, which="major", linewidth=0.5, alpha=0.5)
+        axis.grid(visible=True, which="major", linewidth=0.5, alpha=0.5)
         axis.tick_params(labelsize=9)
         axis.spines[["top", "right"]].set_visible(False)
     for i, axis in enumerate(axes.flat):

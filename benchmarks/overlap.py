@@ -29,6 +29,7 @@ from hipgraphdsl.parts.bench.arguments import add_device_arguments, add_output_a
 from hipgraphdsl.parts.bench.calibrate import link_gb_s
 from hipgraphdsl.parts.bench.measure import Run, Times, finish, machine, race, without_gc
 from hipgraphdsl.parts.bench.peers import Arguments, Skipped, Task, address_of, cpp_library, operations_of, require_good
+from hipgraphdsl.plan.options import PlanOptions
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
@@ -175,7 +176,7 @@ def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side
     graph = wave_to_host(steps, side)
     nbytes = steps * side * side * 4
     apart = "explicit, join=False"
-    with compiled(runtime, {**_backends(graph), apart: (graph, {"join": False})}) as opened:
+    with compiled(runtime, {**_backends(graph), apart: (graph, {"plan": PlanOptions(join=False)})}) as opened:
         runs: dict[str, Run | Executable] = {**opened}
         loop = "synchronous loop in C++"
         try:

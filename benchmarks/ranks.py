@@ -115,7 +115,7 @@ def ranked(options: argparse.Namespace) -> dict[str, float]:
     wave = example().build(2, options.steps, options.size, output=False)
     for captured in (False, True):
         name = "captured" if captured else "eager"
-        given: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
+        given: dict[str, Any] = {"ranks": ranks, "plan": hg.PlanOptions(capture_collectives=captured)}
         if not options.one_gpu:
             with wave.compile(runtime, **given) as exe:
                 found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps

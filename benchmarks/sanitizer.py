@@ -20,6 +20,7 @@ from hipgraphdsl.graph import Graph
 from hipgraphdsl.parts.bench.arguments import add_output_arguments
 from hipgraphdsl.parts.bench.measure import finish, machine
 from hipgraphdsl.parts.verify import verify
+from hipgraphdsl.plan.options import DebugOptions
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 
@@ -55,7 +56,7 @@ def run(chosen: list[str], report: Callable[[str], None] = no_progress) -> Resul
             graph = load_graph(str(path))
             report(path.stem)
             try:
-                _run(graph, False)
+                _run(graph, sanitize=False)
             except HipGraphError as error:
                 result.notes.append(f"left out {path.stem}: {error}")
                 continue
@@ -68,15 +69,15 @@ def run(chosen: list[str], report: Callable[[str], None] = no_progress) -> Resul
     return result
 
 
-def _add(result: Result, what: str, limit: float, call: Callable[[bool], None], times: int = 1) -> None:
+def _add(result: Result, what: str, limit: float, call: Callable[..., None], times: int = 1) -> None:
     """Add the ratio of processor times with and without the sanitizer; of several calls the fastest counts."""
     without, with_it = (min(_seconds(call, sanitize) for _ in range(times)) for sanitize in (False, True))
     result.add(f"{what} with the sanitizer", with_it / without, "x", limit, f"{with_it:.2f} s against {without:.2f} s")
 
 
-def _seconds(call: Callable[[bool], None], sanitize: bool) -> float:
+def _seconds(call: Callable[..., None], sanitize: bool) -> float:
     before = _used()
-    call(sanitize)
+    call(sanitize=sanitize)
     return _used() - before
 
 
@@ -85,8 +86,8 @@ def _used() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _run(graph: Graph, sanitize: bool) -> None:
-    with graph.compile("cpu", "serial", sanitize=sanitize) as executable:
+def _run(graph: Graph, *, sanitize: bool) -> None:
+    with graph.compile("cpu", "serial", debug=DebugOptions(sanitize=sanitize)) as executable:
         executable.run()
 
 

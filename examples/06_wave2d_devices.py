@@ -154,7 +154,9 @@ def main(argv: list[str] | None = None) -> int:
         if devices < count and not first:
             continue  # one process is enough to do it on one device
         g = build(devices, options.steps, options.size)
-        shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and devices == count else {}
+        shared: dict[str, Any] = (
+            {"ranks": ranks, "plan": hg.PlanOptions(capture_collectives=options.captured)} if ranks and devices == count else {}
+        )
         with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
             times_ms[devices] = float("inf")

@@ -154,7 +154,9 @@ def main(argv: list[str] | None = None) -> int:
         if not spread and ranks is not None and ranks.rank:
             return 0  # one process is enough to do it on one device
         g = build(count, options.iterations, options.size, spread=spread)
-        shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and spread else {}
+        shared: dict[str, Any] = (
+            {"ranks": ranks, "plan": hg.PlanOptions(capture_collectives=options.captured)} if ranks and spread else {}
+        )
         with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
             ms = float("inf")

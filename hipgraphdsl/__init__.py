@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .parts.ranks.world import Ranks, ranks
     from .parts.timeline.timeline import Timeline
     from .parts.verify import verify
+    from .plan.options import DebugOptions, PlanOptions
     from .plan.steps import Plan, Step
     from .runtimes import graph_memory, open_runtime
     from .update import explain_update
@@ -69,6 +70,7 @@ _LATER = {
     "Link": "parts.ranks.links",
     "Part": "extensions",
     **dict.fromkeys(("Plan", "Step"), "plan.steps"),
+    **dict.fromkeys(("DebugOptions", "PlanOptions"), "plan.options"),
     "RankExecutable": "parts.ranks.ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
     "Timeline": "parts.timeline.timeline",
@@ -89,6 +91,7 @@ __all__ = [
     "ChildGraphNode",
     "CollectiveNode",
     "ConditionalNode",
+    "DebugOptions",
     "DeclarationError",
     "DeviceArray",
     "Diagnostic",
@@ -119,6 +122,7 @@ __all__ = [
     "PartMissing",
     "PartRefused",
     "Plan",
+    "PlanOptions",
     "RankError",
     "RankExecutable",
     "Ranks",

@@ -150,7 +150,8 @@ class Declaring:
     def dag(self) -> nx.DiGraph[str]:
         """The graph in networkx: node attribute `node`, the model; edge attribute `reason`, such as ``"RAW x"`` or ``"after"``.
 
-        Edges that you add or remove in it take effect; nodes can only be declared by the methods.
+        It is built at its first use, which imports networkx, and the same object follows every later declaration. Edges that you
+        add or remove in it take effect at the next `check`, `plan`, `compile` or export; nodes are only declared by the methods.
         """
         return self._draft.dag
 

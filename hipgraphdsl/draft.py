@@ -27,7 +27,7 @@ from .arrays import (
     whole_array,
 )
 from .errors import DeclarationError, listed, node_error
-from .hazards import HazardTracker, near_before
+from .hazards import AFTER, HazardTracker, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
 from .nodes.memory import element_value
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Array)
 
 _RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are not parameters
-_INFERRED = ("RAW ", "WAR ", "WAW ")
 
 
 class Draft:
@@ -71,16 +70,16 @@ class Draft:
         self.nodes: list[Node] = []
         self.index: dict[str, int] = {}
         self.predecessors: list[tuple[int, ...]] = []
-        self.reasons: list[tuple[str, ...]] = []
+        self.reasons: list[tuple[Reason, ...]] = []
         self.ordered: list[tuple[str, str]] = []
         self.snapshot: Any = None
         self._hazards: HazardTracker | None = HazardTracker() if infer else None
         self._noted = 0  # number of nodes recorded in `_hazards` and `_recorded`
         self._recorded: dict[str, str] = {}
-        self._inferred = 0  # number of edges inferred from accesses
         self._counts: dict[str, int] = {}
         self._proposed = ("", "", 0)  # the last default name, its base and number; committed when a node uses it
         self._dag: nx.DiGraph[str] | None = None
+        self._removed: dict[int, dict[int, Reason]] = {}  # inferred edges that the user removed in `dag`, by target and source
 
     @classmethod
     def of(cls, workflow: Any) -> Draft:
@@ -94,7 +93,6 @@ class Draft:
         draft.reasons += workflow.reasons
         draft.ordered += workflow.ordered
         draft.snapshot = workflow
-        draft._inferred = draft._count_inferred()
         return draft
 
     def rename(self, name: str) -> None:
@@ -159,12 +157,17 @@ class Draft:
         if name in known:
             raise DeclarationError(f"graph {self.name!r} already has {a_or_an(what)} {name!r}; choose another name", array=name)
 
-    def declare_used(self, node: Node) -> None:
-        """Add the arrays and parameters that a node uses and that the draft does not have."""
+    def declare_used(self, node: Node, arrays: Mapping[str, Array]) -> None:
+        """Add the arrays and parameters that a node uses and that the draft does not have.
+
+        `arrays` are those that the default of a parameter may name.
+        """
         for parameter in node.parameters:
             self.parameters.setdefault(parameter.name, parameter)
-            if isinstance(parameter.default, Array) and parameter.shape:
-                self.arrays.setdefault(parameter.default.name, parameter.default)
+            default = parameter.default
+            standing = arrays.get(default) if isinstance(default, str) else default
+            if isinstance(standing, Array) and parameter.shape:
+                self.arrays.setdefault(standing.name, standing)
         for view in chain((access.view for access in node.accesses), node.addresses):
             if isinstance(view.root, Array) and not isinstance(view.root, (Symbol, AllocArray)):
                 self.arrays.setdefault(view.root.name, view.root)
@@ -199,12 +202,11 @@ class Draft:
             for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft was created from
                 self._note(earlier)
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
-        self._inferred += len(edges)
         event = node.awaited
         if event is not None and event.name in self._recorded:
-            edges.setdefault(self._recorded[event.name], f"event {event.name}")
+            edges.setdefault(self._recorded[event.name], Reason("event", event.name))
         for source in node.after:
-            edges.setdefault(source, "after")
+            edges.setdefault(source, AFTER)
         if self._proposed[0] == name:
             self._counts[self._proposed[1]] = self._proposed[2]
         index[name] = len(self.nodes)
@@ -215,7 +217,7 @@ class Draft:
         self._note(node)
         if self._dag is not None:
             self._dag.add_node(name, node=node)
-            self._dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
+            self._dag.add_edges_from([(source, name, {"reason": str(reason)}) for source, reason in edges.items()])
 
     def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
@@ -306,9 +308,9 @@ class Draft:
             at, waiting = self.index[source], self.index[target]
             if at not in self.predecessors[waiting]:
                 self.predecessors[waiting] += (at,)
-                self.reasons[waiting] += ("after",)
+                self.reasons[waiting] += (AFTER,)
                 if self._dag is not None:
-                    self._dag.add_edge(source, target, reason="after")
+                    self._dag.add_edge(source, target, reason=str(AFTER))
             self.ordered.append((source, target))
             self.snapshot = None
 
@@ -316,11 +318,11 @@ class Draft:
 
     @property
     def dag(self) -> nx.DiGraph[str]:
-        """The nodes and edges as a networkx graph, created at first use; the user may add and remove edges in it."""
+        """The nodes and edges as a networkx graph, built at first use and extended by `add` and `order`; see `follow_dag`."""
         if self._dag is None:
             import networkx as nx  # a fifth of the time that importing this package takes
 
-            dag = self._dag = nx.DiGraph(name=self.name)
+            dag = self._dag = nx.DiGraph(name=self.name, arrays=self.arrays)
             dag.add_nodes_from((node.name, {"node": node}) for node in self.nodes)
             dag.add_edges_from((source, target, {"reason": reason}) for source, target, reason in self.edges())
         return self._dag
@@ -331,46 +333,58 @@ class Draft:
         return sum(map(len, self.predecessors)) if self._dag is None else self._dag.number_of_edges()
 
     def edges(self) -> Iterator[tuple[str, str, str]]:
-        """Yield every edge as (source name, target name, reason)."""
-        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
+        """Yield every edge as (source name, target name, text of the reason)."""
+        names = [*self.index]
+        texts = {reason: str(reason) for reason in set(chain.from_iterable(self.reasons))}
+        for target, sources, reasons in zip(names, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
-                yield self.nodes[source].name, node.name, reason
+                yield names[source], target, texts[reason]
 
     @property
     def infers_all(self) -> bool:
         """Whether edges are inferred and the user removed none of them in `dag`, so that a file may omit them."""
-        return self.infer and self._count_inferred() >= self._inferred
-
-    def _count_inferred(self) -> int:
-        return sum(reason.startswith(_INFERRED) for reasons in self.reasons for reason in reasons)
+        return self.infer and not self._removed
 
     def follow_dag(self) -> None:
         """Apply edges that the user added to or removed from `dag`; DeclarationError for added, removed or replaced nodes."""
-        dag, index = self._dag, self.index
+        dag = self._dag
         if dag is None:
             return
-        if dag._node.keys() != index.keys():
+        models = dict(dag.nodes(data="node"))
+        if models.keys() != self.index.keys():
             self._refuse_nodes_by_hand(dag)
-        for name, sources in dag._pred.items():  # networkx's views are five times slower
-            at = index[name]
-            found = tuple([index[source] for source in sources])
-            reasons = tuple([str(data.get("reason") or "after") for data in sources.values()])
-            if (found, reasons) != (self.predecessors[at], self.reasons[at]):
-                self.predecessors[at], self.reasons[at] = found, reasons
-                self.snapshot = None
-            node = self.nodes[at]
-            if dag._node[name].get("node") is not node:
+        for name, node in zip(self.index, self.nodes):
+            if models[name] is not node:
                 raise DeclarationError(
                     f"graph {self.name!r}: the model of node {name!r} was replaced in g.dag by hand, and edges were inferred with"
                     " the one before; declare the graph with the new one, or compile it and use set",
                     node=name,
                 )
-            if not all(map(sources.__contains__, node.after)):  # the user removed an edge of `after`: update the model
-                node = node.changed(after=tuple(filter(sources.__contains__, node.after)))
-                self.nodes[at] = dag._node[name]["node"] = node
-                self.snapshot = None
-        if self.snapshot is None:
-            self.ordered = [pair for pair in self.ordered if dag.has_edge(*pair)]
+        if [*dag.in_edges(data="reason")] != [*self.edges()]:
+            self._take_edges(dag)
+
+    def _take_edges(self, dag: nx.DiGraph[str]) -> None:
+        """Make the edges those of `dag`; those that the user has left alone keep their reasons."""
+        found: list[dict[int, str]] = [{} for _ in self.nodes]
+        for source, target, reason in dag.in_edges(data="reason"):
+            found[self.index[target]][self.index[source]] = str(reason or AFTER)
+        for at, (node, texts) in enumerate(zip(self.nodes, found)):
+            known = self._removed.pop(at, {}) | dict(zip(self.predecessors[at], self.reasons[at]))
+            edges = {
+                source: known[source] if source in known and str(known[source]) == text else _by_hand(text)
+                for source, text in texts.items()
+            }
+            removed = {source: reason for source, reason in known.items() if reason.inferred and edges.get(source) is not reason}
+            if removed:
+                self._removed[at] = removed
+            sources, reasons = tuple(edges), tuple(edges.values())
+            if (sources, reasons) == (self.predecessors[at], self.reasons[at]):
+                continue
+            self.predecessors[at], self.reasons[at], self.snapshot = sources, reasons, None
+            after = tuple([name for name in node.after if self.index[name] in edges])
+            if after != node.after:
+                self.nodes[at] = dag.nodes[node.name]["node"] = node.changed(after=after)
+        self.ordered = [pair for pair in self.ordered if dag.has_edge(*pair)]
 
     def _refuse_nodes_by_hand(self, dag: nx.DiGraph[str]) -> NoReturn:
         added = [name for name in dag if name not in self.index]
@@ -386,6 +400,11 @@ class Draft:
             " declare the graph without it",
             node=missing,
         )
+
+
+def _by_hand(text: str) -> Reason:
+    """Return the reason of an edge that the user added to `dag` with this text."""
+    return AFTER if text == str(AFTER) else Reason("", text)
 
 
 _Described = tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from .declaring import Declaring, caller
@@ -22,11 +23,12 @@ from .workflow import Workflow
 
 if TYPE_CHECKING:
     import networkx as nx
+    from typing_extensions import Never
 
     from . import Link, Ranks, Timeline
     from .checks import Report
     from .executable import Executable
-    from .plan.planning import Batch, Lanes
+    from .plan.options import Batch, DebugOptions, Lanes, PlanOptions
     from .plan.steps import Plan
     from .runtimes.base import Runtime
 
@@ -142,10 +144,10 @@ class Graph(Declaring):
         self,
         *,
         target: str | Target | None = None,
+        options: PlanOptions | None = None,
         lanes: Lanes = "auto",
-        join: bool = True,
-        pack: bool = True,
         batch: Batch = "auto",
+        **unknown: Never,
     ) -> Plan:
         """Return the plan that `compile` would build: reduced edges, order, lanes, and the placement of temporaries.
 
@@ -153,35 +155,37 @@ class Graph(Declaring):
         ----------
         target : str or Target, optional
             A device by name, as for `check`; by default the one that `compile` chooses.
-        lanes, join, pack, batch
-            As for `compile`.
+        options : PlanOptions, optional
+            What `compile` takes as `plan`.
+        lanes, batch
+            Short for these fields of `options`.
 
         Raises
         ------
         RuntimeUnavailable
             If no target is given and no runtime is available.
         """
+        from .plan.options import PlanOptions, refuse_keywords
         from .plan.planning import make_plan
 
-        return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack, batch=batch)
+        if unknown:
+            refuse_keywords("plan", "options", unknown)
+        return make_plan(self.workflow(), target_of(target), PlanOptions.of(options, lanes, batch))
 
     def compile(
         self,
         runtime: RuntimeName | Runtime = "auto",
         backend: Backend = "explicit",
         *,
+        plan: PlanOptions | None = None,
         lanes: Lanes = "auto",
-        join: bool = True,
+        batch: Batch = "auto",
         device: int = 0,
         check: bool = True,
-        pack: bool = True,
-        watch: bool = False,
-        sanitize: bool = False,
-        batch: Batch = "auto",
-        programmatic: bool = True,
+        debug: DebugOptions | None = None,
         ranks: Ranks | None = None,
-        capture_collectives: bool = False,
         progress: bool | None = None,
+        **unknown: Never,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -190,37 +194,20 @@ class Graph(Declaring):
         runtime : {"auto", "amd", "nvidia", "cpu", "recorder"} or Runtime
             ``"auto"`` chooses amd if such a device is available, else nvidia likewise, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
-        lanes : "auto", int, None or "measure"
-            Maximum number of lanes; None keeps the declared shape, ``"measure"`` times several, with host callbacks disabled.
-        join : bool
-            False keeps one runtime node for each declared node.
+        plan : PlanOptions, optional
+            How the plan is made: lanes, copies and empty nodes joined, memory shared, launches merged.
+        lanes, batch
+            Short for these fields of `plan`: ``lanes=4`` for ``plan=PlanOptions(lanes=4)``.
         device : int
             The device of all arrays and nodes that do not name one.
         check : bool
             Raise CheckError if `check` finds an error.
-        pack : bool
-            Let arrays of alloc nodes whose uses never overlap share memory that the Executable holds. With False, and with
-            backend ``"streams"``, whose launches may overlap, each alloc node allocates and each free node frees.
-        watch : bool
-            Mark each node as finished in page-locked memory, so that a timeout, Ctrl-C or a device's fault names the unfinished
-            nodes on every runtime. A kernel of one thread after each node writes the mark, and child graphs are inlined;
-            `stats.nodes` counts these kernels.
-        sanitize : bool
-            On runtime ``"cpu"``: stop a kernel before it accesses memory out of bounds, loads shared memory or memory of an alloc
-            node that nothing has written, races, waits at a divergent barrier or divides an integer by zero. The HipError names
-            node, kernel, line, block, thread and array. Kernels run one at a time, many times slower; arrays share no memory.
-        batch : bool or "auto"
-            Merge launches of one kernel that wait for the same nodes, and consecutive launches of one block, into one launch.
-            Each node is still set and disabled separately. For backends that build graphs, with ``lanes="auto"``. ``"auto"``
-            merges if 100 000 launches save more than compiling costs, 100 ms on NVIDIA; never where the saving is unmeasured.
-        programmatic : bool
-            On NVIDIA from sm_90 on: launch kernels while their predecessors are ending (programmatic dependent launch). Each is
-            compiled with a wait as its first statement, so that none of its work starts early. For backends that build graphs.
+        debug : DebugOptions, optional
+            What finds faults while the workflow runs: marks of the nodes that have finished (`watch`), the sanitizer of runtime
+            ``"cpu"`` (`sanitize`).
         ranks : Ranks, optional
             The processes that share the graph's devices, from `hipgraphdsl.ranks`; each makes the same graph and calls. Devices
             are numbered across ranks, and copies between ranks become messages. The result is a `RankExecutable`.
-        capture_collectives : bool
-            With `ranks`: capture NCCL (from 2.28 on) or RCCL calls as nodes of the graph; else they are made between graphs.
         progress : bool, optional
             Show a progress bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` reports times.
 
@@ -229,18 +216,27 @@ class Graph(Declaring):
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
         from .checks import require_sound
+        from .plan.options import DebugOptions, PlanOptions, refuse_keywords
 
-        build, rank, heard = _builder(self.name, ranks, capture_collectives, device, lanes)
+        if unknown:
+            refuse_keywords("compile", "plan", unknown)
+        chosen = partial(PlanOptions.of, plan, lanes, batch)
+        build, rank, heard = _builder(self.name, ranks, chosen, device)
         with heard, hidden(progress is False or rank > 0):
+            options, debugging = chosen(), DebugOptions.of(debug)
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)
         with progress_bar(f"compile {self.name}", progress if rank == 0 else False, 3 + len(workflow.modules)) as advance:
-            chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
+            note = ""
+            if isinstance(options.lanes, str) and options.lanes == "measure":
+                from .measuring import with_fastest_lanes
+
+                advance("measure lanes")
+                options, note = with_fastest_lanes(workflow, opened, backend, options, device=device)
             return build(
-                workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,
-                sanitize=sanitize, check=check, batch=batch, programmatic=programmatic, report=advance,
-            )  # fmt: skip
+                workflow, opened, backend, options=options, debug=debugging, device=device, note=note, check=check, report=advance
+            )
 
     def simulate(
         self,
@@ -445,34 +441,15 @@ class Graph(Declaring):
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
 
 
-def _lanes(
-    lanes: Lanes,
-    workflow: Workflow,
-    runtime: Runtime,
-    backend: Backend,
-    join: bool,
-    batch: Batch,
-    device: int,
-    report: Callable[[str], None],
-) -> tuple[Lanes, str]:
-    """Return the lanes to plan with, measured if `lanes` is ``"measure"``, and a note on the measurement."""
-    if not isinstance(lanes, str) or lanes != "measure":
-        return lanes, ""
-    from .measuring import fastest_lanes
-
-    report("measure lanes")
-    return fastest_lanes(workflow, runtime, backend, join=join, batch=batch, device=device)
-
-
 def _builder(
-    name: str, ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes
+    name: str, ranks: Ranks | None, options: Callable[[], PlanOptions], device: int
 ) -> tuple[Callable[..., Executable], int, AbstractContextManager[Any]]:
     """Return the function that builds the Executable, this rank's number, and a context that tells other ranks of errors."""
-    if ranks is None and not capture_collectives:
+    if ranks is None and not options().capture_collectives:
         from .executable import Executable
 
         return Executable.build, 0, nullcontext()
     built: tuple[Callable[..., Executable], int, AbstractContextManager[Any]] = load("ranks").builder(
-        name, ranks, capture_collectives, device, lanes
+        name, ranks, options, device
     )
     return built

@@ -11,13 +11,38 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .arrays import Access, Region
 
 _start = attrgetter("start")
 
 
+class Reason(NamedTuple):
+    """Why a node waits for another; `str` gives the text that `Graph.dag` and files show, such as ``"RAW x"``.
+
+    Attributes
+    ----------
+    kind : str
+        ``"RAW"``, ``"WAR"`` or ``"WAW"``, which follow from accesses; ``"event"``; ``"after"``, for a declared edge;
+        ``"message"``, for one between ranks; ``""`` for an edge that a user put into `Graph.dag` with a text of its own.
+    what : str
+        Name of the array or of the event, or the user's text; empty for the others.
+    """
+
+    kind: Literal["RAW", "WAR", "WAW", "event", "after", "message", ""]
+    what: str = ""
+
+    @property
+    def inferred(self) -> bool:
+        """Whether the edge follows from accesses."""
+        return self.kind in ("RAW", "WAR", "WAW")
+
+    def __str__(self) -> str:
+        return " ".join(self) if self.kind and self.what else self.kind or self.what
+
+
+AFTER = Reason("after")
 _NEAR = 64  # nodes that are looked at for those that one node follows
 
 
@@ -148,9 +173,7 @@ class _Space(ByRegion[Record[str]]):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.raw = f"RAW {name}"
-        self.war = f"WAR {name}"
-        self.waw = f"WAW {name}"
+        self.raw, self.war, self.waw = Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
 
 
 class HazardTracker:
@@ -159,9 +182,9 @@ class HazardTracker:
     def __init__(self) -> None:
         self._spaces: dict[Any, _Space] = {}
 
-    def edges(self, accesses: tuple[Access, ...]) -> dict[str, str]:
+    def edges(self, accesses: tuple[Access, ...]) -> dict[str, Reason]:
         """Return the nodes that a node with these accesses must wait for, each with the reason, and record nothing."""
-        found: dict[str, str] = {}
+        found: dict[str, Reason] = {}
         spaces = self._spaces
         for access in accesses:
             key, region = access.view.hazard if access.region is None else access.hazard
@@ -172,7 +195,7 @@ class HazardTracker:
             raw, war, waw = space.raw, space.war, space.waw
             if space.name is not access.view.root.name:  # external arrays share one space
                 name = access.view.root.name
-                raw, war, waw = f"RAW {name}", f"WAR {name}", f"WAW {name}"
+                raw, war, waw = Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
             for record in space.meeting(region):
                 writer = record.writer
                 if writer is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from .arrays import ExternalArray
 from .executable import Executable
 from .executable.memory import Block
 from .executable.state import plan_for
-from .plan.planning import Lanes
+from .plan.options import Lanes, PlanOptions
 from .plan.steps import Plan
 from .runtimes.base import Runtime
 from .workflow import Workflow
@@ -31,8 +32,10 @@ _BUDGET_S: Final = 0.2  # seconds that the launches of one trial may take
 _MARGIN: Final = 0.98  # a gain of less than 2 % over "auto" is noise
 
 
-def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, device: int = 0, **options: Any) -> tuple[Lanes, str]:
-    """Return the lanes whose launches finish first, and a sentence that says what was tried; `options` are those of `plan_for`.
+def with_fastest_lanes(
+    workflow: Workflow, runtime: Runtime, backend: str, options: PlanOptions, *, device: int = 0
+) -> tuple[PlanOptions, str]:
+    """Return the options with the lanes whose launches finish first, and a sentence that says what was tried.
 
     Workflows whose launches have effects outside their arrays (captured code, semaphores, waits for memory), branch on data or
     need a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
@@ -40,23 +43,23 @@ def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, device:
     why = _untriable(workflow, backend)
     if why:
         _log.warning("graph %r: lanes='measure' is lanes='auto', because %s", workflow.name, why)
-        return "auto", f'lanes="measure" became "auto", because {why}.'
+        return replace(options, lanes="auto"), f'lanes="measure" became "auto", because {why}.'
     plans: dict[Lanes, Plan] = {}
     known: set[Any] = set()
     for lanes in _CANDIDATES:
-        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options, lanes=lanes)
+        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", replace(options, lanes=lanes))
         shape = tuple((step.deps, step.lane if backend != "explicit" else 0, step.batch) for step in plan.steps)
         if shape not in known:
             known.add(shape)
             plans[lanes] = plan
     if len(plans) == 1:
-        return "auto", 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
-    times_us = {lanes: _trial_us(workflow, runtime, backend, device=device, **options, lanes=lanes) for lanes in plans}
+        return replace(options, lanes="auto"), 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
+    times_us = {lanes: _trial_us(workflow, runtime, backend, replace(options, lanes=lanes), device) for lanes in plans}
     best = min(times_us, key=lambda lanes: times_us[lanes])
     if times_us[best] > _MARGIN * times_us["auto"]:
         best = "auto"
     tried = ", ".join(f"{_shown(lanes)} ({len(plans[lanes].lanes)} lanes) {us:.4g} us" for lanes, us in times_us.items())
-    return best, f'lanes="measure" tried {tried}, and kept {_shown(best)}.'
+    return replace(options, lanes=best), f'lanes="measure" tried {tried}, and kept {_shown(best)}.'
 
 
 def _shown(lanes: Lanes) -> str:
@@ -82,9 +85,9 @@ def _untriable(workflow: Workflow, backend: str) -> str:
     return ""
 
 
-def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, **options: Any) -> float:
+def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, options: PlanOptions, device: int) -> float:
     """Return the median time of a launch and its wait, in microseconds; external memory is restored."""
-    build = Executable.build(workflow, runtime, backend, **options)
+    build = Executable.build(workflow, runtime, backend, options=options, device=device)
     with build as executable, runtime.using_device(executable.device):
         saved = _foreign_memory(executable)
         try:

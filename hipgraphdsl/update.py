@@ -61,7 +61,7 @@ def paired(old: Workflow, new: Workflow) -> Iterator[Pair]:
 def _waits(workflow: Workflow, node: int) -> dict[str, str]:
     """Return the nodes that a node waits for, with the reasons."""
     nodes = workflow.nodes
-    return {nodes[source].name: why for source, why in zip(workflow.predecessors[node], workflow.reasons[node])}
+    return {nodes[source].name: str(why) for source, why in zip(workflow.predecessors[node], workflow.reasons[node])}
 
 
 class HasWorkflow(Protocol):
@@ -158,15 +158,15 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     moved = any(array.device != after.arrays.get(name, array).device for name, array in before.arrays.items())
     for name, known, node, lost, come in paired(before, after):
         if node is None:
-            gone.append(Change(name, None, known, None, False, "is only in the old graph"))
+            gone.append(Change(name, None, known, None, in_place=False, reason="is only in the old graph"))
         elif known is None:
-            changes.append(Change(name, None, None, node, False, "is only in the new graph"))
+            changes.append(Change(name, None, None, node, in_place=False, reason="is only in the new graph"))
         elif type(known) is not type(node):
-            changes.append(Change(name, "kind", known.kind, node.kind, False, "kinds of nodes cannot change"))
+            changes.append(Change(name, "kind", known.kind, node.kind, in_place=False, reason="kinds of nodes cannot change"))
         else:
             if lost or come:
                 sources, wanted = _sources(before, name), _sources(after, name)
-                changes.append(Change(name, "predecessors", sources, wanted, False, "edges cannot change"))
+                changes.append(Change(name, "predecessors", sources, wanted, in_place=False, reason="edges cannot change"))
             fields = _fields(known, node, before, alike)
             changes += fields
             if fields or moved:
@@ -177,16 +177,18 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
         for what in ("device", "access"):
             a, b = getattr(array, what), getattr(other, what)
             if a != b:
-                changes.append(Change(None, f"arrays.{name}.{what}", a, b, False, "memory stays where it was made"))
+                changes.append(
+                    Change(None, f"arrays.{name}.{what}", a, b, in_place=False, reason="memory stays where it was made")
+                )
         if isinstance(array, ExternalArray) and isinstance(other, ExternalArray):
             a, b = array.pointer, other.pointer
             if a and b and a != b:
                 reason = "an external array keeps its memory; a parameter with a shape takes other memory at each launch"
-                changes.append(Change(None, f"arrays.{name}.pointer", a, b, False, reason))
+                changes.append(Change(None, f"arrays.{name}.pointer", a, b, in_place=False, reason=reason))
     for name, parameter in before.parameters.items():
         a, b = parameter.default, after.parameters.get(name, parameter).default
         if not same(a, b):
-            changes.append(Change(None, f"parameters.{name}.default", a, b, True, ""))
+            changes.append(Change(None, f"parameters.{name}.default", a, b, in_place=True, reason=""))
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 
@@ -199,7 +201,7 @@ def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
     before, after = _placed(old), _placed(new)
     if before == after or getattr(old, "device", None) != getattr(new, "device", None):
         return []  # `_fields` reports a change of the node's own `device`
-    return [Change(old.name, "device", before, after, False, "the device of a node is fixed when it is added")]
+    return [Change(old.name, "device", before, after, in_place=False, reason="the device of a node is fixed when it is added")]
 
 
 def _placed(node: AnyNode) -> Any:

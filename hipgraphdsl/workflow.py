@@ -10,11 +10,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
+from pydantic import GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from .arrays import (
     Access,
-    AllocArray,
     Array,
     ArrayView,
     ExternalArray,
@@ -28,17 +28,19 @@ from .arrays import (
     lacking,
 )
 from .binding import bound, bound_array, bound_value, needs_behind, needs_inside
-from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
+from .document.parts import document_schema
 from .document.reader import Loader
 from .document.text import written
+from .document.writer import data_of
 from .draft import Draft
 from .errors import listed, node_error
+from .hazards import Reason
 from .kernels import Module, Symbol
 from .nodes import KINDS, Node, UnboundCallback, add_kind
 from .nodes.base import lazy, parameters_of, require_met, views_of
 from .nodes.facets import Asked
 from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .nodes.values import Data, Names
+from .nodes.values import Data, as_core_schema
 from .order import successors, topological_order
 from .printed import human_count
 
@@ -67,8 +69,8 @@ class Workflow:
     nodes : tuple of Node
     predecessors : tuple of tuple of int
         For each node, the indices of the nodes that must finish before it starts.
-    reasons : tuple of tuple of str
-        The reason of each of those edges: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
+    reasons : tuple of tuple of Reason
+        The reason of each of those edges.
     infer : bool
         Whether edges were inferred from accesses.
     ordered : tuple of (str, str)
@@ -80,7 +82,7 @@ class Workflow:
     parameters: Mapping[str, Parameter]
     nodes: tuple[AnyNode, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    reasons: tuple[tuple[str, ...], ...]
+    reasons: tuple[tuple[Reason, ...], ...]
     infer: bool = True
     ordered: tuple[tuple[str, str], ...] = ()
 
@@ -166,7 +168,7 @@ class Workflow:
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
-        """The workflow as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        """A networkx graph of the workflow: node attribute `node`, edge attribute `reason`. Changing it changes nothing else."""
         return Draft.of(self).dag
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
@@ -224,21 +226,10 @@ class Workflow:
         found = dict.fromkeys(self.ordered)
         for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
             for source, reason in zip(sources, reasons):
-                if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")[3 * (not self.infer) :]):
-                    name = self.nodes[source].name
-                    if name not in node.after:
-                        found[(name, node.name)] = None
+                follows = reason.kind == "event" or (self.infer and reason.inferred)
+                if not follows and (name := self.nodes[source].name) not in node.after:
+                    found[(name, node.name)] = None
         return tuple(found)
-
-    def to_data(self, names: Names) -> dict[str, Data]:
-        """Return a file's data of this workflow alone; `names` collects modules and children."""
-        return {
-            "infer": self.infer,
-            "arrays": [array_data(a, values=names.values) for a in self.arrays.values() if not isinstance(a, AllocArray)],
-            "parameters": [parameter_data(parameter, names) for parameter in self.parameters.values()],
-            "nodes": [node.to_data(names) for node in self.nodes],
-            "order": [list(pair) for pair in self.plain_edges],
-        }
 
     def document(self, *, strict: bool = True, values: bool = True) -> dict[str, Data]:
         """Return the whole file as plain data, in the order of the text.
@@ -255,33 +246,7 @@ class Workflow:
         DeclarationError
             As `model_dump_json`.
         """
-        return self.documented(strict=strict, values=values)[0]
-
-    def documented(self, *, strict: bool = False, values: bool = True) -> tuple[dict[str, Data], dict[str, Workflow]]:
-        """Return `document`, and a dict of the children by their keys in it."""
-        names = Names(strict=strict, values=values)
-        bodies: dict[str, dict[str, Data]] = {}
-        done: set[Workflow] = set()
-
-        def write(workflow: Workflow) -> dict[str, Data]:
-            for node in workflow.nodes:
-                for module in node.modules:  # in order of first use
-                    names.key_of_module(module)
-                for _, inner, _ in () if node.derives else node.held:
-                    if inner not in done:
-                        done.add(inner)
-                        data = write(inner)
-                        key = names.key_of_workflow(inner)
-                        bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
-            return workflow.to_data(names)
-
-        body = write(self)
-        out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.name, "infer": body.pop("infer")}
-        out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
-        out.update(body)
-        if bodies:
-            out["workflows"] = bodies
-        return out, dict(names.workflows)
+        return data_of(self, strict=strict, values=values)[0]
 
     def model_dump_json(self) -> str:
         """Return the workflow as versioned JSON, with one array, parameter or node per line.
@@ -317,12 +282,25 @@ class Workflow:
         """
         return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
 
-    @staticmethod
-    def from_data(
-        data: Data, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+    @classmethod
+    def model_validate(
+        cls, value: Any, *, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
     ) -> Workflow:
-        """Return the workflow that plain data describes, as `document` gives it; parameters and errors as for JSON."""
-        return Loader(KINDS, Workflow.of, arrays, callbacks).data(data)
+        """Return the workflow that a document (plain data, as `document` gives it), a Graph or a Workflow is.
+
+        Parameters
+        ----------
+        value : object
+        arrays, callbacks : optional
+            As for `Graph.from_json`, for a document.
+
+        Raises
+        ------
+        DeclarationError
+            If it is none of these, or as for JSON; the error names the field.
+        """
+        found = value.workflow() if callable(getattr(value, "workflow", None)) else value
+        return found if isinstance(found, cls) else Loader(KINDS, Workflow.of, arrays, callbacks).data(found)
 
     @staticmethod
     def model_json_schema() -> dict[str, Any]:
@@ -331,18 +309,17 @@ class Workflow:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Let Pydantic models have workflow fields: an instance in Python, its document in JSON."""
-        return core_schema.json_or_python_schema(
-            core_schema.no_info_plain_validator_function(cls.from_data),
-            core_schema.is_instance_schema(cls),
+        """Let Pydantic models have workflow fields: they take what `model_validate` takes, and JSON holds the document."""
+        return core_schema.no_info_plain_validator_function(
+            lambda value: cls.model_validate(value),
             serialization=core_schema.wrap_serializer_function_ser_schema(
                 lambda workflow, _: workflow.document(), schema=core_schema.any_schema(serialization=UNCHANGED), when_used="json"
             ),
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, *_: Any) -> dict[str, Any]:
-        return {"type": "object", "description": "A workflow file; Workflow.model_json_schema() describes it."}
+    def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(as_core_schema(cls.model_json_schema()))
 
 
 class Binding:

@@ -47,7 +47,7 @@ def module() -> Module:
 def compile_whole(module: Module, *instances: str, fast: bool = True, sanitize: bool = False) -> Module:
     """Compile all kernels of a module for the CPU and return the module: no graph of some of them then starts a compiler.
 
-    Of templates the `instances` are compiled. `fast` is the code that is run, `sanitize` that of `compile(sanitize=True)`.
+    Of templates the `instances` are compiled. `fast` is the code that is run, `sanitize` that of the sanitizer.
     """
     templates = {name.partition("<")[0] for name in instances}
     names = [*(name for name in module.kernels if name not in templates), *instances]

@@ -39,8 +39,8 @@ PART = hg.Part(
     formats={".csv": as_table},
     checks={
         "REV101": Entry(
-            title="kernel without a reference",
             severity="warning",
+            title="kernel without a reference",
             summary="A kernel has no NumPy reference, so verify cannot say whether its values are right.",
             check=find_unproved,
         )

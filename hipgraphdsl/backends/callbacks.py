@@ -178,7 +178,7 @@ class HostCalls:
             thread = threading.get_ident()
             running[thread] = (name, self)
             if launcher is not None:
-                launcher.callback(True)
+                launcher.callback(True)  # noqa: FBT003  # compiled code, which takes no keywords
             try:
                 fn(*args)
             except BaseException as error:  # an exception must not reach C: it is kept, and the next synchronize raises it
@@ -186,7 +186,7 @@ class HostCalls:
                 runtime.host_func_failed()
             finally:
                 if launcher is not None:
-                    launcher.callback(False)
+                    launcher.callback(False)  # noqa: FBT003  # compiled code, which takes no keywords
                 del running[thread]
 
         return call

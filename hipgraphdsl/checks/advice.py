@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from ..arrays import AllocArray, DeviceArray, HostArray
+from ..hazards import AFTER, Reason
 from ..order import levels, positions, reduced
 from ..printed import counted
 from ..target import Target
@@ -21,9 +22,9 @@ def check_redundant_edges(scope: Scope) -> None:
     workflow = scope.workflow
     nodes, predecessors = workflow.nodes, workflow.predecessors
     declared = {
-        i: [s for s, reason in zip(sources, reasons) if reason == "after"]
+        i: [s for s, reason in zip(sources, reasons) if reason.kind == "after"]
         for i, (sources, reasons) in enumerate(zip(predecessors, workflow.reasons))
-        if len(sources) > 1 and "after" in reasons
+        if len(sources) > 1 and AFTER in reasons
     }
     if not declared:
         return
@@ -51,8 +52,8 @@ def check_reuse(scope: Scope) -> None:
     edges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, reasons in enumerate(workflow.reasons):
         for source, reason in zip(predecessors[i], reasons):
-            if reason[:3] == "WAR":  # WAW: the first write is useless, which is a different finding
-                edges[reason[4:]].append((source, i))
+            if reason.kind == "WAR":  # WAW: the first write is useless, which is a different finding
+                edges[reason.what].append((source, i))
     for name, pairs in edges.items():
         array = workflow.arrays.get(name)
         if not isinstance(array, (AllocArray, DeviceArray, HostArray)) or getattr(array, "initial", None) is not None:
@@ -60,7 +61,7 @@ def check_reuse(scope: Scope) -> None:
         for source, i in pairs[:_TRIES]:
             first, second = nodes[source], nodes[i]
             fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
-            carried = any(f"RAW {name}" in workflow.reasons[t] for t in workflow.successors[i])
+            carried = any(Reason("RAW", name) in workflow.reasons[t] for t in workflow.successors[i])
             if fresh and carried and first.work and second.work and not _another_path(predecessors, position, source, i):
                 scope.found(
                     "HG702",

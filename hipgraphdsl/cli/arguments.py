@@ -19,7 +19,7 @@ from .status import Misuse
 from .workflows import WORKFLOW_HELP
 
 if TYPE_CHECKING:
-    from ..plan.planning import Lanes
+    from ..plan.options import Lanes
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.text import Text
@@ -133,12 +133,17 @@ class _Done(NamedTuple):
     profile: Timeline | None
 
 
-_OPTIONS: Final = ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic")
-
-
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `Graph.compile` takes, without the runtime."""
-    return {**{name: getattr(options, name) for name in _OPTIONS}, "check": not options.no_check}
+    from ..plan.options import DebugOptions, PlanOptions
+
+    return {
+        "backend": options.backend,
+        "device": options.device,
+        "check": not options.no_check,
+        "plan": PlanOptions(lanes=options.lanes, batch=options.batch, programmatic=options.programmatic),
+        "debug": DebugOptions(watch=options.watch, sanitize=options.sanitize),
+    }
 
 
 def _launched(

@@ -1,11 +1,13 @@
-"""Build a workflow from the elements of a workflow file: replay the declarations and validate every field."""
+"""Build a workflow from the data of a workflow file: replay the declarations and validate every field."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain, repeat
+from typing import Any, Generic, NoReturn, TypeVar
 
 from ..arrays import as_dict
 from ..arrays.coercion import as_path
@@ -17,9 +19,11 @@ from ..nodes.base import Node, check_name
 from ..nodes.values import Data, Fault, Members, Names
 from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
-from .text import MAX_NODES, Item, Reader, Section, guard
+from .text import LISTS, MAX_NODES, Document, Place
 
 W = TypeVar("W")
+
+_TOP = ("hipgraphdsl", "modules", "workflows")  # what only the outermost workflow has
 
 
 class Loader(Generic[W]):
@@ -60,7 +64,8 @@ class Loader(Generic[W]):
         self.known_callbacks: dict[str, None] = {}
         self.modules: dict[str, Module] = {}
         self.children: dict[str, W] = {}
-        self.declared: Mapping[str, Section] = {}
+        self.declared: Mapping[str, Data] = {}
+        self.document: Document
         self.sizes: dict[str, int] = {}
         """Number of nodes of each workflow; a child's nodes count once per use."""
         for name, fn in self.callbacks.items():
@@ -72,44 +77,69 @@ class Loader(Generic[W]):
         if not isinstance(text, str):
             raise DeclarationError(f"a workflow file is text (got {type(text).__name__})")
         text = text.removeprefix("\ufeff")
-        guard(text)
-        if not text.strip():
-            raise DeclarationError("the workflow file is empty")
-        return self._document(Reader(text).document())
+        return self._loaded(Document(text))
 
     def data(self, data: Data) -> W:
         """Return the workflow that plain data describes; errors as for `text`, without lines."""
+        if not isinstance(data, dict):
+            raise DeclarationError(f"a workflow file begins with '{{', and its document is a dict (got {shown(data)})")
         try:
             text = json.dumps(data, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclarationError(f"this is no workflow: {error}") from None
-        guard(text)
-        return self._document(Reader(text, numbered=False).document())
+        return self._loaded(Document(text, numbered=False))
 
-    def _document(self, root: Section) -> W:
-        version = root.scalars.get("hipgraphdsl")
-        if version is None:
-            root.item.refuse("this is no hipgraphdsl workflow: it has no field 'hipgraphdsl' with the version of the format")
-        if type(version.value) is not int or version.value < 1:
-            version.refuse(f"the version is an integer from 1 (got {shown(version.value)})")
-        if version.value > VERSION:
-            version.refuse(
-                f"the file has version {version.value} of the format, and this hipgraphdsl reads up to {VERSION}; install a newer"
-                " hipgraphdsl"
+    def _loaded(self, document: Document) -> W:
+        self.document = document
+        data = document.data
+        if "hipgraphdsl" not in data:
+            document.refuse((), "this is no hipgraphdsl workflow: it has no field 'hipgraphdsl' with the version of the format")
+        version = data["hipgraphdsl"]
+        if type(version) is not int or version < 1:
+            document.refuse(("hipgraphdsl",), f"the version is an integer from 1 (got {shown(version)})")
+        if version > VERSION:
+            document.refuse(
+                ("hipgraphdsl",),
+                f"the file has version {version} of the format, and this hipgraphdsl reads up to {VERSION}; install a newer"
+                " hipgraphdsl",
             )
-        del root.scalars["hipgraphdsl"]
         budget = Budget()  # shared by all modules, so that many small ones cost no more than a large one
-        for key, item in root.modules.items():
-            with item:
-                self.modules[key] = module_of(item.value, key, budget)
-        self.declared = root.children
-        for key, section in root.children.items():
-            with section.item:
+        for key, module in self.members(data, "modules"):
+            with self.at("modules", key):
+                if not isinstance(module, dict) or not module:
+                    raise Fault("a module is an object {...} with its source or its file")
+                self.modules[key] = module_of(module, key, budget)
+        self.declared = dict(self.members(data, "workflows"))
+        for key, child in self.declared.items():
+            with self.at("workflows", key):
                 check_name(key, "workflow")
-            self.children[key] = self.make(_Section(self, section, key, f"{key}/").draft())
-        workflow = self.make(_Section(self, root, "", "").draft())
+                if not isinstance(child, dict):
+                    raise Fault(f"a workflow begins with '{{' (got {shown(child)})")
+            self.children[key] = self.make(_Section(self, child, key).draft())
+        workflow = self.make(_Section(self, data, "").draft())
         self._refuse_unused()
         return workflow
+
+    def members(self, data: dict[str, Data], key: str) -> Iterator[tuple[str, Data]]:
+        """Return the members of a member of the document."""
+        found = data.get(key, {})
+        if not isinstance(found, dict):
+            self.document.refuse((key,), f"{key} begins with '{{' (got {shown(found)})")
+        return iter(found.items())
+
+    @contextmanager
+    def at(self, *place: str | int) -> Iterator[None]:
+        """Add the place of an element to errors raised inside."""
+        try:
+            yield
+        except (Fault, DeclarationError, RecursionError) as error:
+            self.refuse(place, error)
+
+    def refuse(self, place: Place, error: Exception) -> NoReturn:
+        """Raise the error of an element with its place."""
+        message = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        node, array = getattr(error, "node", None), getattr(error, "array", None)
+        self.document.refuse(place, message, node=node, array=array)
 
     def _refuse_unused(self) -> None:
         for name in self.arrays:
@@ -137,62 +167,69 @@ class Loader(Generic[W]):
         return found
 
 
-def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
-    """Yield a list's elements and release each, so that parsed data and workflow are not in memory at the same time."""
-    items = lists.pop(key, [])
-    items.reverse()
-    while items:
-        yield items.pop()
-
-
 class _Section(Names):
     """Reads one workflow of a document."""
 
-    def __init__(self, loader: Loader[Any], section: Section, key: str, prefix: str) -> None:
+    def __init__(self, loader: Loader[Any], data: dict[str, Data], key: str) -> None:
         self.loader = loader
         self.key = key
-        self.prefix = prefix
-        self.lists = section.lists
-        scalars = section.scalars
-        name = scalars.pop("name", None)
-        if name is None and not key:
-            section.item.refuse("field 'name' is missing")
-        infer = scalars.pop("infer", None)
-        if infer is not None and type(infer.value) is not bool:
-            infer.refuse(f"'infer' is true or false (got {shown(infer.value)})")
-        for unknown, item in scalars.items():
-            item.refuse(f"a workflow has no field {unknown[:60]!r}")
-        with name or section.item:
-            self.made = Draft(name.value if name else key, infer.value if infer else True)
+        self.place: Place = ("workflows", key) if key else ()
+        self.prefix = f"{key}/" if key else ""
+        self.data = data
+        with loader.at(*self.place):
+            for field in data:
+                if field not in ("name", "infer", *LISTS, *(() if key else _TOP)):
+                    where = ", and modules stand at the top of the file" * (field == "modules")
+                    raise Fault(f"a workflow has no field {field[:60]!r}{where}")
+            if "name" not in data and not key:
+                raise Fault("field 'name' is missing")
+        with loader.at(*self.place, "infer"):
+            infer = data.get("infer", True)
+            if type(infer) is not bool:
+                raise Fault(f"'infer' is true or false (got {shown(infer)})")
+        with loader.at(*self.place, "name"):
+            self.made = Draft(data.get("name", key), infer)
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
 
     def draft(self) -> Draft:
         """Return the draft that the section declares."""
-        for item in _taken(self.lists, "arrays"):
-            with item:
-                self.made.add_array(array_of(item.value, self.arrays, self.prefix, self.loader.array))
-        for item in _taken(self.lists, "parameters"):
-            with item:
-                self.made.add_parameter(*parameter_of(item.value, self))
-        for item in _taken(self.lists, "nodes"):
-            with item:
-                self._node(item)
-        for item in _taken(self.lists, "order"):
-            with item:
-                pair = item.value
-                if not (isinstance(pair, list) and len(pair) == 2 and all(type(name) is str for name in pair)):
-                    raise Fault(f"an edge is [earlier node, later node] (got {shown(pair)})")
-                self.made.order(*self.made.names_of(pair))
+        lines = self.loader.document.lines.get(self.place, ())
+        self._replay("arrays", lambda data: self.made.add_array(array_of(data, self.arrays, self.prefix, self.loader.array)))
+        self._replay("parameters", lambda data: self.made.add_parameter(*parameter_of(data, self)))
+        self._replay("nodes", self._node, lines)
+        self._replay("order", self._edge)
         return self.made
 
-    def _node(self, item: Item) -> None:
-        members = Members(item.value, "a node")
-        kind = members.take("kind", str)
-        if kind not in self.loader.kinds:
-            who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
-            raise Fault(f"there is no kind {kind[:60]!r}; {who}")
+    def _replay(self, key: str, declare: Callable[..., object], lines: Iterable[int] = ()) -> None:
+        """Declare each element of a list, and release its data, so that data and workflow are not in memory at the same time."""
+        elements = self.data.get(key, [])
+        if not isinstance(elements, list):
+            self.loader.document.refuse((*self.place, key), f"{key} begins with '[' (got {shown(elements)})")
+        wanted = list if key == "order" else dict
+        for index, (data, line) in enumerate(zip(elements, chain(lines, repeat(0)))):
+            try:
+                if type(data) is not wanted or not data:
+                    raise Fault(f"{LISTS[key]} (got {shown(data) if data else 'an empty one'})")
+                declare(data, line) if key == "nodes" else declare(data)
+            except (Fault, DeclarationError, RecursionError) as error:
+                self.loader.refuse((*self.place, key, index), error)
+            elements[index] = None
+
+    def _node(self, data: dict[str, Data], line: int) -> None:
+        kind = data.get("kind")
+        found = self.loader.kinds.get(kind) if isinstance(kind, str) else None
+        members = Members(data, "a node")
+        members.take("kind", str)
+        if found is None:
+            who = who_knows(str(kind)[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
+            raise Fault(f"there is no kind {str(kind)[:60]!r}; {who}")
         self._count(1)
-        self.made.add(self.loader.kinds[kind].from_data(members, self, (self.loader.file, item.line)))
+        self.made.add(found.from_data(members, self, (self.loader.file, line)))
+
+    def _edge(self, data: list[Data]) -> None:
+        if len(data) != 2 or not all(type(name) is str for name in data):
+            raise Fault(f"an edge is [earlier node, later node] (got {shown(data)})")
+        self.made.order(*self.made.names_of(data))
 
     # -- resolving names
 

@@ -1,4 +1,4 @@
-"""Write a workflow file's text from its data; read it as elements with line numbers; reject hostile text."""
+"""Write a workflow file's text from its data; read it as data with line numbers; reject hostile text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from json import encoder
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -21,58 +21,16 @@ MAX_NODES = 1_000_000
 MAX_NESTING = 64
 _MAX_BRACKETS = 4_000_000  # each becomes a Python object of up to 300 bytes before it is validated
 _MAX_COMMAS = 10_000_000  # outside of strings; limits the Python objects for numbers
-_MAX_CHILDREN = 10_000  # distinct child graphs of a file
+_MAX_CHILDREN = 10_000  # modules and distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; unknown ones are reported once the version is known
 
-
-@dataclass(slots=True)
-class Item:
-    """One element of a document with its place, and its index in a list; ``with item:`` adds them to errors raised inside."""
-
-    value: Data
-    place: str
-    line: int = 0
-    index: int | None = None
-
-    def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
-        """Raise DeclarationError with the element's place."""
-        where = self.place if self.index is None else f"{self.place}[{self.index}]"
-        name = self.value.get("name") if isinstance(self.value, dict) else None
-        if isinstance(name, str) and self.place.endswith("nodes"):
-            where += f" ({name[:60]!r})"
-        where = f"line {self.line}, {where}" if self.line else where
-        raise DeclarationError(f"workflow file, {where}: {message}", node=node, array=array)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Fault):
-            self.refuse(str(error))
-        if isinstance(error, DeclarationError):
-            self.refuse(str(error), node=error.node, array=error.array)
-        if isinstance(error, RecursionError):
-            self.refuse("it is nested too deeply")
-
-
-class Section:
-    """One workflow of a document: its elements by section."""
-
-    def __init__(self, place: str, line: int = 0) -> None:
-        self.item = Item(None, place, line)
-        self.scalars: dict[str, Item] = {}
-        self.lists: dict[str, list[Item]] = {}
-        self.modules: dict[str, Item] = {}
-        self.children: dict[str, Section] = {}
-
-
-_LISTS = {
+LISTS = {
     "arrays": "an array is an object {...}",
     "parameters": "a parameter is an object {...}",
     "nodes": "a node is an object {...}",
     "order": "an edge is a pair [earlier node, later node]",
 }
-_SPACE = re.compile(r"[ \t\r\n]*")
+"""What each list of a workflow consists of, by its key."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,164 +62,189 @@ _decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_parse_cons
 _judging_decoder = json.JSONDecoder(  # five times slower for numbers
     object_pairs_hook=_pairs, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
 )
-_LARGE_NUMBER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}|[eE]\+?[0-9]{{3}}")  # any number that is too large matches
+_LARGE_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+Place = tuple[str | int, ...]
+"""Where an element stands in a document: the keys and indices that lead to it."""
 
 
-class Reader:
-    """Reads a document element by element, so that each has its line number.
+class Document:
+    """The data of a workflow file.
 
     Parameters
     ----------
     text : str
     numbered : bool
         False if the user does not see the text, so that messages omit line numbers.
+
+    Attributes
+    ----------
+    data : dict
+        What the text holds.
+    lines : dict of Place to sequence of int
+        The lines of the nodes of each workflow in the file, by the workflow's place; empty if not `numbered`.
+
+    Raises
+    ------
+    DeclarationError
+        If the text is no JSON object, exceeds a limit, or holds a key twice in one object.
     """
 
     def __init__(self, text: str, *, numbered: bool = True) -> None:
-        self.text = text
-        self.numbered = numbered
-        self.decoder = _judging_decoder if _LARGE_NUMBER.search(text) else _decoder
-        self.at = 0
-        self._line = 1
-        self._counted = 0
-        self.nodes = 0
-
-    @property
-    def line(self) -> int:
-        """Line of the next element, 0 if not `numbered`; counts on from the last query, as the position only moves forward."""
-        if not self.numbered:
-            return 0
-        self._line += self.text.count("\n", self._counted, self.at)
-        self._counted = self.at
-        return self._line
-
-    def refuse(self, message: str, at: int | None = None) -> NoReturn:
-        """Raise DeclarationError with line and column of a position, by default the current one."""
-        at = self.at if at is None else at
-        if at >= len(self.text.rstrip()):
-            message = f"the text ends too early ({message}); is the file truncated?"
-        if not self.numbered:
-            raise DeclarationError(f"workflow file: {message}")
-        line = self.text.count("\n", 0, at) + 1
-        column = at - self.text.rfind("\n", 0, at)
-        raise DeclarationError(f"workflow file, line {line}, column {column}: {message}")
-
-    @property
-    def next(self) -> str:
-        """The text at the current position, for a message."""
-        return self.text[self.at : self.at + 20]
-
-    def peek(self) -> str:
-        """Skip white space and return the next character; an empty string at the end."""
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-        return self.text[self.at : self.at + 1]
-
-    def expect(self, character: str, what: str) -> None:
-        """Skip white space and read this character; raise DeclarationError if another follows."""
-        if self.peek() != character:
-            self.refuse(f"{what} begins with {character!r} (got {self.next!r})")
-        self.at += 1
-
-    def value(self) -> Data:
-        """Read one JSON value, which begins at the current position."""
+        self._text = text
+        self._numbered = numbered
+        scan = _scanned(text)
+        if not text.strip():
+            raise DeclarationError("the workflow file is empty")
+        self._decoder = _judging_decoder if _has_large_number(text) else _decoder
+        data: Data = None
         try:
-            value, self.at = self.decoder.raw_decode(self.text, self.at)
+            data = self._decoder.decode(text)
         except json.JSONDecodeError as error:
-            if error.msg.startswith("Unterminated string"):
-                self.refuse("the text ends too early (a string has no end); is the file truncated?", error.pos)
-            self.refuse(error.msg.lower(), error.pos)
+            self._refuse_text(error)
         except Fault as fault:
-            self.refuse(str(fault))
+            self.refuse(self._place_of_fault(()), str(fault))
         except (RecursionError, ValueError) as error:
-            self.refuse(str(error))
-        return value
+            self.refuse((), str(error))
+        if not isinstance(data, dict):
+            self.refuse((), f"a workflow file begins with '{{' (got {text.strip()[:20]!r})")
+        self.data: dict[str, Data] = data
+        self.lines: dict[Place, Sequence[int]] = _lines_of_nodes(data, scan) if numbered else {}
 
-    def item(self, place: str, index: int | None = None) -> Item:
-        """Read one JSON value, with its place."""
-        self.peek()
-        line = self.line
-        return Item(self.value(), place, line, index)
+    def refuse(self, place: Place, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
+        """Raise DeclarationError with the place of an element, and its line, which is looked for only here."""
+        where = [f"line {self._text.count(chr(10), 0, self._at(place)) + 1}"] if self._numbered else []
+        if place:
+            where.append(self._spelled(place))
+        raise DeclarationError(": ".join((", ".join(("workflow file", *where)), message)), node=node, array=array)
 
-    def entries(self, opening: str, closing: str, what: str) -> Iterator[None]:
-        """Yield before each entry of an object or a list; the caller reads the entry."""
-        self.expect(opening, what)
-        end = self.peek()
-        if end == closing:
-            self.at += 1
-        while end != closing:
-            yield
-            end = self.peek()
-            if end not in (",", closing):
-                self.refuse(f"',' or {closing!r} is expected in {what} (got {self.next!r})")
-            self.at += 1
-
-    def members(self, what: str) -> Iterator[str]:
-        """Yield the keys of an object; the caller reads the value of each."""
-        seen: set[str] = set()
-        for _ in self.entries("{", "}", what):
-            if self.peek() != '"':
-                self.refuse(f"{what} holds names in quotes (got {self.next!r})")
-            key = self.value()
-            if key in seen:
-                self.refuse(f"key {key[:60]!r} stands twice in {what}")
-            seen.add(key)
-            if self.peek() != ":":
-                self.refuse(f"':' is expected after {key[:60]!r}")
-            self.at += 1
-            yield key
-
-    def document(self) -> Section:
-        """Read the whole text."""
-        section = self.section("the file", "", "document")
-        if self.peek():
-            self.refuse(f"something follows the end of the workflow ({self.next!r})")
-        return section
-
-    def section(self, place: str, prefix: str, what: str) -> Section:
-        """Read one workflow: the document itself, or a child."""
-        self.peek()
-        section = Section(place, self.line)
-        for key in self.members(what):
-            self.peek()
-            if key in _LISTS:
-                found = section.lists[key] = []
-                place = f"{prefix}{key}"
-                for index, _ in enumerate(self.entries("[", "]", place)):
-                    # Checked here, so that a million invalid elements are never stored.
-                    if self.peek() != ("[" if key == "order" else "{"):
-                        self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.next!r})")
-                    item = self.item(place, index)
-                    if not item.value:
-                        item.refuse(f"{_LISTS[key]} (got an empty one)")
-                    found.append(item)
-                    if key == "nodes":
-                        self.nodes += 1
-                        if self.nodes > MAX_NODES:
-                            self.refuse(f"a file holds at most {MAX_NODES} nodes")
-            elif key == "modules":
-                if prefix:
-                    self.refuse("modules stand at the top of the file")
-                for name in self.members("modules"):
-                    item = section.modules[name] = self.item(f"modules[{name[:60]!r}]")
-                    if not isinstance(item.value, dict) or not item.value:
-                        item.refuse("a module is an object {...} with its source or its file")
-            elif key == "workflows" and not prefix:
-                for name in self.members("workflows"):
-                    if len(section.children) == _MAX_CHILDREN:
-                        self.refuse(f"a file holds at most {_MAX_CHILDREN} child graphs, each of which may be used many times")
-                    where = f"workflows[{name[:60]!r}]"
-                    section.children[name] = self.section(where, f"{where}.", where)
+    def _spelled(self, place: Place) -> str:
+        """Return a place as text, ``nodes[3] ('scale')``."""
+        text = ""
+        value: Any = getattr(self, "data", None)
+        for key in place:
+            held = isinstance(value, list) or (isinstance(value, dict) and key in value)
+            value = value[key] if held else None
+            if isinstance(key, int):
+                text += f"[{key}]"
+            elif text in ("modules", "workflows"):
+                text += f"[{key[:60]!r}]"
             else:
-                if len(section.scalars) == _MAX_FIELDS:
-                    self.refuse(f"a workflow has no {_MAX_FIELDS} fields")
-                section.scalars[key] = self.item(f"{prefix}{key[:60]}")
-        return section
+                text += f".{key[:60]}" if text else key[:60]
+        name = value.get("name") if isinstance(value, dict) else None
+        return f"{text} ({name[:60]!r})" if isinstance(name, str) and "nodes" in place else text
+
+    def _refuse_text(self, error: json.JSONDecodeError) -> NoReturn:
+        """Raise DeclarationError for a text that is no JSON, with line and column."""
+        message = error.msg.lower()
+        if error.msg.startswith("Unterminated string"):
+            message = "the text ends too early (a string has no end); is the file truncated?"
+        elif error.pos >= len(self._text.rstrip()):
+            message = f"the text ends too early ({message}); is the file truncated?"
+        elif error.msg == "Extra data":
+            message = f"something follows the end of the workflow ({self._text[error.pos : error.pos + 20]!r})"
+        where = f", line {error.lineno}, column {error.colno}" if self._numbered else ""
+        raise DeclarationError(f"workflow file{where}: {message}")
+
+    # -- positions, which only errors need
+
+    def _at(self, place: Place) -> int:
+        """Return the position of an element; of the one that should hold it, if it is missing."""
+        at = self._skipped(0)
+        for step in place:
+            at = next((position for key, position in self._members(at) if key == step), at)
+        return at
+
+    def _place_of_fault(self, place: Place) -> Place:
+        """Return the place of the innermost object or number below a place that the decoder refuses."""
+        for key, at in self._members(self._at(place)):
+            try:
+                self._decoder.raw_decode(self._text, at)
+            except Fault:
+                return self._place_of_fault((*place, key))
+        return place
+
+    def _members(self, at: int) -> Iterator[tuple[str | int, int]]:
+        """Yield the key or index and the position of each member of the object or list at a position."""
+        text = self._text
+        closing = {"{": "}", "[": "]"}.get(text[at : at + 1])
+        at = self._skipped(at + 1)
+        for index in count():
+            key: str | int = index
+            if closing is None or text[at] == closing:
+                return
+            if closing == "}":
+                key, at = _skimming_decoder.raw_decode(text, at)
+                at = self._skipped(self._skipped(at) + 1)  # past the colon
+            yield key, at
+            _, at = _skimming_decoder.raw_decode(text, at)
+            at = self._skipped(at)
+            if text[at] == ",":
+                at = self._skipped(at + 1)
+
+    def _skipped(self, at: int) -> int:
+        found = _SPACE.match(self._text, at)
+        assert found is not None
+        return found.end()
 
 
-def guard(text: str) -> None:
-    """Raise DeclarationError for a text that is too large or nested too deeply, before it is parsed."""
+_skimming_decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+class _Scan(NamedTuple):
+    """Where objects and lists open at one level of nesting.
+
+    Attributes
+    ----------
+    at, lines : ndarray
+        Their positions and lines, in order.
+    """
+
+    at: np.ndarray[Any, Any]
+    lines: np.ndarray[Any, Any]
+
+
+_ELEMENT = 3  # the level of the elements of a workflow's lists: document, list, element
+_INNER_ELEMENT = 5  # of those of a child: document, workflows, child, list, element
+
+
+def _lines_of_nodes(data: Mapping[str, Data], scans: Mapping[int, _Scan]) -> dict[Place, Sequence[int]]:
+    """Return the lines of the nodes of each workflow, from the order in which the elements of all lists open."""
+    outer, inner = scans[_ELEMENT], scans[_INNER_ELEMENT]
+    found: dict[Place, Sequence[int]] = {(): outer.lines[_among_elements(data, "nodes")].tolist()}
+    children = data.get("workflows")
+    if isinstance(children, dict):
+        openings = range(*_among_elements(data, "workflows").indices(len(outer.at)))
+        ends = np.append(outer.at, np.iinfo(np.int64).max)
+        for (key, child), opening in zip(children.items(), openings):
+            if isinstance(child, dict):
+                first, last = np.searchsorted(inner.at, ends[opening : opening + 2])
+                found["workflows", key] = inner.lines[first:last][_among_elements(child, "nodes")].tolist()
+    return found
+
+
+def _among_elements(workflow: Mapping[str, Data], key: str) -> slice:
+    """Return which of the objects and lists inside all members of a workflow are those of one member."""
+    at = 0
+    for each, value in workflow.items():
+        inside = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+        here = sum([isinstance(element, (list, dict)) for element in inside])
+        if each == key:
+            return slice(at, at + here)
+        at += here
+    return slice(0, 0)
+
+
+def _has_large_number(text: str) -> bool:
+    """Return whether a number may be too large: it has four aligned blocks of eight digits, or an exponent of three digits."""
+    digits = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) - np.uint8(ord("0")) < 10  # others wrap around
+    blocks = digits[: len(digits) // 8 * 8].view(np.uint64) == 0x0101010101010101
+    return bool((blocks[3:] & blocks[2:-1] & blocks[1:-2] & blocks[:-3]).any()) or _LARGE_EXPONENT.search(text) is not None
+
+
+def _scanned(text: str) -> dict[int, _Scan]:
+    """Return where elements open; raise DeclarationError for a text that exceeds a limit, before it is parsed."""
     size = len(text)
     if size <= MAX_BYTES:
         data = text.encode("utf-8", "surrogatepass")
@@ -270,29 +253,60 @@ def guard(text: str) -> None:
         raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {size / 2**20:.1f} MB)")
     if b"\\" in data:
         data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
-    at, level, inside, brackets, commas = 0, 0, 0, 0, 0
+    found: dict[int, list[tuple[Any, Any]]] = {_ELEMENT: [], _INNER_ELEMENT: []}
+    counts: Counter[str] = Counter()
+    at, level, inside, line = 0, 0, 0, 1
     while at < len(data):
-        chunk = np.frombuffer(data, np.uint8, min(2**20, len(data) - at), at)
+        chunk = np.frombuffer(data, np.uint8, min(2**18, len(data) - at), at)
         quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap around
         outside = ((quotes + np.uint8(inside)) & 1) == 0
-        opened = ((chunk == ord("[")) | (chunk == ord("{"))) & outside
+        lists = (chunk == ord("[")) & outside
+        opened = ((chunk == ord("{")) & outside) | lists
         closed = ((chunk == ord("]")) | (chunk == ord("}"))) & outside
-        levels = np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int64)
-        if len(levels) and level + int(levels.max()) > MAX_NESTING:
-            where = at + int(np.argmax(levels > MAX_NESTING - level))
-            line = data.count(b"\n", 0, where) + 1
-            raise DeclarationError(f"workflow file, line {line}: brackets are nested deeper than {MAX_NESTING}")
-        level += int(levels[-1])
-        brackets += int(np.count_nonzero(opened))
-        if brackets > _MAX_BRACKETS:
-            raise DeclarationError(f"a workflow file has at most {_MAX_BRACKETS} lists and objects")
-        commas += int(np.count_nonzero((chunk == ord(",")) & outside))
-        if commas > _MAX_COMMAS:
-            raise DeclarationError(
-                f"a workflow file has at most {_MAX_COMMAS} numbers and other elements; write values of arrays as 'base64'"
-            )
+        levels = np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32)
+        levels += level
+        openings = np.flatnonzero(opened)
+        depths = levels[openings]
+        if len(depths) and int(depths.max()) > MAX_NESTING:
+            where = at + int(openings[np.argmax(depths > MAX_NESTING)])
+            found_line = data.count(b"\n", 0, where) + 1
+            raise DeclarationError(f"workflow file, line {found_line}: brackets are nested deeper than {MAX_NESTING}")
+        newlines = np.flatnonzero(chunk == ord("\n"))
+        for depth, scans in found.items():
+            places = openings[depths == depth]
+            scans.append((places + at, np.searchsorted(newlines, places) + line))
+        elements = openings[depths == _ELEMENT]
+        counts["lists"] += (listed := int(np.count_nonzero(lists[elements])))
+        counts["objects"] += len(elements) - listed
+        keys = levels[(chunk == ord(":")) & outside]
+        counts["fields"] += int(np.count_nonzero(keys == 1))
+        counts["members"] += int(np.count_nonzero(keys == 2))
+        counts["brackets"] += len(openings)
+        counts["commas"] += int(np.count_nonzero((chunk == ord(",")) & outside))
+        _limit(counts)
+        level = int(levels[-1])
+        line += len(newlines)
         inside = (inside + int(quotes[-1])) & 1
         at += len(chunk)
+    return {
+        depth: _Scan(*(np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in (list(zip(*scans)) or ((), ()))))
+        for depth, scans in found.items()
+    }
+
+
+def _limit(counts: Mapping[str, int]) -> None:
+    """Raise DeclarationError if a text holds too much of something."""
+    said = {
+        "fields": (_MAX_FIELDS, "a workflow has no {} fields"),
+        "members": (_MAX_CHILDREN, "a file holds at most {} modules and child graphs, each of which may be used many times"),
+        "objects": (MAX_NODES, "a file holds at most {} nodes, arrays and parameters"),
+        "lists": (MAX_NODES, "a file holds at most {} plain edges; nodes, arrays and parameters are objects {{...}}"),
+        "brackets": (_MAX_BRACKETS, "a workflow file has at most {} lists and objects"),
+        "commas": (_MAX_COMMAS, "a workflow file has at most {} numbers and other elements; write values of arrays as 'base64'"),
+    }
+    for what, (most, message) in said.items():
+        if counts[what] > most:
+            raise DeclarationError(message.format(most))
 
 
 # -- writing
@@ -321,7 +335,7 @@ def _members(data: Mapping[str, Data], pad: str) -> Iterator[str]:
     """Yield the members of one workflow as text; continuation lines are indented by `pad`."""
     inner = f"{pad} "
     for key, value in data.items():
-        if key in _LISTS and value:
+        if key in LISTS and value:
             text = _block("[]", map(_line, value), pad)
         elif key == "modules" and value:
             text = _block("{}", (f"{_line(name)}: {_module(module, inner)}" for name, module in value.items()), pad)

@@ -19,6 +19,7 @@ from ..export.fold import Repeat, find_repeats, signature
 from ..order import longest_path, reduced
 from ..parts import load
 from ..placement import device_of
+from ..plan.options import PlanOptions
 from ..plan.planning import make_plan
 from ..plan.steps import Plan
 from ..printed import human_count
@@ -236,7 +237,7 @@ def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target
         return lanes
     if lanes is False or not workflow.order:
         return None
-    return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
+    return make_plan(workflow, target_of(target), PlanOptions.of(None, "auto" if lanes is True else lanes))
 
 
 def found_faults(workflow: Workflow, faults: bool | Report) -> list[Diagnostic]:
@@ -409,7 +410,7 @@ class _Artist:
             for source in sources:
                 turn, from_turn = where.get(i), where.get(source)
                 carried = turn is not None and from_turn is not None and turn[0] == from_turn[0] and turn[1] != from_turn[1]
-                made.setdefault((ends[source], ends[i], "next" if carried else "edge"), {})[reasons[source]] = None
+                made.setdefault((ends[source], ends[i], "next" if carried else "edge"), {})[str(reasons[source])] = None
         for key, said in made.items():
             shown = [shortened(reason, 32) for reason in said] if self.edges == "labels" else []
             self.picture.links.append(Link(*key, ", ".join(shown if len(shown) <= 2 else (*shown[:2], "…"))))

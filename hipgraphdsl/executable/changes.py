@@ -74,7 +74,7 @@ class Changes:
         self._require_same_places(state, changes, children)
         return self._replaced(state, changes, children)
 
-    def enabled(self, state: State, node: str | AnyNode, enabled: bool) -> Change:
+    def enabled(self, state: State, node: str | AnyNode, *, enabled: bool) -> Change:
         """Return the change that enables or disables a node, or all nodes of a child."""
         action = "enable" if enabled else "disable"
         name = _name_of(node, action)
@@ -115,8 +115,8 @@ class Changes:
                 " compiled",
                 node=inside[0],
             )
-        if "/" in name and not state.options["inline"]:
-            return self._find(state.replanned(self._target, inline=True), name, action)
+        if "/" in name and not state.options.inline:
+            return self._find(state.replanned(self._target, replace(state.options, inline=True)), name, action)
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> Change:
@@ -150,7 +150,7 @@ class Changes:
         repack = self._packs_otherwise(state, changes, children)
         made = state.changed(_with_nodes(state.workflow, nodes), steps, same_parameters=same_parameters, same_needs=same_needs)
         if repack:
-            made = made.replanned(self._target)
+            made = made.replanned(self._target, made.options)
         kernels = tuple(kernel for node in nodes.values() for kernel in node.kernels)
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
 
@@ -167,7 +167,7 @@ class Changes:
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> bool:
         """Return whether the packing may change: it depends on which steps use arrays of alloc nodes."""
         plan = state.plan
-        if not state.options["pack"] or not (plan.has_allocs or plan.packing is not None):
+        if not state.options.pack or not (plan.has_allocs or plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
 

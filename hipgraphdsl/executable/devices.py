@@ -30,7 +30,7 @@ class Home:
         self.device = device
         if sanitize and not runtime.sanitizes:
             raise DeclarationError(
-                "sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
+                "DebugOptions(sanitize=True) judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
                 f" (got {runtime.name!r})"
             )
         self.sanitize = sanitize

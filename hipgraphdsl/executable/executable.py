@@ -25,7 +25,7 @@ from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
 from ..parts import load
-from ..plan.planning import require_batch
+from ..plan.options import DEFAULT_PLAN, NO_DEBUGGING, DebugOptions, PlanOptions
 from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -91,38 +91,37 @@ class Executable:
         runtime: Runtime,
         backend: str,
         *,
+        options: PlanOptions = DEFAULT_PLAN,
+        debug: DebugOptions = NO_DEBUGGING,
         device: int = 0,
         guard: int = 0,
         note: str = "",
-        sanitize: bool = False,
         check: bool = False,
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
         inherit: Memory | None = None,
-        **options: Any,
     ) -> Self:
-        """Plan with the options of `plan_for` (or use the plan `made`), load, allocate, lower and instantiate.
+        """Plan with these options (or use the plan `made`), load, allocate, lower and instantiate.
 
         On failure everything is freed.
 
         Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
-        notes, and `report` is called with each stage's name. With `sanitize` the runtime checks kernels: arrays have guards and
-        share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
+        notes, and `report` is called with each stage's name. With `debug.sanitize` the runtime checks kernels: arrays have guards
+        and share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
         `inherit` use its memory.
         """
         backend_named(backend)
-        require_batch(options.get("batch", "auto"))
         refuse_inside("compile", workflow.name)
-        if sanitize:
-            options |= {"pack": False, "batch": False}
+        if debug.sanitize:
+            options = options.changed(pack=False, batch=False)
             guard = guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        made = made or plan_for(workflow, runtime.target, backend, device, note, **options)
+        made = made or plan_for(workflow, runtime.target, backend, device, note, options, watch=debug.watch)
         after_plan = time.perf_counter()
-        executable = cls(workflow, runtime, made, guard, sanitize=sanitize)
+        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize)
         executable._own.memory.inherit(inherit)
-        executable._own.kept = {"guard": guard, "sanitize": sanitize, "check": check}
+        executable._own.kept = {"guard": guard, "debug": debug, "check": check}
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -384,18 +383,18 @@ class Executable:
         """
         self._change(self._own.changes.with_fields, node, fields)
 
-    def _change(self, how: Callable[..., Change], *asked: Any) -> None:
-        self._own.become(how(self._own.state, *asked))
+    def _change(self, how: Callable[..., Change], *asked: Any, **options: Any) -> None:
+        self._own.become(how(self._own.state, *asked, **options))
 
     @changing("enable")
     def enable(self, node: str | AnyNode) -> None:
         """Run a disabled node again, from the next launch on."""
-        self._change(self._own.changes.enabled, node, True)
+        self._change(self._own.changes.enabled, node, enabled=True)
 
     @changing("disable")
     def disable(self, node: str | AnyNode) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
-        self._change(self._own.changes.enabled, node, False)
+        self._change(self._own.changes.enabled, node, enabled=False)
 
     @changing("update")
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:

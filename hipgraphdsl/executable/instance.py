@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -107,7 +108,7 @@ class Instance:
     @property
     def options(self) -> dict[str, Any]:
         """The options of `Executable.build` for a clone and for a rebuilt graph."""
-        return {**self.state.options, **self.kept}
+        return {"options": self.state.options, **self.kept}
 
     def require_sound(self, workflow: Workflow, backend: str) -> None:
         """Raise CheckError if a workflow to rebuild has faults, unless it was compiled with ``check=False``."""
@@ -257,7 +258,8 @@ class Instance:
         state, off = self.state, other.state.names_off
         children = [step.name for step in state.plan.steps if step.child is not None]
         if any(name != child and within(name, child) for name in off for child in children):
-            state = state.replanned(self._runtime.target, inline=True)  # gives each node inside a child its own step
+            inlined = replace(state.options, inline=True)  # gives each node inside a child its own step
+            state = state.replanned(self._runtime.target, inlined)
         state = state.without(off)
         if same_graph:
             state = state._replace(defaults=other.state.defaults)

@@ -198,7 +198,7 @@ class Memory:
             known.holders += 1  # first: Ctrl-C in between leaks it, and does not free it twice
             self.arrays[name] = known
             self._taken[name], known.array = known.array, array
-            self._count(array.on_host, array.nbytes + 2 * known.guard)
+            self._count(array.nbytes + 2 * known.guard, on_host=array.on_host)
             return known.pointer
         with nullcontext() if device == home.device else self._runtime.using_device(device):
             block = self.arrays[name] = self._allocate_here(name, array, prefix, device)
@@ -213,7 +213,7 @@ class Memory:
                 values = _guarded(_initial(name, array), guard)
                 start = runtime.malloc(nbytes)
                 block = self.arrays[name] = Block(array, start + guard, runtime.free, device=device, guard=guard)
-                self._count(False, nbytes)
+                self._count(nbytes, on_host=False)
                 runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
             case HostArray():
                 values = _guarded(_initial(name, array), guard)
@@ -224,7 +224,7 @@ class Memory:
                     pages = np.empty(_pages(nbytes) + mmap.PAGESIZE, np.uint8)
                     start = _pages(pages.ctypes.data)
                     block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
-                self._count(True, nbytes)
+                self._count(nbytes, on_host=True)
                 bytes_at(start, nbytes)[...] = values
             case ExternalArray():
                 block = hold(array, bind_external(array, prefix), self._home)
@@ -234,7 +234,7 @@ class Memory:
             runtime.name_array(block.pointer, array.nbytes, name)
         return block
 
-    def _count(self, on_host: bool, nbytes: int) -> None:
+    def _count(self, nbytes: int, *, on_host: bool) -> None:
         if on_host:
             self._stats.host_bytes += nbytes
         else:

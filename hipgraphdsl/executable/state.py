@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from ..kernels import Kernel
 from ..placement import devices_of
 from ..plan.launches import names_of, together
+from ..plan.options import PlanOptions
 from ..plan.steps import Plan, Step
-from ..plan.watch import planned
+from ..plan.watch import WatchedPlan, planned
 from ..target import Target
 from ..workflow import Workflow
 from .uses import Uses
@@ -22,23 +23,17 @@ _log = logging.getLogger("hipgraphdsl")
 _FALLS_BACK: Final = 16
 """Number of pieces from which AMD's runtime may use its older executor; a graph has at most one piece per node."""
 
-_DEFAULTS: Final[dict[str, Any]] = {
-    "lanes": "auto", "join": True, "inline": False, "pack": False, "watch": False, "batch": "auto", "programmatic": True,
-}  # fmt: skip
-
-Planned = tuple[Plan, str, dict[str, Any]]
+Planned = tuple[Plan, str, PlanOptions]
 """A plan, the backend that lowers it, and the plan's options."""
 
 Name = tuple[dict[Any, Any], Any, Any]
 """A table of a scope, a name in it, and the new value of that name; None removes the name."""
 
 
-def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **given: Any) -> Planned:
-    """Return the plan of a workflow with notes on its choices, the backend that lowers it, and the plan's options.
-
-    `given` has options of `watch.planned`; the others have the defaults above.
-    """
-    options = _DEFAULTS | given
+def plan_for(
+    workflow: Workflow, target: Target, backend: str, device: int, note: str, options: PlanOptions, *, watch: bool = False
+) -> Planned:
+    """Return the plan of a workflow with notes on its choices, the backend that lowers it, and the options that made it."""
     notes = [note] if note else []
     if (
         "several_devices_crash" in target.quirks
@@ -49,12 +44,15 @@ def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note
         _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, backend, why)
         notes.insert(0, f'backend="{backend}" became "streams", because {why}.')
         backend = "streams"
-    options["inline"] = bool(options["inline"] or options["watch"]) or backend != "explicit" or "child_order" in target.quirks
-    # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
-    options["pack"] = bool(options["pack"]) and backend != "streams"
-    options["batch"] = backend in ("explicit", "capture") and not options["watch"] and options["batch"]
-    options["programmatic"] = bool(options["programmatic"] and not options["watch"]) and backend in ("explicit", "capture")
-    plan = planned(workflow, target, **options, device=device)
+    merges = backend in ("explicit", "capture") and not watch
+    options = options.changed(
+        inline=options.inline or watch or backend != "explicit" or "child_order" in target.quirks,
+        # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
+        pack=options.pack and backend != "streams",
+        batch=merges and options.batch,
+        programmatic=merges and options.programmatic,
+    )
+    plan = planned(workflow, target, options, watch=watch, device=device)
     if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
         child = next((step for step in plan.steps if step.node.calls == "capture" or _is_cooperative(step)), None)
         if child is not None:
@@ -77,8 +75,8 @@ class State(NamedTuple):
     plan: Plan
     disabled: frozenset[int]
     """Indices of disabled steps, which do nothing but keep their predecessors and successors ordered."""
-    options: Mapping[str, Any]
-    """Options of `watch.planned`."""
+    options: PlanOptions
+    """What the plan was made with."""
     uses: Uses
     children_off: frozenset[str] = frozenset()
     """Children that were disabled as a whole and are no longer steps, because they were inlined."""
@@ -92,10 +90,10 @@ class State(NamedTuple):
         """The names of the disabled children and steps."""
         return [*self.children_off, *(self.plan.steps[i].name for i in self.disabled)]
 
-    def replanned(self, target: Target, **options: Any) -> State:
-        """Return the state with a plan made with other options and the same nodes disabled."""
-        options = {**self.options, **options}
-        plan = planned(self.workflow, target, **options, device=self.plan.device)
+    def replanned(self, target: Target, options: PlanOptions, *, watch: bool | None = None) -> State:
+        """Return the state with a plan made with these options and the same nodes disabled; `watch` None: watched as before."""
+        watch = isinstance(self.plan, WatchedPlan) if watch is None else watch
+        plan = planned(self.workflow, target, options, watch=watch, device=self.plan.device)
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
         made = self._replace(plan=plan, options=options, uses=uses, replans=self.replans + 1)
         return made.without(self.names_off)
@@ -106,11 +104,12 @@ class State(NamedTuple):
         if plan.batches and plan.packing is None and not any(step.child or step.bodies for step in plan.steps):
             return self
         shared = _together(plan)
+        options = replace(self.options, inline=True, pack=False)
         if shared:
-            made = self.replanned(target, inline=True, pack=False, watch=False)
+            made = self.replanned(target, options, watch=False)
             if _together(made.plan) <= shared:
                 return made
-        return self.replanned(target, inline=True, pack=False, watch=False, batch=False)
+        return self.replanned(target, replace(options, batch=False), watch=False)
 
     def without(self, names: list[str]) -> State:
         """Return the state with exactly these nodes, and all nodes inside them, disabled."""

@@ -143,10 +143,14 @@ class Signature:
         made = []
         for n, dtype in enumerate(dtypes):
             if dtype is None:
-                made.append(KernelParameter(f"arg{n}", "void*", True, False, None, 1, 8, 8))
+                made.append(KernelParameter(f"arg{n}", "void*", pointer=True, const=False, dtype=None, lanes=1, size=8, align=8))
             else:
                 size, align = dtype.itemsize, natural_alignment(dtype)
-                made.append(KernelParameter(f"arg{n}", dtype.name, False, False, dtype, 1, size, align))
+                made.append(
+                    KernelParameter(
+                        f"arg{n}", dtype.name, pointer=False, const=False, dtype=dtype, lanes=1, size=size, align=align
+                    )
+                )
         return Signature(kernel, tuple(made))
 
 
@@ -183,9 +187,21 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
     if declared.reference:
         raise refuse(f"{ctype}& is a reference, and a kernel cannot take one; pass a value or a pointer", name)
     if pointers > 1:  # a table of addresses
-        return KernelParameter(name, ctype, True, kind.target_const, ADDRESS, 1, 8, 8, 8)
+        return KernelParameter(
+            name, ctype, pointer=True, const=kind.target_const, dtype=ADDRESS, lanes=1, size=8, align=8, target_align=8
+        )
     if pointers == 1:
-        return KernelParameter(name, ctype, True, kind.const, kind.dtype, kind.lanes, 8, 8, kind.align)
+        return KernelParameter(
+            name,
+            ctype,
+            pointer=True,
+            const=kind.const,
+            dtype=kind.dtype,
+            lanes=kind.lanes,
+            size=8,
+            align=8,
+            target_align=kind.align,
+        )
     if kind.opaque == "void":
         raise refuse("void has no value; did you mean void*?", name)
     if kind.opaque == "enum":
@@ -196,4 +212,6 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
             f"give it: Module(source, structs={{{kind.spelling!r}: numpy.dtype([...], align=True)}})",
             name,
         )
-    return KernelParameter(name, ctype, False, False, kind.dtype, kind.lanes, kind.size, kind.align)
+    return KernelParameter(
+        name, ctype, pointer=False, const=False, dtype=kind.dtype, lanes=kind.lanes, size=kind.size, align=kind.align
+    )

@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import core_schema
 
 from ..arrays import (
     CODES,
@@ -141,6 +143,32 @@ def map_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return the schema of an object with arbitrary keys."""
     return {"type": "object", "additionalProperties": item, **more}
 
+
+def as_core_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
+    """Return a Pydantic schema of any value, which a JSON Schema with definitions describes.
+
+    The definitions are Pydantic's then, so that they stand among those of a model with such a field, in OpenAPI too.
+    """
+
+    def described(part: Any, handler: GetJsonSchemaHandler) -> Any:
+        if isinstance(part, list):
+            return [described(each, handler) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            reference = core_schema.definition_reference_schema(part["$ref"].replace("#/$defs/", _DEFINITION))
+            return {**part, **handler(reference)}
+        return {key: described(each, handler) for key, each in part.items()}
+
+    def any_described_by(part: Any, **more: Any) -> core_schema.CoreSchema:
+        return core_schema.any_schema(metadata={"pydantic_js_functions": [lambda _, handler: described(part, handler)]}, **more)
+
+    top = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
+    definitions = [any_described_by(part, ref=_DEFINITION + name) for name, part in schema["$defs"].items()]
+    return core_schema.definitions_schema(any_described_by(top), definitions)
+
+
+_DEFINITION = "hipgraphdsl.workflow_"  # Pydantic names a definition by the part after the last dot
 
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 FLAG: dict[str, Any] = {"type": "boolean"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from ..arrays import as_int, int_from, require_flags
+from ..arrays import as_int
 from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
-from ..errors import DeclarationError, HipGraphError
+from ..errors import HipGraphError
 from ..extensions import enabled
 from ..order import follower_counts, positions
 from ..parts import find, load
@@ -24,13 +24,11 @@ from ..workflow import AnyNode, Level, Workflow
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .merged import Grouping, Merged
+from .options import DEFAULT_PLAN, Batch, Lanes, PlanOptions
 from .segments import segments
 from .steps import Plan, Step
 from .suited import suited
 from .temporaries import Packing, pack_temporaries
-
-Lanes = int | None | Literal["auto", "measure"]
-Batch = bool | Literal["auto"]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 
@@ -39,44 +37,18 @@ _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (m
 def make_plan(
     workflow: Workflow,
     target: Target,
+    options: PlanOptions = DEFAULT_PLAN,
     *,
-    lanes: Lanes = "auto",
-    join: bool = True,
-    inline: bool = False,
-    pack: bool = False,
-    batch: Batch = "auto",
-    programmatic: bool = True,
     device: int = 0,
 ) -> Plan:
-    """Plan a workflow for a target.
-
-    Parameters
-    ----------
-    lanes : "auto", int or None
-        At most this many lanes on each device; None keeps the declared shape without a limit, ``"auto"`` gathers independent
-        nodes into fewer lanes where that pays by the target's costs.
-    join : bool
-        Whether a kernel may do small device-to-host copies, and edges may replace an empty node that needs only a few.
-    inline : bool
-        Replace every child graph by its nodes, as backends that issue on streams require; otherwise only child graphs that
-        allocate or hold conditional nodes.
-    pack : bool
-        Let arrays of alloc nodes share memory if the plan's order separates their uses.
-    batch : bool or "auto"
-        Merge launches of one kernel that have the same predecessors, and consecutive launches of one block, if `lanes` is
-        ``"auto"``: True merges wherever possible, ``"auto"`` where that pays by the target's costs and if `join` is set.
-    programmatic : bool
-        Use programmatic dependent launch if the target supports it: a kernel is launched while its predecessors end.
-    device : int
-        The device of nodes and arrays that name none.
+    """Plan a workflow for a target; `device` is the device of nodes and arrays that name none.
 
     Raises
     ------
     DeclarationError
-        If `lanes`, `batch`, `join` or `pack` has an invalid value, or the workflow has a cycle; the message names its nodes.
+        If the workflow has a cycle; the message names its nodes.
     """
-    require_batch(batch)
-    require_flags(join=join, pack=pack)
+    lanes, join, batch = options.lanes, options.join, options.batch
     bound = _lane_bound(workflow, target, lanes)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
@@ -84,11 +56,11 @@ def make_plan(
         batch = False
     devices = devices_of(workflow, device)
     automatic = lanes is None or isinstance(lanes, str)
-    plan = _Planner(target, device, devices, inline, bound, automatic, join, pack, batch).plan(workflow)
+    plan = _Planner(target, device, devices, options.inline, bound, automatic, join, options.pack, batch).plan(workflow)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         merge = _merging(batch)
         plan = plan if merge is None else merge.with_chains(plan, target, automatic=batch == "auto")
-    merge = find("merge") if programmatic and target.programmatic_launch else None
+    merge = find("merge") if options.programmatic and target.programmatic_launch else None
     return _changed_by_others(plan if merge is None else merge.with_programmatic_edges(plan), target)
 
 
@@ -105,12 +77,6 @@ def _changed_by_others(plan: Plan, target: Target) -> Plan:
 def _merging(batch: Batch) -> Any:
     """Return the part that merges launches; None if it is not there and `batch` leaves it to the plan."""
     return load("merge") if batch is True else find("merge")
-
-
-def require_batch(batch: Any) -> None:
-    """Raise a DeclarationError unless `batch` is a bool or ``"auto"``."""
-    if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
-        raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 
 
 class _Nodes(NamedTuple):
@@ -252,7 +218,18 @@ class _Planner:
         """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
         plan = self.children.get((id(workflow), inline))
         if plan is None:
-            inner = _Planner(self.target, self.device, (0,), inline, None, False, False, False, False, self.children)
+            inner = _Planner(
+                self.target,
+                self.device,
+                (0,),
+                inline,
+                None,
+                automatic=False,
+                join=False,
+                pack=False,
+                batch=False,
+                children=self.children,
+            )
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
 
@@ -328,10 +305,8 @@ def _is_no_child(workflow: Workflow) -> bool:
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
     if lanes is None:
         return None
-    if (number := as_int(lanes)) is not None:
-        return int_from(1, number, "lanes is at least 1")
-    if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
-        raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
+    if not isinstance(lanes, str):
+        return as_int(lanes)
     if target.on_host:
         return None  # branches cost nothing there, so gathering saves nothing
     # Each parallel branch costs the host a fixed time per launch (0.7 us on an H200), so branches beyond those that the device

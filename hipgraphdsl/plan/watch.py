@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..nodes import node_of
 from ..nodes.values import unused
 from ..target import Target
 from ..workflow import AnyNode, Workflow
+from .options import PlanOptions
 from .planning import make_plan
 from .steps import Plan, Step
 from .suited import narrowed
@@ -54,9 +55,9 @@ class WatchedPlan(Plan):
         return tuple(name for names in self.names[: self.outer] for name in names)
 
 
-def planned(workflow: Workflow, target: Target, *, watch: bool, **options: Any) -> Plan:
+def planned(workflow: Workflow, target: Target, options: PlanOptions, *, watch: bool, device: int = 0) -> Plan:
     """Return the plan of `make_plan`; with `watch`, add a mark after each step that represents a node, in bodies too."""
-    plan = make_plan(workflow, target, **options)
+    plan = make_plan(workflow, target, options, device=device)
     return _watched(plan, target) if watch else plan
 
 
@@ -66,7 +67,7 @@ def _watched(plan: Plan, target: Target) -> Plan:
     words = HostArray("watch", (_count(plan),), np.dtype("u4"))
     names: list[tuple[str, ...]] = []
     made = _marked(plan, target, words, names, "")
-    note = "A kernel of one thread behind each node says that it has finished (watch=True)."
+    note = "A kernel of one thread behind each node says that it has finished (DebugOptions.watch)."
     parts = {part.name: getattr(made, part.name) for part in fields(made)} | {"notes": (*made.notes, note)}
     outer, marks = sum(bool(step.origin) for step in plan.steps), (len(made.steps) - len(plan.steps), made.edges - plan.edges)
     return WatchedPlan(**parts, words=words, names=tuple(names), outer=outer, marks=marks)

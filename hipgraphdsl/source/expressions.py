@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     def converted(self, bits: int, unsigned: bool) -> Value:
         """Return the number converted to an integer type; `bool` has 1 bit."""
-        return Value(int(self.number != 0), 1, True) if bits == 1 else Value(self.number, bits, unsigned).wrapped()
+        return Value(int(self.number != 0), 1, unsigned=True) if bits == 1 else Value(self.number, bits, unsigned).wrapped()
 
 
 Lookup = Callable[[str], Value | int | None]
@@ -232,7 +232,7 @@ class Reader:
         found = self.type_named(words)
         if found is None or not found.nbytes or operator == "alignof":
             return syntax.Opaque((), f"{operator}({' '.join(word.text for word in words)}) is not known")
-        return Value(found.nbytes, 64, True)
+        return Value(found.nbytes, 64, unsigned=True)
 
     def primary(self) -> Any:
         """Parse a literal, a name, a call, or an expression in parentheses."""
@@ -253,7 +253,7 @@ class Reader:
             token = token._replace(text="")
         name = token.text
         if name in ("true", "false"):
-            return Value(int(name == "true")) if self.condition else Value(int(name == "true"), 1, True)
+            return Value(int(name == "true")) if self.condition else Value(int(name == "true"), 1, unsigned=True)
         if name in _CASTS:
             return self.named_cast(name)
         slot = self.slot(name)
@@ -483,7 +483,7 @@ class _Evaluator:
     def promoted(self, value: Value) -> Value:
         if self.condition:
             return value._replace(bits=64)
-        return value if value.bits >= 32 else Value(value.number, 32, False)
+        return value if value.bits >= 32 else Value(value.number, 32, unsigned=False)
 
     @staticmethod
     def common(a: Value, b: Value) -> tuple[int, bool]:

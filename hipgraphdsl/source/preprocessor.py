@@ -95,7 +95,7 @@ class Conditionals:
         word, rest = match.groups()
         if word in ("if", "ifdef", "ifndef"):
             outside = self.reading
-            self._open.append(_Branch(False, not outside, outside=self.doubt))
+            self._open.append(_Branch(reading=False, taken=not outside, outside=self.doubt))
             if outside:
                 self._branch(True if guard and guard not in self.macros else self._holds(word, rest, line), text, line)
         elif word in ("elif", "elifdef", "elifndef", "else") and self._open:

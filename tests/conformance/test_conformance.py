@@ -158,7 +158,7 @@ def test_every_launch_gives_the_bytes_of_numpy(run: Run) -> None:
 
 
 def test_watching_changes_no_result(case: Case, name: str, device: Runtime, backend: Any) -> None:
-    with case.graph.compile(runtime=device, backend=backend, watch=True) as exe:
+    with case.graph.compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe:
         run = Run(case, exe)
         for given in case.launches:
             run.launch(given)
@@ -364,10 +364,7 @@ def test_every_call_that_fails_leaves_nothing_behind(
     with case.graph.compile(runtime=recorder, backend=backend):  # checks it, too
         pass
     workflow = case.graph.workflow()
-    made = plan_for(  # planning makes no call that could fail
-        workflow, recorder.target, backend, 0, "", lanes="auto", join=True, inline=False, pack=True, watch=False, batch="auto",
-        programmatic=True,
-    )  # fmt: skip
+    made = plan_for(workflow, recorder.target, backend, 0, "", hg.PlanOptions())  # makes no call that could fail
     before = recorder.live
     for n in itertools.count(1 + zlib.crc32(f"{name} {backend}".encode()) % apart, apart):
         recorder.clear()

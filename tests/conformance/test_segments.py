@@ -521,7 +521,7 @@ def test_conditionals_run_one_by_one_where_a_platform_needs_it(parts: list[Any],
         part.declare(g, f"n{i}")
     target = Target.named("nvidia:sm_90")
     assert conditionals_are_ordered(
-        make_plan(g.workflow(), replace(target, quirks=frozenset({"conditionals_in_order"})), lanes=lanes)
+        make_plan(g.workflow(), replace(target, quirks=frozenset({"conditionals_in_order"})), hg.PlanOptions(lanes=lanes))
     )
 
 

@@ -369,7 +369,9 @@ def _with_default(given: Callable[[hg.Graph], Any]) -> hg.Graph:
     return g
 
 
-@pytest.mark.parametrize("given", [lambda g: g.arrays["z"], lambda g: g.arrays["z"].as_view(), lambda g: g.arrays["z"][:]])
+@pytest.mark.parametrize(
+    "given", [lambda g: "z", lambda g: g.arrays["z"], lambda g: g.arrays["z"].as_view(), lambda g: g.arrays["z"][:]]
+)
 def test_a_default_that_is_an_array_is_kept_on_every_way(runtime: Runtime, given: Any) -> None:
     g = _with_default(given)
     again = hg.Graph.from_json(g.to_json())

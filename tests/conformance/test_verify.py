@@ -22,7 +22,7 @@ import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.parts.verify import proof, verify
 from hipgraphdsl.parts.verify.laboratory import Laboratory
-from hipgraphdsl.parts.verify.launches import Launches
+from hipgraphdsl.parts.verify.launches import Trials
 from hipgraphdsl.parts.verify.orders import topological_order
 from hipgraphdsl.parts.verify.report import VerifyReport
 from hipgraphdsl.runtimes import open_runtime
@@ -818,12 +818,12 @@ def test_the_report_says_how_many_launches_ran_before_one_differed_or_failed(
 
     launches = iter(range(1, 6))
 
-    def launch(self: Launches, *_: Any) -> Any:
+    def launch(self: Trials, *_: Any) -> Any:
         if next(launches) == 3:
             raise hg.HipGraphError("lost")
         return self.reference
 
-    monkeypatch.setattr(Launches, "_launch", launch)
+    monkeypatch.setattr(Trials, "_launch", launch)
     report = verify(steps(kernels), runtime, ["streams"], audit=False, orders=2, repeats=5)
     assert [finding.kind for finding in report.findings] == ["failure"]
     assert "backend 'streams' 3 times" in report.done

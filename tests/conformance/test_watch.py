@@ -1,4 +1,4 @@
-"""compile(watch=True): what waits, or has failed, has a name, on every runtime and with every backend."""
+"""DebugOptions(watch=True): what waits, or has failed, has a name, on every runtime and with every backend."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gated(gate: threading.Event) -> hg.Graph:
 def test_a_timeout_names_what_has_not_finished(device: Runtime, backend: Any, before: int) -> None:
     gate = threading.Event()
     gate.set()
-    with gated(gate).compile(runtime=device, backend=backend, watch=True) as exe:
+    with gated(gate).compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe:
         for _ in range(before):
             exe.launch()
         exe.synchronize()
@@ -84,7 +84,7 @@ def test_a_launch_that_has_not_begun_names_all_nodes(device: Runtime, backend: A
     done.set()
     with (
         gated(gate).compile(runtime=device, backend="explicit") as first,
-        gated(done).compile(runtime=device, backend=backend, watch=True) as exe,
+        gated(done).compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe,
     ):
         exe.run()
         try:
@@ -99,7 +99,7 @@ def test_a_launch_that_has_not_begun_names_all_nodes(device: Runtime, backend: A
 
 def test_a_fault_names_what_has_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     device, gate = hg.open_runtime("cpu"), threading.Event()
-    with gated(gate).compile(runtime=device, backend="explicit", watch=True) as exe:
+    with gated(gate).compile(runtime=device, backend="explicit", debug=hg.DebugOptions(watch=True)) as exe:
         exe.launch()
         assert unfinished(exe, WAITING) == WAITING
 
@@ -130,7 +130,7 @@ def test_a_loop_names_what_this_iteration_has_not_finished(device: Runtime, back
     g.memcpy(c, start, name="begin")
     g.conditional("while", c, body, bind={"n": c, "until": stop}, name="loop")
     g.memset(c, 0, name="after")
-    with g.compile(runtime=device, backend=backend, watch=True) as exe:
+    with g.compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe:
         word = np.asarray(exe.array("stop"))
         try:
             exe.launch()  # the first iteration passes, the second waits
@@ -149,7 +149,7 @@ def test_nodes_are_set_disabled_and_updated_by_name_while_watched(device: Runtim
         g.memset(x[2:], p, name="right")
         return g
 
-    with graph(1).compile(runtime=device, backend=backend, watch=True) as exe:
+    with graph(1).compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe:
         exe.run(p=6)
         exe.set("left", value=2)
         exe.run()
@@ -177,7 +177,7 @@ def test_a_child_that_is_called_as_a_mark_is_updated(device: Runtime, backend: A
         g.child(inner, bind={"z": arrays[to]}, name="watch")
         return g
 
-    with declared(0).compile(runtime=device, backend=backend, watch=True) as exe:
+    with declared(0).compile(runtime=device, backend=backend, debug=hg.DebugOptions(watch=True)) as exe:
         exe.update(declared(1))
         exe.run()
         assert exe.read("x").tolist() == [0] * 4

@@ -204,7 +204,7 @@ def test_a_kernel_without_barriers_that_fails_ends_its_chain(chains: int, bad: d
         for k in range(100):
             chosen = (divisor, depth) if (c, k) == (0, 70) else (1, 1)
             g.kernel(step, 1, 4, (x, *chosen), name=f"step_{c}_{k}")
-    with g.compile("cpu", join=False, lanes=None) as exe:
+    with g.compile("cpu", plan=hg.PlanOptions(join=False), lanes=None) as exe:
         exe.run()
         assert all(exe.read(f"x{c}").tolist() == [600] * 4 for c in range(chains))
         for _ in range(14):  # each way of running a launch is tried
@@ -220,7 +220,10 @@ def test_a_kernel_without_barriers_that_fails_ends_its_chain(chains: int, bad: d
 
 def test_callback_that_raises_says_nothing_of_a_kernel_that_failed_before() -> None:
     source = "__global__ void k(int* x, int n) { int* nowhere = nullptr; if (n) nowhere[n] = 1; else x[0] = 1; }"
-    with graph(source, 1).compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match="kernel 'k'"):
+    with (
+        graph(source, 1).compile("cpu", debug=hg.DebugOptions(sanitize=True)) as exe,
+        pytest.raises(hg.HipError, match="kernel 'k'"),
+    ):
         exe.run()
 
     def fail(h: Any) -> None:

@@ -14,6 +14,7 @@ from specimens import compile_whole
 
 import hipgraphdsl as hg
 
+SANITIZE = hg.DebugOptions(sanitize=True)
 SOURCE = "".join(f'#line 1 "{fault.name}.cu"\nnamespace fault_{fault.name} {{ {fault.source}}}\n' for fault in planted.FAULTS)
 
 
@@ -36,7 +37,7 @@ def graph(fault: planted.Fault) -> hg.Graph:
 
 @pytest.mark.parametrize("fault", planted.FAULTS, ids=lambda fault: fault.name)
 def test_sanitize_finds_a_planted_fault(fault: planted.Fault) -> None:
-    with graph(fault).compile("cpu", sanitize=True, check=False) as exe:
+    with graph(fault).compile("cpu", debug=SANITIZE, check=False) as exe:
         for _ in range(2):  # the Executable stays usable
             with pytest.raises(hg.HipError) as caught:
                 exe.run()
@@ -61,7 +62,7 @@ def test_external_arrays_may_overlap(ranges: tuple[tuple[int, int], ...]) -> Non
     for number, (first, end) in enumerate(ranges):
         part = g.external_array(f"part{number}", base[first:end])
         g.kernel(increase, 1, 64, (part, end - first), name=f"node{number}")
-    with g.compile("cpu", sanitize=True) as exe:
+    with g.compile("cpu", debug=SANITIZE) as exe:
         exe.run()
     wanted = np.zeros(64, np.int32)
     for first, end in ranges:
@@ -76,7 +77,10 @@ def test_memory_of_a_parameter_may_overlap_other_arrays() -> None:
     part = g.param("part", np.int32, shape=(20,))
     first = g.kernel(increase, 1, 64, (hg.updates(part), 20), name="part")
     g.kernel(increase, 1, 64, (g.external_array("whole", base), 64), name="whole", after=[first])
-    with g.compile("cpu", sanitize=True) as exe, g.compile("cpu", sanitize=True) as other:
+    with (
+        g.compile("cpu", debug=SANITIZE) as exe,
+        g.compile("cpu", debug=SANITIZE) as other,
+    ):
         other.run(part=base[44:])
         for start in (0, 10, 20, 10):
             exe.run(part=base[start : start + 20])
@@ -97,8 +101,11 @@ def test_memory_that_an_executable_has_left_is_no_array() -> None:
         g.kernel(hg.Module(source)["k"], 1, 64, (g.external_array(name, base[:end]), end))
         return g
 
-    graph("whole", 64).compile("cpu", sanitize=True).close()
-    with graph("half", 32).compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match="out of bounds"):
+    graph("whole", 64).compile("cpu", debug=SANITIZE).close()
+    with (
+        graph("half", 32).compile("cpu", debug=SANITIZE) as exe,
+        pytest.raises(hg.HipError, match="out of bounds"),
+    ):
         exe.run()
 
 
@@ -165,7 +172,7 @@ def test_sanitize_leaves_right_kernels_alone(name: str, grid: int, block: int, w
     g = hg.Graph("right")
     x, y = g.device_array("x", np.arange(128, dtype=np.int32)), g.device_array("y", np.zeros(128, np.int32))
     g.kernel(compile_whole(hg.Module(RIGHT), fast=False, sanitize=True)[name], grid, block, (x, y, 128))
-    with g.compile("cpu", sanitize=True) as exe:
+    with g.compile("cpu", debug=SANITIZE) as exe:
         exe.run()
         assert exe.read("y")[0] == wanted
 
@@ -221,7 +228,7 @@ def test_sanitize_leaves_loads_alone_that_decide_nothing(name: str) -> None:
     g = hg.Graph("harmless")
     kernels = compile_whole(hg.Module(HARMLESS), fast=False, sanitize=True)
     g.kernel(kernels[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)), 5))
-    with g.compile("cpu", sanitize=True) as exe:
+    with g.compile("cpu", debug=SANITIZE) as exe:
         exe.run()
 
 
@@ -236,7 +243,7 @@ __global__ void by_template(int* x) { x[threadIdx.x] = loaded<64>(); }
 def test_sanitize_finds_loads_of_shared_memory_that_nothing_writes(name: str, variable: str) -> None:
     g = hg.Graph("forgotten")
     g.kernel(hg.Module(FORGOTTEN)[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)),))
-    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError) as caught:
+    with g.compile("cpu", debug=SANITIZE) as exe, pytest.raises(hg.HipError) as caught:
         exe.run()
     assert f"reads 4 bytes at offset 0 of shared '{variable}', which no thread of the block has written" in caught.value.text
 
@@ -311,7 +318,7 @@ def test_sanitize_finds_the_same_with_each_compiler(kernels: hg.Module, name: st
     g = hg.Graph("compiled")
     block = 64 if name in ("barrier", "unwritten", "divided") else 1
     g.kernel(kernels[name], 1, block, (g.device_array("x", np.zeros(64, np.int32)), 0))
-    with g.compile("cpu", sanitize=True, check=False) as exe:
+    with g.compile("cpu", debug=SANITIZE, check=False) as exe:
         for _ in range(2):
             with pytest.raises(hg.HipError) as caught:
                 exe.run()
@@ -321,7 +328,7 @@ def test_sanitize_finds_the_same_with_each_compiler(kernels: hg.Module, name: st
 def test_sanitize_judges_memory_and_not_the_extents_of_arrays_in_arrays(kernels: hg.Module) -> None:
     g = hg.Graph("compiled")
     g.kernel(kernels["right"], 1, 1, (g.device_array("x", np.zeros(64, np.int32)), 0))
-    with g.compile("cpu", sanitize=True, check=False) as exe:
+    with g.compile("cpu", debug=SANITIZE, check=False) as exe:
         exe.run()
         assert exe.read("x")[0] == 31 + 23 + 13
 
@@ -331,7 +338,7 @@ def test_sanitize_finds_writes_beside_the_variable_of_a_module(offset: int) -> N
     source = "__device__ int kept[64]; __global__ void k(int n) { kept[(int)threadIdx.x + n] = 1; }"
     g = hg.Graph("variable")
     g.kernel(hg.Module(source)["k"], 1, 1, (offset,))
-    with g.compile("cpu", sanitize=True, check=False) as exe, pytest.raises(hg.HipError) as caught:
+    with g.compile("cpu", debug=SANITIZE, check=False) as exe, pytest.raises(hg.HipError) as caught:
         exe.run()
     assert f"writes 4 bytes at offset {4 * offset} of variable 'kept', which has 256 bytes" in caught.value.text
 
@@ -340,7 +347,10 @@ def test_sanitize_finds_races_between_blocks() -> None:
     source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
     g = hg.Graph("blocks")
     g.kernel(hg.Module(source)["k"], 2, 1, (g.device_array("x", np.zeros(1, np.int32)),), name="both")
-    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match=r"race at .*in any order") as caught:
+    with (
+        g.compile("cpu", debug=SANITIZE) as exe,
+        pytest.raises(hg.HipError, match=r"race at .*in any order") as caught,
+    ):
         exe.run()
     assert caught.value.node == "both"
 
@@ -370,7 +380,7 @@ def test_sanitize_orders_the_blocks_of_a_cooperative_launch(fence: str) -> None:
     y, z = (g.device_array(name, np.zeros(64, np.int32)) for name in "yz")
     source = GRID.replace("FENCE", fence)
     g.kernel(hg.Module(source, name="grid.cu")["k"], 4, 16, (x, y, z), cooperative=True, name="grid")
-    with g.compile("cpu", sanitize=True) as exe:
+    with g.compile("cpu", debug=SANITIZE) as exe:
         if fence:
             exe.run()
             assert exe.read("z").tolist() == list(range(63, -1, -1))
@@ -391,7 +401,7 @@ def test_sanitize_holds_for_clones_and_for_what_update_builds_afresh() -> None:
             g.kernel(kernel, 1, 1, (x, n), name=name)
         return g
 
-    with declared("k").compile("cpu", sanitize=True) as exe, exe.clone() as clone:
+    with declared("k").compile("cpu", debug=SANITIZE) as exe, exe.clone() as clone:
         exe.update(declared("k", "more"), rebuild=True)
         for each in (clone, exe):
             with pytest.raises(hg.HipError, match="out of bounds"):
@@ -402,7 +412,7 @@ def test_sanitize_takes_the_cpu() -> None:
     g = hg.Graph("elsewhere")
     g.device_array("x", np.zeros(1, np.int32))
     with pytest.raises(hg.DeclarationError, match="runtime='cpu'"):
-        g.compile("recorder", sanitize=True)
+        g.compile("recorder", debug=SANITIZE)
 
 
 def test_verify_reports_what_the_sanitizer_finds_and_runs_nothing_else() -> None:
@@ -466,7 +476,7 @@ def test_sanitize_keeps_what_atomic_operations_do() -> None:
     g = hg.Graph("atomics")
     a, f = g.device_array("a", np.zeros(16, np.int32)), g.device_array("f", np.zeros(1, np.float32))
     g.kernel(hg.Module(ATOMICS)["k"], 1, 8, (a, f, 0))
-    with g.compile("cpu", sanitize=True) as exe:
+    with g.compile("cpu", debug=SANITIZE) as exe:
         exe.run()
         assert exe.read("a").tolist() == [8, 7, 0, 7, 4, 5, 4, *[4] * 8, 0]
         assert exe.read("f")[0] == 12.0

@@ -171,7 +171,7 @@ def test_allocs_of_each_device_live_and_share_memory_there(runtime: Runtime, bac
             g.free(t)
     for d in (0, 1):
         g.memcpy(out[d], x[d])
-    with g.compile(runtime=runtime, backend=backend, pack=pack) as exe:
+    with g.compile(runtime=runtime, backend=backend, plan=hg.PlanOptions(pack=pack)) as exe:
         exe.run()
         assert np.array_equal(exe.read("out0"), 6 * RAMP)
         assert np.array_equal(exe.read("out1"), 36 * RAMP)
@@ -192,7 +192,7 @@ def test_alloc_grants_access_to_another_device(runtime: Runtime, backend: Backen
     scale(g, t, 3.0)
     add(g, x, t, x)
     g.free(t)
-    with g.compile(runtime=runtime, backend=backend, pack=False) as exe:
+    with g.compile(runtime=runtime, backend=backend, plan=hg.PlanOptions(pack=False)) as exe:
         exe.run()
         assert np.array_equal(exe.read("x"), 4 * RAMP)
         exe.run()
@@ -264,7 +264,7 @@ def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend, watch
     x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
     for d in (0, 1):
         g.child(child, bind={"c": x[d], "a": 2.0 + d})
-    with g.compile(runtime=runtime, backend=backend, watch=watch) as exe:
+    with g.compile(runtime=runtime, backend=backend, debug=hg.DebugOptions(watch=watch)) as exe:
         exe.run()
         for d in (0, 1):
             assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d))
@@ -800,7 +800,7 @@ def test_failure_of_any_call_leaves_nothing_behind_on_any_device(backend: Backen
         recorder.fail_at(n)
         exe = None
         try:
-            exe = g.compile(runtime=recorder, backend=backend, pack=False)
+            exe = g.compile(runtime=recorder, backend=backend, plan=hg.PlanOptions(pack=False))
             exe.run()
             exe.close()
         except hg.HipError:
@@ -1176,7 +1176,7 @@ def test_cpu_memory_knows_its_device(cpu: CpuRuntime) -> None:
     g = hg.Graph("graphs")
     t = g.alloc("t", N, "float32", device=1)
     g.memset(t, 0)
-    with g.compile(runtime=cpu, pack=False) as exe:
+    with g.compile(runtime=cpu, plan=hg.PlanOptions(pack=False)) as exe:
         exe.run()
         used = [hg.graph_memory("cpu", d).used for d in (0, 1)]
         assert used == [before[0], before[1] + 4 * N]
@@ -1239,7 +1239,7 @@ def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, bac
     g.conditional("while", count, body, {"n": count, "x": x, "y": y}, name="loop")
     for array, name in ((x, "last_x"), (y, "last_y")):
         scale(g, array, 0.5, name=name)
-    with g.compile(runtime=cpu, backend=backend, device=home, watch=watch) as exe:
+    with g.compile(runtime=cpu, backend=backend, device=home, debug=hg.DebugOptions(watch=watch)) as exe:
         exe.run()
         np.testing.assert_array_equal(exe.read("x"), RAMP * 4)
         np.testing.assert_array_equal(exe.read("y"), RAMP * 27 / 2)

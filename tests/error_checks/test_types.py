@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,6 +100,8 @@ NAMES = {"set": ("kernel", "grid", "block", "args", "shared_bytes", "other")}
 def wrong(method: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Yield arguments, one at a time, of types that are wrong for most parameters."""
     for name, parameter in inspect.signature(method).parameters.items():
+        if parameter.annotation == "Never":  # takes none, but to say where a keyword belongs
+            continue
         keywords = NAMES.get(method.__name__, ("a", "other")) if parameter.kind is parameter.VAR_KEYWORD else (name,)
         # A flag is whatever has a truth value, and an array of three has none.
         for value in WRONG[:-1] if parameter.annotation in ("bool", "bool | None") else WRONG:
@@ -169,8 +172,8 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: hg.Graph.from_capture(three), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
         (lambda g: hg.Graph.from_handle(three * 0.5), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
         (lambda g: g.plan(target="cpu", batch="maybe"), r"batch is 'auto', True or False \(got 'maybe'\)"),
-        (lambda g: g.plan(target="cpu", join="x"), r"join is True or False \(got 'x'\)"),
-        (lambda g: g.plan(target="cpu", pack=1), r"pack is True or False \(got 1\)"),
+        (lambda g: g.plan(target="cpu", options=hg.PlanOptions(join=three)), r"join is True or False \(got 3\)"),
+        (lambda g: g.plan(target="cpu", options=hg.PlanOptions(pack=three)), r"pack is True or False \(got 3\)"),
         (lambda g: hg.verify(g, "recorder", backends=three), "backend is a name .*; backends are 'explicit', 'capture'"),
         (
             lambda g: hg.Graph.from_capture(print, "recorder", arrays={three: np.zeros(3)}),
@@ -184,9 +187,53 @@ def test_the_error_names_the_argument_and_what_came(call: Callable[[Any], Any], 
         call(declared())
 
 
+def compile_with(**options: Any) -> None:
+    declared().compile("recorder", **options)
+
+
+PLAN, DEBUG = ("PlanOptions", hg.PlanOptions), ("DebugOptions", hg.DebugOptions)
+
+
+@pytest.mark.parametrize(
+    ("argument", "name", "kind", "field"),
+    [
+        (argument, name, kind, field.name)
+        for argument, (name, kind) in (("plan", PLAN), ("debug", DEBUG))
+        for field in dataclasses.fields(kind)
+        if field.name not in inspect.signature(hg.Graph.compile).parameters  # which takes lanes and batch itself
+    ],
+)
+def test_compile_tells_which_argument_has_a_keyword(argument: str, name: str, kind: Any, field: str) -> None:
+    given: dict[str, Any] = {field: False}
+    with pytest.raises(TypeError, match=rf"compile\(\) .*{field!r}; say {argument}=hipgraphdsl\.{name}\({field}=False\)"):
+        compile_with(**given)
+    if kind is hg.PlanOptions:
+        with pytest.raises(TypeError, match=rf"plan\(\) .*{field!r}; say options=hipgraphdsl\.PlanOptions\({field}=False\)"):
+            declared().plan(target="cpu", **given)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(kind(), field, True)
+    with pytest.raises(hg.DeclarationError, match=rf"{field} is True or False \(got 3\)"):
+        kind(**{field: 3})
+
+
+def test_compile_refuses_a_keyword_that_nothing_has() -> None:
+    with pytest.raises(TypeError, match=r"compile\(\) got an unexpected keyword argument 'nothing'$"):
+        compile_with(nothing=3)
+    for argument, kind in (("plan", "PlanOptions"), ("debug", "DebugOptions")):
+        with pytest.raises(hg.DeclarationError, match=rf"a {kind}, such as {kind}\(.*\(got {{"):
+            compile_with(**{argument: {"join": False}})
+
+
 @pytest.mark.parametrize("batch", ["maybe", 3, None])
 @pytest.mark.parametrize(
-    "options", [{"backend": "explicit"}, {"backend": "capture"}, {"backend": "streams"}, {"backend": "serial"}, {"watch": True}]
+    "options",
+    [
+        {"backend": "explicit"},
+        {"backend": "capture"},
+        {"backend": "streams"},
+        {"backend": "serial"},
+        {"debug": hg.DebugOptions(watch=True)},
+    ],
 )
 def test_every_way_of_compiling_refuses_what_batch_cannot_be(options: Any, batch: Any) -> None:
     with pytest.raises(hg.DeclarationError, match=rf"batch is 'auto', True or False \(got {batch!r}\)"):

@@ -88,7 +88,7 @@ def reports(kernels: Sequence[Kernel], way: Way) -> dict[str, str]:
     """Return what the sanitizer says of kernels, by name; ``"differs"`` where one computes what the model does not."""
     graph = graph_of(kernels, way.all_options)
     said: dict[str, str] = {}
-    with graph.compile("cpu", sanitize=True) as executable:
+    with graph.compile("cpu", debug=hg.DebugOptions(sanitize=True)) as executable:
         start = {name: executable.read(name) for name in graph.arrays}
         while True:
             try:

@@ -82,10 +82,8 @@ def rows(whole: Any, name: str, row: int) -> Any:
 def with_unused(g: hg.Graph, known: hg.Graph) -> hg.Graph:
     """Declare what no node has brought along: arrays that neither nodes nor defaults of their parameters use, and parameters."""
     parameters = {parameter.name: parameter for node in known.nodes for parameter in node.parameters}
-    used = {access.view.root.name for node in known.nodes for access in node.accesses}
-    used |= {p.default.name for p in parameters.values() if isinstance(p.default, hg.HostArray | hg.DeviceArray)}
     for name, array in known.arrays.items():
-        if name not in used and isinstance(array, hg.HostArray | hg.DeviceArray):
+        if name not in g.arrays and isinstance(array, hg.HostArray | hg.DeviceArray):
             where: dict[str, Any] = {} if array.on_host else {"device": array.device, "access": array.access}
             (g.host_array if array.on_host else g.device_array)(name, initial()[name], **where)
     for name, p in known.parameters.items():

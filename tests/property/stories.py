@@ -13,12 +13,14 @@ import hypothesis.strategies as st
 from property.programs import DEVICE, FAULT, HOST, Step, Temporary, steps
 from property.strategies import booleans, integers, permutations, sampled_from, sets
 
+import hipgraphdsl as hg
+
 LONG = {"w": "device", "t": "host"}
 """Arrays of twice the rows; steps use the first half, and parameters any rows."""
 DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
 """Arrays that steps reach only as parameters."""
-NUMBERS = ("p", "r")
-"""Scalar parameters."""
+NUMBERS = ("p", "r", "s")
+"""Scalar parameters; all but the first are for arguments of kernels alone, as the compiled path sets them."""
 MEMORY = ("q", "o")
 """Array parameters: `o` is for functions on the host too."""
 EQUAL = "as it is"
@@ -112,8 +114,8 @@ def parts(draw: Any, kind: str | None = None) -> Part:
 
 _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
-_by = {"mix": ("r", "r", "r", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
-"""Parameters for the numbers of each kind: `r` is for arguments of kernels alone, as the compiled path sets them."""
+_by = {"mix": ("r", "r", "s", "s", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+"""Parameters for the numbers of each kind."""
 _small = integers(0, 2)
 _number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7, FAULT))
 _ways = sampled_from(("name", "declared"))
@@ -127,11 +129,13 @@ _later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) f
 
 
 _parts = parts()
+_kernels = parts("mix")
 
 
 @st.composite
 def programs(draw: Any, most: int) -> Program:
-    found = tuple(draw(_parts) for _ in range(draw(integers(1, most))))
+    part = _parts if draw(integers(0, 3)) else _kernels  # what compiled code launches, with values of parameters
+    found = tuple(draw(part) for _ in range(draw(integers(1, most))))
     numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
     return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
 
@@ -150,11 +154,13 @@ def _given(draw: Any, name: str) -> Given:
 def _chosen(draw: Any, program: Program, *sources: tuple[str, ...]) -> list[str]:
     """Return the names of some parameters, more often than not of those that nodes use."""
     names = draw(sampled_from((*sources, *(program.used,) * 2 * bool(program.used))))
-    return sorted(draw(sets(sampled_from(names), max_size=3)))
+    return sorted(draw(sets(sampled_from(names), min_size=1, max_size=3)))
 
 
 def _values(draw: Any, program: Program) -> dict[str, Any]:
-    """Return values for some parameters of a launch."""
+    """Return values for some parameters of a launch, or none."""
+    if not draw(integers(0, 3)):
+        return {}
     chosen = _chosen(draw, program, NUMBERS[1:], NUMBERS, (*NUMBERS, *MEMORY, "v"))
     return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in chosen}
 
@@ -162,8 +168,9 @@ def _values(draw: Any, program: Program) -> dict[str, Any]:
 def _launches(draw: Any, program: Program) -> list[dict[str, Any]]:
     """Return the values of launches; some give again what the one before has given, and one value that is there already."""
     found = [_values(draw, program)]
+    numbers = tuple(name for name in program.used if name in NUMBERS) or NUMBERS
     for _ in range(draw(integers(0, 3))):
-        found.append({**found[-1], draw(sampled_from(NUMBERS)): EQUAL} if draw(booleans()) else _values(draw, program))
+        found.append({**found[-1], draw(sampled_from(numbers)): EQUAL} if draw(booleans()) else _values(draw, program))
     return found
 
 
@@ -201,10 +208,11 @@ def _happening(draw: Any, program: Program, most: int) -> list[Action]:
 @st.composite
 def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
     program = draw(programs(most_parts))
-    options = {
-        "lanes": draw(sampled_from(("auto", 1, None))), "join": draw(booleans()), "pack": draw(booleans()),
-        "batch": draw(sampled_from(("auto", True, False))), "watch": not draw(integers(0, 4)),
-    }  # fmt: skip
+    plan = hg.PlanOptions(
+        lanes=draw(sampled_from(("auto", 1, None))), join=draw(booleans()), pack=draw(booleans()),
+        batch=draw(sampled_from(("auto", True, False))),
+    )  # fmt: skip
+    options = {"plan": plan, "debug": hg.DebugOptions(watch=not draw(integers(0, 4)))}
     happening = _happening(draw, program, most_actions)
     devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
     return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)

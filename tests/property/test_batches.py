@@ -366,7 +366,7 @@ def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
 ) -> None:
     """Any pair of nodes that touch the same bytes stays in its order, whatever is batched."""
     workflow = of_order(drawn, few, grids)
-    plan = make_plan(workflow, free_to_batch(target), batch=batch)
+    plan = make_plan(workflow, free_to_batch(target), hg.PlanOptions(batch=batch, pack=False))
     schedule = Schedule.of(workflow, plan)
     runs = [batch for batch, _ in groupby(step.batch for step in plan.steps) if batch >= 0]
     assert sorted(runs) == list(range(len(plan.batches))), "a batch is not contiguous"
@@ -380,7 +380,7 @@ def test_simulated_launches_hold_each_node_once_behind_all_that_it_waits_for(
     drawn: list[tuple[int, int, tuple[int, ...]]], few: bool, grids: int, target: str
 ) -> None:
     workflow = of_order(drawn, few, grids)
-    plan = make_plan(workflow, hg.Target.named(target), batch=True, pack=True)
+    plan = make_plan(workflow, hg.Target.named(target), hg.PlanOptions(batch=True))
     timeline = simulate(workflow, {"kernel": 2}, target=hg.Target.named(target), batch=True)
     names = [node.name for node in workflow.nodes]
     empty = {node.name for node in workflow.nodes if isinstance(node, hg.EmptyNode)}
@@ -433,7 +433,7 @@ def test_schedules_that_overlook_a_hazard_are_told_from_right_ones(batch: Any, c
             drawn.append((chance.choice([0, 0, 0, 1, 2, 3]), chance.randrange(6), after))
         workflow = of_order(drawn, grids=chance.randint(1, 2))
         touches = Touch.of(workflow)
-        schedule = Schedule.of(workflow, make_plan(workflow, target, batch=batch))
+        schedule = Schedule.of(workflow, make_plan(workflow, target, hg.PlanOptions(batch=batch, pack=False)))
         wanted = results(touches, range(len(touches)))
         for _ in range(5):
             order = schedule.run(chance)
@@ -458,7 +458,7 @@ def test_auto_starts_no_node_later_than_as_declared(
 ) -> None:
     """Where launches of one kernel and grid last equally long, a node in a batch starts when those that it follows end."""
     workflow = of_order(drawn, grids=grids)
-    plan = make_plan(workflow, free_to_batch("nvidia:sm_90"), join=join)
+    plan = make_plan(workflow, free_to_batch("nvidia:sm_90"), hg.PlanOptions(join=join, pack=False))
     assert join or not plan.batches
     lasts: dict[Any, int] = {}
     for node in workflow.nodes:
@@ -494,7 +494,7 @@ def test_auto_batches_where_that_pays() -> None:
     assert batches_of(independent(4)) == [4]
     assert batches_of(independent(2)) == []
     assert batches_of(independent(8), batch=True) == [8]
-    for options in ({"batch": False}, {"join": False}, {"lanes": 8}):
+    for options in ({"batch": False}, {"options": hg.PlanOptions(join=False)}, {"lanes": 8}):
         assert batches_of(independent(64), **options) == []
     assert "batched" not in independent(1).plan(target="nvidia:sm_90").explain()
     chains = independent(2)  # of nodes that are many, and never many beside each other
@@ -583,9 +583,9 @@ def test_verify_compares_edges_with_the_empty_nodes_in_whose_place_they_are(
 def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 
-    def times(*_: Any, lanes: Any, batch: Any, **__: Any) -> float:
-        tried.append((lanes, batch))
-        return 1.0 if lanes == "auto" else 2.0
+    def times(_workflow: Any, _runtime: Any, _backend: str, options: hg.PlanOptions, _device: int) -> float:
+        tried.append((options.lanes, options.batch))
+        return 1.0 if options.lanes == "auto" else 2.0
 
     monkeypatch.setattr(measuring, "_trial_us", times)
     for batch in (True, False):
@@ -800,7 +800,7 @@ def test_launches_of_segments_stand_behind_all_that_they_wait_for(
     for k in range(data.draw(st.integers(1, 3))):
         behind = data.draw(st.sets(st.sampled_from(names), min_size=1, max_size=4))
         g.eager(lambda stream: None, name=f"between{k}", after=sorted(behind))
-    plan = make_plan(g.workflow(), free_to_batch("nvidia:sm_90"), batch=True)
+    plan = make_plan(g.workflow(), free_to_batch("nvidia:sm_90"), hg.PlanOptions(batch=True, pack=False))
     assert plan.cut is not None
     graphs = [step.child for step in plan.cut.plan.steps if step.child is not None]
     built = {names_of(graph, run) for graph in graphs for run in graph.runs if len(run) > 1}
@@ -855,10 +855,10 @@ def test_nothing_is_batched_where_a_platform_would_lose_edges() -> None:
     g = declared([Do("mix", i, ARRAYS - 1) for i in range(ARRAYS - 1)])
     target = hg.Target.named("amd:gfx942")
     lossy = replace(target, quirks=target.quirks | {"fan_out_4"})
-    assert make_plan(g.workflow(), lossy, batch=True).batches  # one root
+    assert make_plan(g.workflow(), lossy, hg.PlanOptions(batch=True, pack=False)).batches  # one root
     for i in range(5):
         g.kernel(PLACE, 1, BLOCK + i, (g.arrays[f"a{i}"], N))
-    plan = make_plan(g.workflow(), lossy, batch=True)
+    plan = make_plan(g.workflow(), lossy, hg.PlanOptions(batch=True, pack=False))
     assert not plan.batches
     assert "Nothing is batched" in plan.explain()
 

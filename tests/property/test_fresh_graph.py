@@ -80,7 +80,7 @@ def update(exe: hg.Executable, declared: Declaration, nodes: dict[str, Do], rebu
 
 def play(story: Story, runtime: Runtime, backend: Any) -> None:
     declared = Declaration({f"n{i}": do for i, do in enumerate(story.nodes)})
-    exe = declared.graph().compile(runtime=runtime, backend=backend, join=story.join)
+    exe = declared.graph().compile(runtime=runtime, backend=backend, plan=hg.PlanOptions(join=story.join))
     try:
         for action in story.actions:
             match action:

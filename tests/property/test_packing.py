@@ -99,7 +99,7 @@ def test_arrays_that_meet_are_never_alive_at_once(program: list[tuple[int, int, 
 def test_results_are_those_without_sharing(backend: Any, program: list[tuple[int, int, int]], sizes: list[int]) -> None:
     g = declared(program, sizes)
     runtime = open_runtime("cpu")
-    with g.compile(runtime, backend) as packed, g.compile(runtime, backend, pack=False) as apart:
+    with g.compile(runtime, backend) as packed, g.compile(runtime, backend, plan=hg.PlanOptions(pack=False)) as apart:
         assert apart.plan.packing is None
         for _ in range(2):
             packed.run()
@@ -118,7 +118,7 @@ def test_results_are_those_without_sharing(backend: Any, program: list[tuple[int
 def test_any_order_that_the_plan_allows_gives_the_same(program: list[tuple[int, int, int]], sizes: list[int], seed: int) -> None:
     g = declared(program, sizes)
     runtime: Any = open_runtime("cpu")
-    with g.compile(runtime) as packed, g.compile(runtime, pack=False) as apart:
+    with g.compile(runtime) as packed, g.compile(runtime, plan=hg.PlanOptions(pack=False)) as apart:
         apart.run()
         try:
             runtime.set_schedule(seed, 1)
@@ -148,7 +148,7 @@ def test_a_chain_of_temporaries_takes_two_of_them() -> None:
     assert plan.packing is not None
     assert (plan.packing.nbytes, plan.packing.apart_nbytes, plan.packing.saved_nbytes) == (2048, 10240, 8192)
     assert "10 arrays of alloc nodes share 2048 bytes, 8192 fewer than apart" in plan.explain()
-    assert chain(10).plan(target="cpu", pack=False).packing is None
+    assert chain(10).plan(target="cpu", options=hg.PlanOptions(pack=False)).packing is None
 
 
 def test_what_saves_nothing_stays_memory_of_the_graph() -> None:
@@ -277,7 +277,7 @@ def test_what_uses_a_temporary_can_be_changed_before_the_first_launch(backend: A
     g.memset(y, p, name="fill")
     g.memcpy(out, y, name="look")
     g.free(y)
-    with g.compile("cpu", backend, pack=pack) as exe:
+    with g.compile("cpu", backend, plan=hg.PlanOptions(pack=pack)) as exe:
         exe.disable("look")
         exe.set("look", src=exe.workflow.arrays["x"])
         exe.enable("look")

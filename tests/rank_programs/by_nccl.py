@@ -29,6 +29,11 @@ COUNTS = (1, 7, 20_011)
 BACKENDS = ("explicit", "capture", "streams", "serial")
 
 
+def from_environment() -> hg.PlanOptions:
+    """Return the options that the test which starts this program asks for."""
+    return hg.PlanOptions(capture_collectives=os.environ.get("CAPTURED") == "1")
+
+
 def values(rank: int, count: int, dtype: str) -> np.ndarray[Any, Any]:
     """Return numbers whose folds are exact in every type."""
     return ((np.arange(count) * 3 + rank) % 3 + (rank == 0)).astype(dtype)
@@ -74,7 +79,7 @@ def collectives(ranks: hg.Ranks, runtime: Any) -> None:
             x, y = arrays(f"aa_{count}_", (size, count), True), arrays(f"AA_{count}_", (size, count), False)
             g.all_to_all(y, x)
             expected |= {a.name: whole.reshape(size, size, count)[:, r] for r, a in enumerate(y)}
-        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+        with g.compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:
             assert isinstance(exe, hg.RankExecutable)
             by_call = [message.name for message in exe.part.messages if message.together is not None]
             assert len(by_call) == len(g.nodes), (by_call, len(g.nodes))
@@ -89,7 +94,7 @@ def collectives(ranks: hg.Ranks, runtime: Any) -> None:
 def rings(ranks: hg.Ranks, runtime: Any) -> None:
     """Hand values around with every backend, eager and captured."""
     for backend, captured in itertools.product(BACKENDS, (False, True)):
-        with ring(ranks.size).compile(runtime, backend, ranks=ranks, capture_collectives=captured) as exe:  # type: ignore[arg-type]
+        with ring(ranks.size).compile(runtime, backend, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:  # type: ignore[arg-type]
             assert isinstance(exe, hg.RankExecutable)
             kinds = {node.kind for node in exe.workflow.nodes if node.name.startswith("hand")}
             assert kinds == {"captured" if captured else "eager"}, kinds
@@ -116,7 +121,7 @@ def mixed(ranks: hg.Ranks, runtime: Any) -> None:
     g.memset(x[0], 5, name="reset", after=[look])
     g.memcpy(x[last], h, name="up")
     for captured in (False, True):
-        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+        with g.compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:
             exe.run()
             found = exe.gather(*(a.name for a in x), "h")
         if found is not None:
@@ -141,7 +146,7 @@ def uneven(ranks: hg.Ranks, runtime: Any) -> None:
         g.memset(x[1], 5, name="between")
         g.memcpy(y[0], x[1], name="many")
         g.memcpy(y[1][7:1007], x[0][7:1007], name="more")
-        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+        with g.compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:
             assert isinstance(exe, hg.RankExecutable)
             groups = [node.fn.messages for node in exe.workflow.nodes if isinstance(node, (EagerNode, CapturedNode))]
             assert list(map(len, groups)) == ([3] if ranks.rank == 0 else [1, 2]), groups
@@ -191,7 +196,7 @@ def loops(ranks: hg.Ranks, runtime: Any) -> None:
         bind = {f"y{r}": x[r] for r in range(size)}
         g.child(child, bind=bind, name="once")
         g.conditional("while", left, body, bind={**bind, "n": left}, name="loop")
-        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+        with g.compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:
             exe.run()
             found = exe.gather(*(a.name for a in x))
         assert found is None or all((array == sum(range(size + 1)) * size**3).all() for array in found), found
@@ -204,7 +209,7 @@ def stay(ranks: hg.Ranks, runtime: Any) -> None:
     if ranks.rank == 1 and "KILL_AFTER_S" in os.environ:
         threading.Timer(float(os.environ["KILL_AFTER_S"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
-        with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+        with ring(ranks.size).compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=captured)) as exe:
             end = time.monotonic() + 40
             while time.monotonic() < end:
                 exe.launch()
@@ -221,7 +226,7 @@ def stay(ranks: hg.Ranks, runtime: Any) -> None:
 def late(ranks: hg.Ranks, runtime: Any) -> None:
     """Rank 1 does not launch the second time, and waits until the others have been told."""
     told = Path(sys.argv[2]) / f"told.{ranks.rank}"
-    with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=os.environ.get("CAPTURED") == "1") as exe:
+    with ring(ranks.size).compile(runtime, ranks=ranks, plan=from_environment()) as exe:
         exe.run()
         if ranks.rank == 1:
             end = time.monotonic() + 60
@@ -238,7 +243,7 @@ def late(ranks: hg.Ranks, runtime: Any) -> None:
 
 def early(ranks: hg.Ranks, runtime: Any) -> None:
     """Rank 1 refuses the third launch, or comes to the end of its program before it."""
-    with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=os.environ.get("CAPTURED") == "1") as exe:
+    with ring(ranks.size).compile(runtime, ranks=ranks, plan=from_environment()) as exe:
         exe.run()
         exe.run()
         if ranks.rank != 1:
@@ -318,7 +323,7 @@ def short(ranks: hg.Ranks, runtime: Any) -> None:
     """Launches by compiled code, of two graphs in turn, between other calls."""
     compiled = 0
     for captured in (False, True):
-        options: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
+        options: dict[str, Any] = {"ranks": ranks, "plan": hg.PlanOptions(capture_collectives=captured)}
         with ring(ranks.size).compile(runtime, **options) as first, ring(ranks.size).compile(runtime, **options) as second:
             for exe, times in ((first, 4), (second, 3), (first, 1), (second, 2), (first, 2)):
                 for _ in range(times):
@@ -345,7 +350,7 @@ def short(ranks: hg.Ranks, runtime: Any) -> None:
 def refused(ranks: hg.Ranks, runtime: Any) -> None:
     """Say why a graph cannot be captured, or go through the host."""
     try:
-        with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=True) as exe:
+        with ring(ranks.size).compile(runtime, ranks=ranks, plan=hg.PlanOptions(capture_collectives=True)) as exe:
             exe.run()
     except hg.DeclarationError as error:
         print(f"refused: {error}")

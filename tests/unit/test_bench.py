@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -524,10 +525,29 @@ def unbound(g: hg.Graph, x: Any) -> None:
 def test_lanes_that_cannot_be_measured_are_auto_with_the_reason(declare: Any, reason: str, caplog: Any) -> None:
     g = hg.Graph("untriable")
     declare(g, g.device_array("x", shape=8, dtype="int32"))
-    chosen, why = measuring.fastest_lanes(g.workflow(), hg.open_runtime("recorder"), "explicit")
-    assert chosen == "auto"
+    options = hg.PlanOptions(lanes="measure", pack=False)
+    chosen, why = measuring.with_fastest_lanes(g.workflow(), hg.open_runtime("recorder"), "explicit", options)
+    assert chosen == hg.PlanOptions(pack=False)
     assert reason in why
     assert reason in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"programmatic": False}, {"pack": False}, {"join": False}])
+def test_lanes_are_measured_with_all_options_of_the_plan(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[hg.PlanOptions] = []
+
+    def trial_us(*given: Any) -> float:
+        tried.append(given[3])
+        return 1.0
+
+    monkeypatch.setattr(measuring, "_trial_us", trial_us)
+    g = hg.Graph("wide")
+    for k in range(9):
+        g.memset(g.device_array(f"x{k}", shape=8, dtype="int32"))
+    with g.compile("recorder", lanes="measure", plan=hg.PlanOptions(**options)) as exe:
+        assert "tried" in exe.plan.explain()
+    assert len(tried) > 1
+    assert {dataclasses.replace(each, lanes="auto") for each in tried} == {hg.PlanOptions(**options)}
 
 
 def test_checks_are_written_as_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

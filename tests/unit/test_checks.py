@@ -23,6 +23,7 @@ from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
 from hipgraphdsl.checks.reach import Reach
 from hipgraphdsl.checks.scope import Scope
 from hipgraphdsl.defects import DEFECTS
+from hipgraphdsl.hazards import AFTER, Reason
 from hipgraphdsl.nodes import collective
 from hipgraphdsl.workflow import Workflow
 
@@ -396,7 +397,7 @@ def test_short_way_never_hides_a_race(rng: random.Random) -> None:
     if edges:
         target, source = rng.choice(edges)
         fewer = tuple(tuple(s for s in p if (i, s) != (target, source)) for i, p in enumerate(workflow.predecessors))
-        reasons = tuple(("RAW x",) * len(sources) for sources in fewer)
+        reasons = tuple((Reason("RAW", "x"),) * len(sources) for sources in fewer)
         cut = Workflow("cut", workflow.arrays, {}, workflow.nodes, fewer, reasons)
         assert not edges_cover_accesses(cut) or not brute_force(cut)
 
@@ -407,7 +408,7 @@ def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
     n = rng.randint(1, 14)
     predecessors = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 2, i)))))) for i in range(n))
     nodes = tuple(hg.EmptyNode(name=f"n{i}") for i in range(n))
-    workflow = Workflow("w", {}, {}, nodes, predecessors, tuple(("after",) * len(p) for p in predecessors))
+    workflow = Workflow("w", {}, {}, nodes, predecessors, tuple((AFTER,) * len(p) for p in predecessors))
     closure = nx.transitive_closure_dag(workflow.dag)
     reach = Reach(workflow)
     wanted = {(u, v) for u in range(n) for v in range(n) if closure.has_edge(f"n{u}", f"n{v}")}
@@ -847,7 +848,7 @@ READ_AGAIN: dict[str, Callable[[hg.Graph], hg.Graph]] = {
     "declared": lambda g: g,
     "json": lambda g: hg.Graph.from_json(g.to_json()),
     "json of a file": lambda g: hg.Graph.from_json(g.to_json(), file="of a file.json"),
-    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.from_data(g.workflow().document())),
+    "without lines": lambda g: hg.Graph.from_workflow(hg.Workflow.model_validate(g.workflow().document())),
 }
 
 

@@ -369,7 +369,7 @@ def test_run_takes_batch(run: Any, program: str, option: list[str], wanted: Any,
     asked = []
 
     def compiled(graph: Graph, *given: Any, **options: Any) -> Executable:
-        asked.append(options["batch"])
+        asked.append(options["plan"].batch)
         return compile_graph(graph, *given, **options)
 
     compile_graph = Graph.compile

@@ -84,7 +84,10 @@ def test_what_is_ordered_or_not_known_is_no_exchange(body: str) -> None:
 def test_the_sanitizer_stops_it_too(body: str) -> None:
     runtime_or_skip("cpu")
     g = graph(body)
-    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match=r"race|unwritten memory"):
+    with (
+        g.compile("cpu", debug=hg.DebugOptions(sanitize=True)) as exe,
+        pytest.raises(hg.HipError, match=r"race|unwritten memory"),
+    ):
         exe.run()
 
 

@@ -2199,7 +2199,7 @@ def test_set_takes_a_kernel_of_another_module_before_the_first_launch(cpu: CpuRu
 
 def test_plan_shows_what_set_has_changed(cpu: CpuRuntime, backend: Any) -> None:
     g = copies()
-    with g.compile(runtime=cpu, backend=backend, pack=False) as exe:
+    with g.compile(runtime=cpu, backend=backend, plan=hg.PlanOptions(pack=False)) as exe:
         name = next(iter(exe.plan.index))
         node = exe.plan.steps[exe.plan.index[name]].node
         assert isinstance(node, hg.MemcpyNode)

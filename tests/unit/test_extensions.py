@@ -55,7 +55,7 @@ def find(scope):
     for node in scope.workflow.nodes:
         if node.kind == "empty":
             scope.found("REV101", f"{scope.name(node)!r} does nothing", node)
-PART = hg.Part(protocol=1, checks={"REV101": Entry("empty node", "warning", "A node does nothing.", find)})
+PART = hg.Part(protocol=1, checks={"REV101": Entry("warning", "empty node", "A node does nothing.", find)})
 """,
     "passes": """
 def look(plan, target):
@@ -415,7 +415,7 @@ TAKEN = {
     "no class": ("", "PART = hg.Part(protocol=1, kinds={'review.mark': 3})", "derives from hipgraphdsl.Node (got 3)"),
     "no entry": ("", "PART = hg.Part(protocol=1, checks={'REV101': print})", "a hipgraphdsl.checks.Entry with a function"),
     "an entry without a check": (
-        "", "PART = hg.Part(protocol=1, checks={'REV101': Entry('a', 'info', 'b')})", "a hipgraphdsl.checks.Entry with",
+        "", "PART = hg.Part(protocol=1, checks={'REV101': Entry('info', 'a', 'b')})", "a hipgraphdsl.checks.Entry with",
     ),
 }  # fmt: skip
 

@@ -216,7 +216,7 @@ def test_a_launch_that_fails_again_while_it_builds_leaves_parameters_as_they_wer
         return {name: exe.read(name).tolist() for name in "xyzh"}
 
     with (
-        make().compile(runtime=runtime, backend=backend, pack=pack) as exe,
+        make().compile(runtime=runtime, backend=backend, plan=hg.PlanOptions(pack=pack)) as exe,
         make().compile(runtime="cpu", backend="serial") as right,
     ):
         exe.run(**FIRST)

@@ -177,7 +177,7 @@ def test_dag_edges_put_in_by_hand_count_at_once() -> None:
     g.plan(target="cpu")
     g.dag.add_edge("c", "d")
     assert ("c", "d") in _edges(g.workflow())
-    plan = g.plan(target="cpu", join=False)
+    plan = g.plan(target="cpu", options=hg.PlanOptions(join=False))
     assert plan.steps[plan.index["d"]].deps == (plan.index["c"],)
     assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(g.workflow())
     with g.compile("recorder") as exe:
@@ -197,14 +197,29 @@ def test_dag_edges_taken_out_by_hand_count_at_once(edge: tuple[str, str]) -> Non
     assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(workflow)
 
 
-@pytest.mark.parametrize("reason", [None, 5, ""])
+@pytest.mark.parametrize("reason", [None, 5, "", "RAW x", "event e", " mine "])
 def test_dag_edges_put_in_by_hand_have_any_reason(reason: Any) -> None:
     g = hg.Graph("g")
     g.empty(name="a")
     g.empty(name="b")
     g.dag.add_edge("a", "b", reason=reason)
-    assert g.workflow().reasons[1] == (str(reason or "after"),)
+    workflow = g.workflow()
+    assert [str(told) for told in workflow.reasons[1]] == [str(reason or "after")]
+    assert not any(told.inferred for told in workflow.reasons[1])
+    assert g.workflow() is workflow
     assert hg.Graph.from_json(g.to_json()).workflow().predecessors == ((), (0,))
+
+
+def test_to_json_says_which_dag_edges_were_taken_out_whatever_reasons_others_have() -> None:
+    g = _by_hand()
+    inferred = g.dag.edges["a", "b"]
+    g.dag.remove_edge("a", "b")
+    g.dag.add_edge("a", "d", reason="RAW x")
+    assert not g.workflow().infer
+    assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(g.workflow())
+    g.dag.add_edge("a", "b", **inferred)
+    assert g.workflow().infer
+    assert [str(reason) for reason in g.workflow().reasons[1]] == ["RAW x"]
 
 
 def test_to_json_leaves_out_dag_edges_of_order_taken_out_by_hand() -> None:

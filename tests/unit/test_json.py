@@ -469,11 +469,11 @@ def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"arrays": [' + "[]," * 2**20 + "[]]", "arrays[0]: an array is an object"),
-        ('"nodes": [' + "{}," * 2**20 + "{}]", "nodes[0]: a node is an object {...} (got an empty one)"),
-        ('"order": [' + '"",' * 2**20 + '""]', "order[0]: an edge is a pair"),
-        ('"modules": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "a module is an object"),
-        ('"workflows": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "at most 10000 child graphs"),
+        ('"arrays": [' + "[]," * 2**20 + "[]]", "at most 1000000 plain edges; nodes, arrays and parameters are objects"),
+        ('"nodes": [' + "{}," * 2**20 + "{}]", "at most 1000000 nodes, arrays and parameters"),
+        ('"name": "g", "order": [' + '"",' * 2**20 + '""]', "order[0]: an edge is a pair"),
+        ('"modules": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "at most 10000 modules and child graphs"),
+        ('"workflows": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "at most 10000 modules and child graphs"),
         (",".join(f'"{n}":0' for n in range(2**18)), "has no 100 fields"),
     ],
     ids=["arrays", "nodes", "order", "modules", "workflows", "fields"],
@@ -600,6 +600,50 @@ def test_fault_names_line_and_node() -> None:
     message = refused("\n".join(lines))
     assert f"line {at + 1}, nodes[7] ('K2')" in message
     assert "grid.0 must be at least 1" in message
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
+    data = json.loads(text_of(everything()))
+    data["workflows"] = {"unused": {"order": [], "nodes": [], "arrays": []}, **data["workflows"]}
+    data = {"infer": data.pop("infer"), "order": data.pop("order"), **data}
+    text = json.dumps(data, indent=indent)
+    lines = text.splitlines()
+    found = Graph.from_json(text, file="g.json").workflow()
+    stored = [document for document in found.documents if document.nodes[0].source]  # a collective node derives its workflow
+    assert len(stored) > 1
+    for document in stored:
+        names = [n.name for n in document.nodes]
+        places = [n.source for n in document.nodes]
+        at = [line for file, line in filter(None, places) if file == "g.json"]
+        assert len(at) == len(names)
+        if indent is None:
+            assert set(at) == {1}
+        else:
+            assert [lines[line].strip() for line in at] == [f'"name": "{name}",' for name in names]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"infer": true', '"infer": 1', "infer: 'infer' is true or false"),
+        ('"grid": 1', '"grid": 0', "nodes[1] ('K0'): node 'K0': grid.0 must be"),
+        ('"grid": 1', '"grid": 1, "grid": 1', "nodes[1] ('K0'): key 'grid' stands twice"),
+        ('"grid": 1', '"grid": NaN', "nodes[1] ('K0').grid: NaN is no JSON"),
+        ('"dtype": "float32"', '"dtype": "float33"', "arrays[0]: there is no dtype"),
+        ('"infer": true', '"infer": 1e999', "infer: 1e999 is too large"),
+    ],
+)
+def test_fault_in_an_indented_file_names_its_line(old: str, new: str, said: str) -> None:
+    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
+    at = next(i for i, line in enumerate(lines) if old in line)
+    lines[at] = lines[at].replace(old, new)
+    place = said.split(":")[0]
+    while "." not in place and "[" in place and lines[at].strip() != "{":  # the line where its element begins
+        at -= 1
+    message = refused("\n".join(lines))
+    assert message.startswith(f"workflow file, line {at + 1}, ")
+    assert said.replace(" ('K0')", "") in message.replace(" ('K0')", "")
 
 
 def test_child_that_holds_itself_is_refused() -> None:

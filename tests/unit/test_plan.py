@@ -62,7 +62,7 @@ def test_gathering_says_what_it_should_save() -> None:
     lanes, each = len(plan.lanes), target.costs.branch_us
     assert lanes < 1000
     assert f"about {1 + each * (lanes - 1):.0f} us instead of {1 + each * 999:.0f} us, at {each:g} us for each" in plan.explain()
-    assert "instead of" not in make_plan(g.workflow(), target, lanes=4).explain()
+    assert "instead of" not in make_plan(g.workflow(), target, hg.PlanOptions(lanes=4)).explain()
 
 
 def test_a_plan_prints_steps_lanes_and_predecessors() -> None:
@@ -121,7 +121,7 @@ def test_an_empty_child_passes_its_order_on() -> None:
     g.empty(name="first")
     g.child(hg.Graph("nothing"), name="gap", after=["first"])
     g.empty(name="last", after=["gap"])
-    plan = make_plan(g.workflow(), hg.Target.named("cpu"), inline=True)
+    plan = make_plan(g.workflow(), hg.Target.named("cpu"), hg.PlanOptions(inline=True))
     assert [(step.name, step.deps) for step in plan.steps] == [("first", ()), ("last", (0,))]
 
 
@@ -197,8 +197,33 @@ def test_few_edges_take_the_place_of_an_empty_node() -> None:
     assert "2 empty nodes left out" in plan.explain()
 
 
+def test_lanes_and_batch_are_short_for_fields_of_the_plan_options() -> None:
+    of = hg.PlanOptions.of
+    given = hg.PlanOptions(lanes=4, batch=False, join=False)
+    assert of(None) == hg.PlanOptions()
+    assert of(given) is given or of(given) == given
+    assert of(given, None, True) == hg.PlanOptions(lanes=None, batch=True, join=False)
+    assert gated(3).plan(target="cpu", lanes=2).lanes == gated(3).plan(target="cpu", options=hg.PlanOptions(lanes=2)).lanes
+
+
+def test_inline_replaces_children_by_their_nodes_on_every_backend() -> None:
+    inner, g = hg.Graph("inner"), hg.Graph("outer")
+    inner.empty(name="x")
+    g.child(inner, name="c")
+    assert list(g.plan(target="cpu").index) == ["c"]
+    with g.compile("recorder", plan=hg.PlanOptions(inline=True)) as exe, exe.clone() as clone:
+        assert list(exe.plan.index) == list(clone.plan.index) == ["c/x"]
+
+
 @pytest.mark.parametrize(
-    "options", [{"lanes": None}, {"join": False}, {"target": "amd:gfx942"}, {"target": "nvidia:sm_70"}, {"target": "cpu"}]
+    "options",
+    [
+        {"lanes": None},
+        {"options": hg.PlanOptions(join=False)},
+        {"target": "amd:gfx942"},
+        {"target": "nvidia:sm_70"},
+        {"target": "cpu"},
+    ],
 )
 def test_empty_nodes_stay_where_the_shape_does_or_nothing_was_measured(options: Any) -> None:
     plan = gated(3).plan(**{"target": "nvidia:sm_90", "batch": False, **options})
@@ -380,7 +405,7 @@ def test_a_step_of_a_child_with_many_followers_gets_empty_nodes_behind_it(name: 
     inner = dag([[], *[[0]] * 9])
     g = hg.Graph("outer")
     g.child(inner, name=name)
-    plan = make_plan(g.workflow(), lossy("fan_out_4"), inline=True)
+    plan = make_plan(g.workflow(), lossy("fan_out_4"), hg.PlanOptions(inline=True))
     assert most_followers(plan) <= FAN_OUT
     assert {step.origin for step in plan.steps} == {(), *((f"{name}/n{i}",) for i in range(10))}
     assert f"{name}/n0~1" in {step.name for step in plan.steps}
@@ -418,6 +443,6 @@ def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
     g = hg.Graph("tilde")
     for name in ("a", "a~", "~watch", "a~~"):
         g.empty(name=name)
-    plan = planned(g.workflow(), Target.named("cpu"), watch=True)
+    plan = planned(g.workflow(), Target.named("cpu"), hg.PlanOptions(), watch=True)
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names) == 9

@@ -134,7 +134,14 @@ def test_one_call_makes_the_edges_of_a_graph_programmatic(backend: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"programmatic": False}, {"watch": True}, {"backend": "streams"}, {"backend": "serial"}], ids=str
+    "options",
+    [
+        {"plan": hg.PlanOptions(programmatic=False)},
+        {"debug": hg.DebugOptions(watch=True)},
+        {"backend": "streams"},
+        {"backend": "serial"},
+    ],
+    ids=str,
 )
 def test_no_edge_is_programmatic_where_that_is_not_asked_for(options: dict[str, Any]) -> None:
     with chain().compile(RecorderRuntime(target=H200), **options) as exe:

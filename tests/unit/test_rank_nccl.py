@@ -207,7 +207,7 @@ def test_rank_whose_death_a_network_notices_first_is_named(monkeypatch: pytest.M
 def test_capture_is_refused_where_it_does_not_work(runtime: str, printed: Printed, tmp_path: Path) -> None:
     found = printed("refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
     name = "NCCL" if runtime == "cpu" else "RCCL"
-    assert f"refused: compile: capture_collectives=True needs {name} 2.28.0 or later (got 2.27.7)" in found[0], found
+    assert f"refused: compile: PlanOptions(capture_collectives=True) needs {name} 2.28.0 or later (got 2.27.7)" in found[0], found
     assert all("eager is right" in said for said in found), found
     found = printed("refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
     assert "needs NCCL or RCCL on all ranks: rank 0: no library for messages between devices: /nowhere.so" in found[0], found
@@ -219,7 +219,7 @@ def test_capture_is_refused_where_it_does_not_work(runtime: str, printed: Printe
 
 def test_capture_without_ranks_is_refused() -> None:
     with pytest.raises(hg.DeclarationError, match=r"ranks is what hipgraphdsl\.ranks\(\) returns"):
-        hg.Graph("alone").compile("cpu", capture_collectives=True)
+        hg.Graph("alone").compile("cpu", plan=hg.PlanOptions(capture_collectives=True))
     with pytest.raises(hg.DeclarationError, match="nccl is True, False or None"):
         hg.ranks(nccl="no")  # type: ignore[arg-type]
     with pytest.raises(hg.DeclarationError, match=r"nccl is True, False or None \(got 0\)"):

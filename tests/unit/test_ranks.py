@@ -338,7 +338,7 @@ def test_compile_that_ranks_refuse_leaves_them_together(wrong: dict[str, Any], r
             assert str(error) == str(why)
         else:
             assert error.rank == refusing[0]
-            said = f"rank {refusing[0]} says that it cannot compile its part of 'ring': DeclarationError: {why}"
+            said = f"rank {refusing[0]} has refused compile of 'ring': DeclarationError: {why}"
             assert str(error) == said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from itertools import pairwise
 from typing import Any
@@ -168,19 +169,77 @@ def test_from_workflow_goes_on_where_the_workflow_ends() -> None:
     assert not hg.Graph.from_workflow(again.workflow()).infer
 
 
-def test_workflow_is_a_field_of_pydantic_models() -> None:
-    class Job(pydantic.BaseModel):
-        workflow: hg.Workflow
-        device: int = 0
+class Job(pydantic.BaseModel):
+    workflow: hg.Workflow
+    others: list[hg.Workflow] = []
+    device: int = 0
 
+
+def test_workflow_is_a_field_of_pydantic_models() -> None:
     job = Job(workflow=nested())
     back = Job.model_validate_json(job.model_dump_json())
     assert back.workflow.model_dump_json() == nested().model_dump_json()
     assert Job.model_validate(job.model_dump()) == job
-    modes: tuple[Any, ...] = ("validation", "serialization")
-    assert all(Job.model_json_schema(mode=m)["properties"]["workflow"]["type"] == "object" for m in modes)
-    with pytest.raises(pydantic.ValidationError):
+    with pytest.raises(pydantic.ValidationError, match=r"a workflow file begins with .*, and its document is a dict \(got .x"):
         Job(workflow="x")  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("form", ["document", "json", "workflow", "graph", "Json"])
+def test_a_workflow_is_taken_in_each_form(form: str) -> None:
+    text = nested().model_dump_json()
+    graph = hg.Graph.from_json(text)
+    given: Any = {"document": json.loads(text), "workflow": graph.workflow(), "graph": graph}
+    if form == "Json":
+        found = pydantic.TypeAdapter(pydantic.Json[hg.Workflow]).validate_python(text)
+    elif form == "json":
+        found = pydantic.TypeAdapter(hg.Workflow).validate_json(text)
+    else:
+        found = Job.model_validate({"workflow": given[form]}).workflow
+        assert hg.Workflow.model_validate(given[form]).model_dump_json() == text
+    assert found.model_dump_json() == text
+    assert pydantic.TypeAdapter(hg.Workflow).dump_python(found, mode="json") == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d["nodes"][0].update(kind="explode"), "workflow file, nodes[0] ('bound'): there is no kind 'explode'"),
+        (lambda d: d.update(hipgraphdsl=9), "workflow file, hipgraphdsl: the file has version 9"),
+        (lambda d: d.update(itself=d), "this is no workflow: Circular reference"),
+        (lambda d: d.update(name=object()), "this is no workflow: Object of type object is not JSON"),
+    ],
+)
+def test_a_document_that_is_no_workflow_is_refused_with_its_place(change: Any, said: str) -> None:
+    document = json.loads(nested().model_dump_json())
+    change(document)
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Job.model_validate({"workflow": document})
+    assert said in str(caught.value)
+    assert caught.value.errors()[0]["loc"] == ("workflow",)
+    with pytest.raises(hg.DeclarationError) as alone:
+        hg.Workflow.model_validate(document)
+    assert str(alone.value).startswith(said)
+
+
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_the_schema_of_a_model_describes_its_workflow(mode: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    job = Job(workflow=nested(), others=[nested()])
+    data = json.loads(job.model_dump_json())
+    openapi = Job.model_json_schema(ref_template="#/components/schemas/{model}", mode=mode)
+    definitions = openapi.pop("$defs")
+    served = {**openapi, "components": {"schemas": definitions}}
+    for schema in (Job.model_json_schema(mode=mode), served):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        validator = jsonschema.Draft202012Validator(schema)
+        validator.validate(data)
+        for change in ({"kind": "explode"}, {"speed": 3}, {"name": 1}):
+            changed = json.loads(job.model_dump_json())
+            changed["others"][0]["nodes"][0].update(change)
+            assert list(validator.iter_errors(changed))
+    alone = pydantic.TypeAdapter(hg.Workflow).json_schema(mode=mode)
+    jsonschema.Draft202012Validator(alone).validate(data["workflow"])
+    assert {"hipgraphdsl", "nodes", "workflows"} < set(alone["properties"])
 
 
 def test_model_validate_json_reads_what_model_dump_json_writes() -> None:
@@ -188,7 +247,7 @@ def test_model_validate_json_reads_what_model_dump_json_writes() -> None:
     assert hg.Workflow.model_validate_json(text).model_dump_json() == text
     assert hg.Graph.from_json(text).to_json() == text
     assert {"hipgraphdsl", "nodes", "workflows"} < set(hg.Workflow.model_json_schema()["properties"])
-    with pytest.raises(hg.DeclarationError, match=r"line 1, .*version"):
+    with pytest.raises(hg.DeclarationError, match=r"line 1: .*version"):
         hg.Workflow.model_validate_json("{}")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...graph import Graph
+from ...plan.options import PlanOptions
 from ...progress import no_progress, progress_bar
 from ...runtimes import open_runtime
 from ...runtimes.base import Runtime
@@ -80,7 +81,9 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         report("branches")
         branched_submit, _ = _times_us(parallel(_BRANCHES), runtime, repeats, lanes=None)
         report("copies")
-        few, many = (_times_us(_copies(k), runtime, max(3, repeats // 4), lanes=1, join=False)[1] for k in (1, _COPIES))
+        few, many = (
+            _times_us(_copies(k), runtime, max(3, repeats // 4), plan=PlanOptions(lanes=1, join=False))[1] for k in (1, _COPIES)
+        )
         report("batches")
         beside = parallel(_BATCHED)
         apart, together = (_times_us(beside, runtime, max(3, repeats // 4), batch=batch)[1] for batch in (False, True))

@@ -20,6 +20,7 @@ from ...cli.arguments import as_lanes, positive
 from ...errors import HipGraphError
 from ...executable import Executable
 from ...graph import Graph
+from ...plan.options import PlanOptions
 from ...progress import no_progress, progress_bar
 from ...runtimes import open_runtime
 from ...runtimes.base import Runtime
@@ -243,7 +244,9 @@ def _compete(
             enter(backend, partial(_Ours, graph, runtime, backend, lanes))
         if peers:
             try:
-                declared = returned.enter_context(graph.compile(runtime=runtime, lanes=None, join=False, check=False))
+                declared = returned.enter_context(
+                    graph.compile(runtime=runtime, plan=PlanOptions(lanes=None, join=False), check=False)
+                )
                 work = Work.of(declared)
             except Skipped as error:
                 skipped.append(f"peers: {error}")

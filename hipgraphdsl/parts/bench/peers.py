@@ -27,6 +27,7 @@ from ...compiler import BuildFailed, build, find_compiler
 from ...errors import HipError, RuntimeUnavailable
 from ...executable import Executable
 from ...kernels import ArgumentPacker, Signature
+from ...plan.options import PlanOptions
 from ...plan.planning import make_plan
 from ...runtimes.base import Runtime
 from ...runtimes.data import Dim3
@@ -92,7 +93,7 @@ class Work:
     def of(exe: Executable) -> Work:
         """Return an explicit Executable's operations in the declared shape; refuse anything but kernels of one source."""
         operations = operations_of(exe)
-        declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
+        declared = make_plan(exe.workflow, exe.runtime.target, PlanOptions(lanes=None, join=False, pack=False))
         sources, tasks = set(), []
         for step in declared.steps:
             operation = operations.get(step.name)

@@ -102,7 +102,7 @@ def fits(number: Any, kind: Integer) -> Known:
 def fit(number: Any, known: Known, kind: Integer) -> Lanes:
     """Convert a result to its type: unsigned types of less than 64 bits wrap around, others are unknown where they overflow."""
     if kind.bits == 1:
-        return Lanes(settled(number != 0), known, Integer(1, True))
+        return Lanes(settled(number != 0), known, Integer(1, unsigned=True))
     if kind.unsigned and kind.bits < 64:
         return Lanes(number & (2**kind.bits - 1), known, kind)
     inside = fits(number, kind)
@@ -117,7 +117,7 @@ def cast(value: Lanes | None, kind: Integer | Pointer) -> Lanes:
         return fit(integer.number, integer.known, kind)
     if isinstance(kind, Pointer) and (pointer := as_pointer(value)):
         return pointer._replace(type=replace(kind, base=pointer.type.base))
-    return Lanes(0, False, kind)
+    return Lanes(0, known=False, type=kind)
 
 
 def promoted(value: Lanes) -> Lanes:

@@ -237,7 +237,15 @@ class _Parser(Reader):
             parts = tuple(self.within(part, self.single) for part in split_commas(inside))
         self.at = end
         self.take(";")
-        return syntax.Declare(self.declare(name.text), name.text, None, False, (), syntax.Call("", parts, name.line), "local")
+        return syntax.Declare(
+            self.declare(name.text),
+            name.text,
+            None,
+            deduced=False,
+            bounds=(),
+            initializer=syntax.Call("", parts, name.line),
+            space="local",
+        )
 
     def within(self, tokens: list[Token], read: Callable[[], Any]) -> Any:
         """Call `read` on these tokens alone; it must consume all of them."""

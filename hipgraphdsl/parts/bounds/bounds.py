@@ -25,7 +25,7 @@ _INDEX_HINT: Final = (
 _NULL_HINT: Final = "give the node an array, or let the kernel test the pointer, as in if (x)"
 
 
-class Launches:
+class AnalysisCache:
     """A cache of the analysed launches of a workflow, for all its scopes."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Launches:
         return found or ()
 
 
-def check_bounds(scope: Scope, launches: Launches) -> None:
+def check_bounds(scope: Scope, cache: AnalysisCache) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
 
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
@@ -59,13 +59,13 @@ def check_bounds(scope: Scope, launches: Launches) -> None:
     for node in (found.launched for found in scope.workflow.nodes):
         if node is None:
             continue
-        reached = launches.reached(scope, node)
+        reached = cache.reached(scope, node)
         if not reached:
             continue
         # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
         several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
         for use in (scope, *scope.others) if several else (scope,):
-            found = next(_beyond(use, node, reached if use is scope else launches.reached(use, node)), None)
+            found = next(_beyond(use, node, reached if use is scope else cache.reached(use, node)), None)
             if found is not None:
                 _report(use, node, *found)
                 break

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...checks.scope import Scope
-from .bounds import Launches, check_bounds
+from .bounds import AnalysisCache, check_bounds
 from .exchange import check_exchange
 
 
 def checker() -> Callable[[Scope], None]:
     """Return the check of the kernels of a workflow, for all its scopes, with a cache of the launches that it has analysed."""
-    launches = Launches()
+    cache = AnalysisCache()
 
     def check(scope: Scope) -> None:
-        check_bounds(scope, launches)
+        check_bounds(scope, cache)
         check_exchange(scope)
 
     return check

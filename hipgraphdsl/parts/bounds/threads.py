@@ -59,7 +59,7 @@ _MOST_TURNS: Final = 64
 _WHOLE_TURNS: Final = 16  # a counting loop with more is interpreted for its first and last turn only
 _MOST_WORK: Final = 20_000_000  # steps times (lanes + 500)
 
-_COORDINATE: Final = Integer(32, True)
+_COORDINATE: Final = Integer(32, unsigned=True)
 _COORDINATES: Final = {"threadIdx": 0, "blockIdx": 1, "blockDim": 2, "gridDim": 3}
 _OLD_COORDINATES: Final = {
     f"{name}_{axis}": (n, "xyz".index(axis))
@@ -148,7 +148,7 @@ class Run:
                 size = dtype.itemsize * parameter.lanes if dtype is not None else 0
                 if n in program.plain and not escaped:
                     element = CType("", dtype, parameter.lanes, size)
-                    self.values[n] = Lanes(0, True, Pointer(Base("argument", parameter.name, number=n), element))
+                    self.values[n] = Lanes(0, known=True, type=Pointer(Base("argument", parameter.name, number=n), element))
             elif kind := type_of(CType("", dtype, parameter.lanes, parameter.size)):
                 self.values[n] = cast(Lanes(int(value or 0), value is not None and not escaped), kind)
         with np.errstate(all="ignore"), suppress(_Enough, RecursionError):  # accesses recorded so far stay valid
@@ -272,11 +272,11 @@ class Run:
         for at, least in ((start, 1), (after - width, 2)):
             going = live & (turns >= least)
             stopped = live & ~going
-            self.store(slot, Lanes(at, True, kind), going)
+            self.store(slot, Lanes(at, known=True, type=kind), going)
             going = self.execute(node.body, going)
             self.forget(changed - {slot}, going)
             live = stopped | going
-        self.store(slot, Lanes(after, True, kind), live)
+        self.store(slot, Lanes(after, known=True, type=kind), live)
         return np.asarray(done | live)
 
     def declare(self, node: syntax.Declare, mask: Mask) -> None:
@@ -308,7 +308,7 @@ class Run:
                 return None
         dynamic = node.space == "dynamic"
         base = Base(node.space, "" if dynamic else node.name, -1 if dynamic else kind.size * math.prod(extents))
-        return Lanes(0, True, Pointer(base, kind, tuple(extents[1:])))
+        return Lanes(0, known=True, type=Pointer(base, kind, tuple(extents[1:])))
 
     # -- variables -----------------------------------------------------------------------------------------------------
 
@@ -343,11 +343,11 @@ class Run:
             raise _Enough
         match node:
             case Value():
-                return fit(node.number, True, Integer(node.bits, node.unsigned))
+                return fit(node.number, known=True, kind=Integer(node.bits, node.unsigned))
             case syntax.Name():
                 return self.values.get(node.slot) if node.slot >= 0 else self.outside(node.text)
             case syntax.Member(syntax.Name(text, -1), "x" | "y" | "z" as axis, False) if text in _COORDINATES:
-                return Lanes(self.axes[_COORDINATES[text]]["xyz".index(axis)], True, _COORDINATE)
+                return Lanes(self.axes[_COORDINATES[text]]["xyz".index(axis)], known=True, type=_COORDINATE)
             case syntax.Member() | syntax.Index():
                 return self.load(self.place(node, mask), mask, node.line)
             case syntax.Binary():
@@ -374,12 +374,12 @@ class Run:
         """Return the value of a coordinate or constant, or the address of a module's array; None if the name is unknown."""
         if name in _OLD_COORDINATES:
             which, axis = _OLD_COORDINATES[name]
-            return Lanes(self.axes[which][axis], True, _COORDINATE)
+            return Lanes(self.axes[which][axis], known=True, type=_COORDINATE)
         constant = self.program.scope.constant(name)
         variables = [symbol for symbol in self.kernel.module.symbols if symbol.rpartition("::")[2] == name]
         if variables:
             return _symbol(self.kernel.module, name) if variables == [name] and constant is None else None
-        return None if constant is None else fit(constant.number, True, Integer(constant.bits, constant.unsigned))
+        return None if constant is None else fit(constant.number, known=True, kind=Integer(constant.bits, constant.unsigned))
 
     def place(self, node: Any, mask: Mask) -> Lanes | None:
         """Return the address of an lvalue without accessing it; None if unknown."""
@@ -522,4 +522,4 @@ def _symbol(module: Module, name: str) -> Lanes | None:
     if not bounds or symbol.hidden:
         return None
     element = CType("", symbol.dtype, lanes, symbol.dtype.itemsize * lanes)
-    return Lanes(0, True, Pointer(Base("symbol", symbol.name, symbol.nbytes), element, bounds[1:]))
+    return Lanes(0, known=True, type=Pointer(Base("symbol", symbol.name, symbol.nbytes), element, bounds[1:]))

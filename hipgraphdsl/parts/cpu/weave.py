@@ -455,7 +455,7 @@ class _Weaver:
     def block(self, opening: int, close: int) -> None:
         i = opening + 1
         while i < close:
-            i = self.statement(i, close, False)
+            i = self.statement(i, close, alone=False)
 
     def mark(self, start: int, i: int, end: int, alone: bool) -> bool:
         """Mark a statement that may lead to a warp operation; return whether a closing brace must follow it."""
@@ -508,7 +508,7 @@ class _Weaver:
                 i = self.closing[i]
             i += 1
 
-    def statement(self, i: int, end: int, alone: bool) -> int:
+    def statement(self, i: int, end: int, *, alone: bool) -> int:
         """Process a statement and return the index after it; `alone` if the grammar allows only one statement there."""
         tokens = self.tokens
         start = i
@@ -526,22 +526,22 @@ class _Weaver:
             while tokens[i].text != ":" or questions:
                 questions += {"?": 1, ":": -1}.get(tokens[i].text, 0)
                 i = self.closing[i] + 1 if tokens[i].text in OPENING else i + 1
-            return self.statement(i + 1, end, alone) if i + 1 < end else end
+            return self.statement(i + 1, end, alone=alone) if i + 1 < end else end
         if text in ("if", "switch"):
             opening = i + 1 if following == "(" else i + 2
             close = self.closing[opening]
             shut = self.mark(start, opening, close, alone)
             self.code(opening, close)
-            after = self.statement(close + 1, end, True)
+            after = self.statement(close + 1, end, alone=True)
             if text == "if" and after < end and tokens[after].text == "else":
-                after = self.statement(after + 1, end, True)
+                after = self.statement(after + 1, end, alone=True)
             return self.shut(shut, after)
         if text in ("for", "while", "do"):
             return self.loop(start, i, end)
         if text == "try":
-            after = self.statement(i + 1, end, False)
+            after = self.statement(i + 1, end, alone=False)
             while after < end and tokens[after].text == "catch":
-                after = self.statement(self.closing[after + 1] + 1, end, False)
+                after = self.statement(self.closing[after + 1] + 1, end, alone=False)
             return after
         after = i
         while after < end and tokens[after].text != ";":
@@ -573,7 +573,7 @@ class _Weaver:
                 if len(semicolons) == 2 and semicolons[1] + 1 < close:
                     self.edit(tokens[close].start, tokens[close].start, ",hgcpu_in.turn()")
             self.edit(tokens[close].end, tokens[close].end, " if(hgcpu_turn hgcpu_now(hgcpu_in);false){}else ")
-            self.statement(close + 1, end, True)
+            self.statement(close + 1, end, alone=True)
         return stop + (word == "do")
 
     def level(self, i: int, end: int) -> Iterator[int]:
@@ -585,7 +585,7 @@ class _Weaver:
         """Return the index after a statement, without marking it."""
         if i not in self.extents:
             edits, number = len(self.edits), self.number
-            self.extents[i] = self.statement(i, end, False)
+            self.extents[i] = self.statement(i, end, alone=False)
             del self.edits[edits:]
             self.number = number
         return self.extents[i]

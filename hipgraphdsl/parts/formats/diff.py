@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from ...document.writer import data_of
 from ...printed import Printed, short
 from ...update import paired
 from ...workflow import Workflow
@@ -90,7 +91,7 @@ def compare(old: Any, new: Any) -> Difference:
     """
     first: Workflow = old.workflow()
     second: Workflow = new.workflow()
-    (a, children_a), (b, children_b) = first.documented(), second.documented()
+    (a, children_a), (b, children_b) = data_of(first, strict=False), data_of(second, strict=False)
     entries: list[Entry] = []
     if a["name"] != b["name"]:
         entries.append(Entry("changed", "graph", b["name"], "name", a["name"], b["name"]))

@@ -36,7 +36,7 @@ def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
         dag.add_node(node.name, kind=node.kind, what=node.describe(), data=json.dumps(line))
     for node, sources, reasons in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
         for source, reason in zip(sources, reasons):
-            dag.add_edge(workflow.nodes[source].name, node.name, reason=reason)
+            dag.add_edge(workflow.nodes[source].name, node.name, reason=str(reason))
     return dag
 
 
@@ -76,7 +76,7 @@ class _Reader:
     def read(self, text: str) -> nx.DiGraph[str]:
         """Return the graph; each node has its attribute `data`."""
         try:
-            self.parser.Parse(text.encode(), True)
+            self.parser.Parse(text.encode(), True)  # noqa: FBT003  # expat takes no keywords
         except (expat.ExpatError, UnicodeEncodeError) as error:
             raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
         except KeyError as error:
@@ -150,7 +150,7 @@ def from_networkx(
                 )
             if node.name != key:
                 raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
-            draft.declare_used(node)
+            draft.declare_used(node, dag.graph.get("arrays", {}))
             draft.add(node)
     known = {(source, target) for source, target, _ in draft.edges()}
     for source, target in dag.edges():
@@ -180,4 +180,4 @@ def _from_attributes(
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
     if not isinstance(data, dict):
         raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return Workflow.from_data({**data, "nodes": nodes}, arrays, callbacks)
+    return Workflow.model_validate({**data, "nodes": nodes}, arrays=arrays, callbacks=callbacks)

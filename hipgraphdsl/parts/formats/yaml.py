@@ -83,7 +83,7 @@ def loads(
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise DeclarationError(f"workflow file, {where}{getattr(error, 'problem', None) or error}") from None
-    return Workflow.from_data(data, arrays, callbacks)
+    return Workflow.model_validate(data, arrays=arrays, callbacks=callbacks)
 
 
 def _refuse(event: Any, message: str) -> NoReturn:

@@ -164,7 +164,7 @@ class _Builder:
             for kind, base, fields in models:
                 name = self.draft.default_name(plain(base))
                 node = kind(name=name, after=after, source=self.source, **fields)
-                self.draft.declare_used(node)
+                self.draft.declare_used(node, {})
                 self.draft.add(node)
                 made.append(name)
             ends.append(tuple(made))

@@ -93,7 +93,7 @@ def render(
     asked = shown(workflow, edges, lanes, True if critical is False else critical, faults, target, ranks)
     if lanes is False and asked.sharing is None:
         with suppress(HipGraphError):  # lanes were not requested: without a target, show none
-            asked = asked._replace(plan=lane_plan(workflow, True, target))
+            asked = asked._replace(plan=lane_plan(workflow, lanes=True, target=target))
     data = _Document(asked, layout, timeout_s).data(asked.workflow)
     data["show"] = {"lanes": lanes is not False and asked.plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
@@ -267,7 +267,7 @@ class _Document:
             for source, reason in zip(sources, reasons):
                 steps = (prefix + workflow.nodes[source].name, prefix + workflow.nodes[target].name)
                 edge: list[Any] = [
-                    index[source], index[target], self.reasons.setdefault(reason, len(self.reasons)),
+                    index[source], index[target], self.reasons.setdefault(str(reason), len(self.reasons)),
                     int(source in scene.needed[target]), int(steps in self.steps),
                 ]  # fmt: skip
                 curve = scene.placement.curves.get((source, target))

@@ -19,8 +19,8 @@ from .scopes import Handles
 from .text import Piece, Statement, function_text, quoted, sized, wrapped
 
 
-class Launches:
-    """The work of a program at each launch."""
+class LaunchWriter:
+    """Writes the functions that build a program's graphs and perform its launches."""
 
     def __init__(self, handles: Handles, graphs: GraphFunctions) -> None:
         self.handles = handles

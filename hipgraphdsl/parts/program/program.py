@@ -15,13 +15,14 @@ from ...backends import backend_named
 from ...defects import with_quirks
 from ...errors import DeclarationError, HipError
 from ...placement import devices_of
-from ...plan.planning import Lanes, make_plan
+from ...plan.options import Lanes, PlanOptions
+from ...plan.planning import make_plan
 from ...printed import counted
 from ...target import Target
 from ...workflow import Workflow
 from .blocks import GraphFunctions
 from .kernels import HEADERS
-from .launches import Launches
+from .launches import LaunchWriter
 from .parts import INCLUDES, PARTS, SEGMENT_PARTS, cuda_names, needed_parts
 from .scopes import Handles
 from .text import comment, ctype_of, quoted, section, without_double_blanks
@@ -81,9 +82,10 @@ class Program:
         self.arrays = self.handles.arrays
         self.kernels = self.handles.sources
         self.graphs = GraphFunctions(self.handles)
-        self.launches = Launches(self.handles, self.graphs)
+        self.launches = LaunchWriter(self.handles, self.graphs)
         inline = backend != "explicit" or "child_order" in self.target.quirks
-        self.plan = make_plan(workflow, self.target, inline=inline, lanes=lanes, batch=False, programmatic=False)
+        options = PlanOptions(lanes=lanes, pack=False, batch=False, programmatic=False, inline=inline)
+        self.plan = make_plan(workflow, self.target, options)
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that repeat its calls."""

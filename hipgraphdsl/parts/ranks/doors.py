@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import DeclarationError
 from ...executable import Executable
+from ...plan.options import PlanOptions
 from ...workflow import Workflow
 from .links import Link
 from .ranked import RankExecutable
@@ -18,14 +19,13 @@ from .world import require_options, require_ranks, told_before_agreeing
 
 
 def builder(
-    name: str, ranks: Any, capture_collectives: bool, device: int, lanes: Any
+    name: str, ranks: Any, options: Callable[[], PlanOptions], device: int
 ) -> tuple[Callable[..., Executable], int, AbstractContextManager[Any]]:
     """Return the function that builds the Executable, this rank's number, and a context that tells other ranks of errors."""
     found, what = require_ranks(ranks), f"compile of {name!r}"
     with told_before_agreeing(found, what):
-        require_options(device, lanes)
-    build = partial(RankExecutable.compile, found, bool(capture_collectives))
-    return build, found.rank, told_before_agreeing(found, what)
+        require_options(device, options().lanes)
+    return partial(RankExecutable.compile, found), found.rank, told_before_agreeing(found, what)
 
 
 def shared_for_simulation(workflow: Workflow, ranks: Any, link: Any) -> Sharing:

@@ -17,11 +17,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
+from ...hazards import Reason
 from ...nodes import node_of
 from ...nodes.values import fitting, unused
 from ...workflow import AnyNode, Workflow
-from .sharing import ALL, DATA, Layout, Message, Sharing
+from .sharing import ALL, Layout, Message, Sharing
 from .spread import bindings, word_name
+
+_MESSAGE = Reason("message")
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,13 @@ class _Builder:
         self._names: set[str] = set()
         """Node names that the whole workflow does not have."""
         self._nodes: list[Any] = []
-        self._edges: list[dict[int, str]] = []
+        self._edges: list[dict[int, Reason]] = []
         """For each node its predecessors, with reasons."""
         self._ends: dict[int, tuple[int, ...]] = {}
         """For each node of the whole workflow that this rank knows, the nodes here after which it counts as finished."""
         self._last: tuple[int, ...] = ()
         """The last node that exchanges messages."""
-        self._open: list[tuple[Message, dict[int, str], int]] = []
+        self._open: list[tuple[Message, dict[int, Reason], int]] = []
         """The group being collected: each message with its predecessors here, and the workflow node that it belongs to."""
 
     def part(self) -> Part:
@@ -92,21 +95,21 @@ class _Builder:
         for i in sharing.nodes_of(self._rank):
             ranks = sharing.ranks[i]
             here = self._rank in ranks if isinstance(ranks, tuple) else ranks in (self._rank, ALL)
-            told: dict[int, str] = {}
+            told: dict[int, Reason] = {}
             for message in sharing.messages.get(i, ()):
                 if message.together is not None or self._rank in (message.source, message.target):
                     before = self._before(i) if message.moves or message.source != self._rank else self._told(i)
                     self._put(message, {**before, **told}, i)
                     if not message.moves and message.target == self._rank:
                         self._close()
-                        told = dict.fromkeys(self._last, "message")
+                        told = dict.fromkeys(self._last, _MESSAGE)
             if not here and i not in sharing.messages and sharing.touches_shared(workflow.nodes[i]):
                 self._ends[i] = tuple(self._before(i))  # its accesses to per-rank memory order other nodes, also on this rank
             if here and not any(message.moves for message in sharing.messages.get(i, ())):
                 before = {**self._before(i), **told}
                 self._close()
                 if i in sharing.bodies:  # its messages are part of the common message order
-                    before = {**dict.fromkeys(self._last, "message"), **before}
+                    before = {**dict.fromkeys(self._last, _MESSAGE), **before}
                     self._ends[i] = self._last = (self._add(self._conditional(i), before),)
                 else:
                     node = self._node_here(workflow.nodes[i], self._others, workflow.parameters)
@@ -188,24 +191,24 @@ class _Builder:
         condition = self._view(branch.condition) if word is None else word.as_view()
         return node.changed(condition=condition, **node.holding(bodies), bind=bindings(branch, bodies, self._arrays))
 
-    def _add(self, node: Any, before: Mapping[int, str]) -> int:
+    def _add(self, node: Any, before: Mapping[int, Reason]) -> int:
         self._nodes.append(node)
         self._edges.append(dict(sorted(before.items())))
         return len(self._nodes) - 1
 
-    def _before(self, i: int) -> dict[int, str]:
+    def _before(self, i: int) -> dict[int, Reason]:
         """Return a node's predecessors on this rank, with reasons."""
         predecessors = self._workflow.predecessors[i]
-        sources: Iterable[tuple[int, str]] = zip(predecessors, self._workflow.reasons[i])
+        sources: Iterable[tuple[int, Reason]] = zip(predecessors, self._workflow.reasons[i])
         if len(predecessors) > len(self._ends) + len(self._open):  # a collective, say, has predecessors on all ranks
             known = self._sharing.reasons_of(i)
             mine = dict.fromkeys((*self._ends, *(index for _, _, index in self._open)))
             sources = [(source, known[source]) for source in mine if source in known]
         return {at: reason for source, reason in sources for at in self._ended(source)}
 
-    def _told(self, i: int) -> dict[int, str]:
+    def _told(self, i: int) -> dict[int, Reason]:
         """Return the nodes that must finish before this rank signals another rank that a node may begin, with reasons."""
-        return {at: reason for at, reason in self._before(i).items() if not reason.startswith(DATA)}
+        return {at: reason for at, reason in self._before(i).items() if not reason.inferred}
 
     def _ended(self, source: int) -> tuple[int, ...]:
         if self._open and any(index == source for _, _, index in self._open):
@@ -219,7 +222,7 @@ class _Builder:
 
     # -- messages
 
-    def _put(self, message: Message, before: dict[int, str], index: int) -> None:
+    def _put(self, message: Message, before: dict[int, Reason], index: int) -> None:
         """Add a message to the open group, or close that group and start a new one if its kind differs."""
         if self._open and self._kind(self._open[-1][0]) != self._kind(message):
             self._close()
@@ -238,7 +241,7 @@ class _Builder:
         together, self._open = self._open, []
         if not together:
             return
-        before: dict[int, str] = dict.fromkeys(self._last, "message")
+        before: dict[int, Reason] = dict.fromkeys(self._last, _MESSAGE)
         accesses: list[Access] = []
         behind: list[tuple[ArrayView, ArrayView, str]] = []
         direct = self._direct(together[0][0])
@@ -256,7 +259,7 @@ class _Builder:
                     packed = self._packed(view, message.name, hosted)
                     if sends:
                         copy = node_of("memcpy", name=self._name(f"{message.name} (pack)"), dst=packed, src=view)
-                        waits[self._add(copy, waits)] = f"RAW {packed.root.name}"
+                        waits[self._add(copy, waits)] = Reason("RAW", packed.root.name)
                     else:
                         behind.append((view, packed, message.name))
                     view = packed
@@ -278,7 +281,7 @@ class _Builder:
         ends = {}
         for view, packed, name in behind:
             copy = node_of("memcpy", name=self._name(f"{name} (unpack)"), dst=view, src=packed)
-            ends[name] = (self._add(copy, {at: f"RAW {packed.name}"}),)
+            ends[name] = (self._add(copy, {at: Reason("RAW", packed.name)}),)
         for message, _, index in together:
             if message.moves:
                 self._ends[index] = ends.get(message.name, (at,))

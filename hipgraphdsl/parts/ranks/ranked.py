@@ -21,6 +21,7 @@ from ...executable.changes import require_free, require_switchable
 from ...executable.changing import changing
 from ...executable.in_flight import stream_handle
 from ...nodes.base import translated
+from ...plan.options import PlanOptions
 from ...runtimes.base import Runtime
 from ...update import HasWorkflow
 from ...waiting import require_seconds
@@ -68,7 +69,7 @@ class RankExecutable(Executable):
 
     @staticmethod
     def compile(
-        ranks: Ranks, captures: bool, whole: Workflow, runtime: Runtime, backend: str, *, check: bool, **options: Any
+        ranks: Ranks, whole: Workflow, runtime: Runtime, backend: str, *, options: PlanOptions, check: bool, **given: Any
     ) -> RankExecutable:
         """Compare the workflow with those of the other ranks, extract this rank's part, check it, and build.
 
@@ -81,14 +82,16 @@ class RankExecutable(Executable):
         RankError
             If another rank does not make the call in time, or cannot compile its part.
         """
-        first_tag = ranks.take_tags(0)
+        first_tag, captures = ranks.take_tags(0), options.capture_collectives
         part, link = _part("compile", whole, ranks, runtime, backend, first_tag, captures)
         device, graph = part.layout.first_local, f"graph {whole.name!r}"
 
         def build() -> RankExecutable:
             if check:
                 require_sound(part.workflow, runtime.target, device, backend)
-            return RankExecutable.build(part.workflow, runtime, backend, **{**options, "check": check, "device": device})
+            return RankExecutable.build(
+                part.workflow, runtime, backend, options=options, **{**given, "check": check, "device": device}
+            )
 
         try:
             with link.watched(graph) if link is not None else nullcontext():
@@ -538,11 +541,11 @@ def _part(
 
 def _require_captures(link: Nccl | None, why_not: str) -> None:
     if link is None:
-        raise DeclarationError(f"compile: capture_collectives=True needs NCCL or RCCL on all ranks: {why_not}")
+        raise DeclarationError(f"compile: PlanOptions(capture_collectives=True) needs NCCL or RCCL on all ranks: {why_not}")
     if link.version < CAPTURES:
         raise DeclarationError(
-            f"compile: capture_collectives=True needs {link.name} {_shown(CAPTURES)} or later (got {_shown(link.version)});"
-            " leave it out"
+            f"compile: PlanOptions(capture_collectives=True) needs {link.name} {_shown(CAPTURES)} or later (got"
+            f" {_shown(link.version)}); leave it out"
         )
 
 

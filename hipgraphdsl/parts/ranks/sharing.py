@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from ...arrays import Array, ArrayView, ExternalArray, HostArray, Parameter, as_int
 from ...draft import Draft
 from ...errors import DeclarationError, node_error
+from ...hazards import AFTER, Reason
 from ...kernels import Symbol
 from ...nodes import node_of
 from ...nodes.collective import dtype_name
@@ -35,9 +36,6 @@ Ranks = int | tuple[int, int]
 
 MOST_RANKS: Final = 1 << 20
 """Maximum number of simulated ranks."""
-
-DATA: Final = ("RAW ", "WAR ", "WAW ")
-"""Prefixes of the reasons of edges that follow from memory accesses."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ class Sharing:
         """By message number: how many messages the longest path before it has. Messages of one stage are independent."""
         self.bodies: dict[int, tuple[Sharing, ...]] = {}
         """By conditional node of all ranks: the sharing of each of its bodies."""
-        self._reasons: dict[int, dict[int, str]] = {}
+        self._reasons: dict[int, dict[int, Reason]] = {}
         self._share(first)
 
     @cached_property
@@ -202,7 +200,7 @@ class Sharing:
         order = self.workflow.order
         return [order[at] for at in (sorted(mine + common) if common else mine)]
 
-    def reasons_of(self, i: int) -> Mapping[int, str]:
+    def reasons_of(self, i: int) -> Mapping[int, Reason]:
         """Return a node's predecessors, each with the reason of its edge."""
         if i not in self._reasons:
             self._reasons[i] = dict(zip(self.workflow.predecessors[i], self.workflow.reasons[i]))
@@ -267,7 +265,7 @@ class Sharing:
             i = workflow.index[name]
             told = (workflow.nodes[source].name in sources for source in workflow.predecessors[i])
             reasons[i] = tuple(
-                "after" if t and r.startswith(DATA) and r[4:] not in of_one else r for t, r in zip(told, workflow.reasons[i])
+                AFTER if t and r.inferred and r.what not in of_one else r for t, r in zip(told, workflow.reasons[i])
             )
         return workflow if tuple(reasons) == workflow.reasons else replace(workflow, reasons=tuple(reasons))
 
@@ -331,7 +329,7 @@ class Sharing:
             made: list[Message] = []
             waits: dict[tuple[int, int], str] = {}
             for source, reason in zip(sources, workflow.reasons[i]):
-                for ends in () if reason.startswith(DATA) else self._signals(self.ranks[source], mine):
+                for ends in () if reason.inferred else self._signals(self.ranks[source], mine):
                     waits.setdefault(ends, workflow.nodes[source].name)
             for number, ((begin, end), name) in enumerate(waits.items(), count):
                 made.append(Message(number, f"{name} -> {node.name}", begin, end))

@@ -15,6 +15,7 @@ from typing import Any
 from ...arrays import Array, ArrayView, DeviceArray, HostArray
 from ...draft import Draft
 from ...errors import node_error
+from ...hazards import Reason
 from ...nodes import node_of
 from ...nodes.facets import Branch
 from ...nodes.values import fitting, unused
@@ -32,7 +33,7 @@ def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], ob
     arrays, parameters = dict(workflow.arrays), dict(workflow.parameters)
     nodes: list[Any] = []
     made: dict[int, range] = {}
-    edges: list[dict[int, str]] = []
+    edges: list[dict[int, Reason]] = []
     for i in workflow.order:
         first = len(nodes)
         before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}
@@ -62,7 +63,7 @@ def word_name(node: str, rank: int) -> str:
     return fitting(f"{node} (condition of rank {rank})")
 
 
-def put_child(level: Level, reasons: Sequence[tuple[str, ...]], draft: Draft) -> None:
+def put_child(level: Level, reasons: Sequence[tuple[Reason, ...]], draft: Draft) -> None:
     """Add the nodes inside a child graph node to a draft, with bindings resolved; ``child/x`` is named ``child: x``.
 
     `reasons` are those of the child's edges. Unbound arrays are renamed in the same way; unbound parameters get their full
@@ -111,7 +112,7 @@ def put_conditional(node: AnyNode, level: Level, owner: int, firsts: Sequence[in
     made = node.changed(**node.holding(bodies), bind=bind if loops else branch.bind, decide="host", after=())
     draft.nodes += (*told, made)
     draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
-    draft.reasons += (*((),) * len(told), tuple(f"RAW {word.name}" for word in words.values()))
+    draft.reasons += (*((),) * len(told), tuple(Reason("RAW", word.name) for word in words.values()))
 
 
 def _add_array(array: Array, node: str, draft: Draft) -> Array:
@@ -154,7 +155,7 @@ def _telling(node: Branch, inner: Level, words: Mapping[int, Array], bind: dict[
         arrays={**body.arrays, name: condition, **{word.name: word for word in inside.values()}},
         nodes=(*body.nodes, *copies),
         predecessors=(*body.predecessors, *(writers,) * len(copies)),
-        reasons=(*body.reasons, *(tuple(f"RAW {name}" for _ in writers),) * len(copies)),
+        reasons=(*body.reasons, *((Reason("RAW", name),) * len(writers),) * len(copies)),
     )
 
 

@@ -198,7 +198,7 @@ def _name(axes: Any, name: str, x: float, y: int, inches: float) -> None:
     room = (inches - 0.06) * 72
     if room < 20:
         return
-    width = text_to_path.get_text_width_height_descent(name, FontProperties(size=8), False)[0]
+    width = text_to_path.get_text_width_height_descent(name, FontProperties(size=8), ismath=False)[0]
     text = name if width <= room else shortened(name, int(len(name) * room / width))
     if len(text) >= min(len(name), 5):
         axes.text(x, y + 0.52, text, fontsize=8, ha="center", va="center", color=INK, zorder=6, clip_on=True)

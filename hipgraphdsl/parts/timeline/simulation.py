@@ -17,7 +17,7 @@ from ...nodes import node_of
 from ...order import successors
 from ...placement import devices_of
 from ...plan.launches import titled
-from ...plan.planning import Batch
+from ...plan.options import Batch
 from ...target import Target
 from ...workflow import Workflow
 from ..ranks.links import Link

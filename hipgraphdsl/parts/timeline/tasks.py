@@ -20,7 +20,8 @@ from ...order import successors
 from ...placement import device_of
 from ...plan.inlining import FlatNode, flattened
 from ...plan.launches import kind_of, names_of, titled, together
-from ...plan.planning import Batch, make_plan
+from ...plan.options import Batch, PlanOptions
+from ...plan.planning import make_plan
 from ...plan.steps import Cut, Plan, Step
 from ...target import Target
 from ...workflow import AnyNode, Level, Workflow
@@ -97,7 +98,7 @@ def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> lis
     if isinstance(batch, str) and batch == "auto" and not target.costs.batched_us:
         return []
     inline = "child_order" in target.quirks
-    plan = make_plan(workflow, target, inline=inline, pack=True, batch=batch, programmatic=False, device=device)
+    plan = make_plan(workflow, target, PlanOptions(inline=inline, batch=batch, programmatic=False), device=device)
     return [Shared(kind_of(plan, run[0]), names_of(plan, run)) for run in together(plan)]
 
 
@@ -118,7 +119,7 @@ def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int =
     a node has no duration or one that it cannot have, or if there are too many passes.
     """
     times = assumed.times
-    plan = make_plan(workflow, Target.named("cpu"), lanes=None, device=device)
+    plan = make_plan(workflow, Target.named("cpu"), PlanOptions(lanes=None, pack=False), device=device)
     builder = _Builder(assumed, device, spans)
     flats = builder.flats(Level(workflow))
     nodes = {flat.name: flat.node for flat in flats}

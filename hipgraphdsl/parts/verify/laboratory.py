@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ...backends.streams import EagerProgram
 from ...errors import DeclarationError, HipError, HipGraphError
 from ...executable import Executable
 from ...kernels import Symbol
+from ...plan.options import PlanOptions
 from ...plan.steps import Step
 from ...progress import no_progress
 from ...runtimes.base import Runtime
@@ -28,6 +29,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 State = dict[str, Bytes]
 Tolerance = None | float | Mapping[str, float]
 
+AS_DECLARED: Final = PlanOptions(lanes=None, join=False, pack=False)
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
 POISONS = (0xA5, 0x3C)  # fill bytes of fresh graph memory
 _GUARD_BYTES = 4096  # on each side of an array; every write there is a fault
@@ -169,7 +171,7 @@ class Laboratory:
     def __init__(self, workflow: Workflow, runtime: Runtime, device: int, params: Mapping[str, Any]) -> None:
         self.workflow = workflow
         self.runtime = runtime
-        self.executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, guard=_GUARD_BYTES)
+        self.executable = Executable.build(workflow, runtime, "serial", options=AS_DECLARED, device=device, guard=_GUARD_BYTES)
         self.steps = self.executable.plan.steps
         """The plan's steps, children inlined."""
         self.poison = POISONS[0]

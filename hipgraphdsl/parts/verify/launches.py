@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +14,7 @@ from ...arrays import kind_of
 from ...errors import CallbackError, HipError, HipGraphError
 from ...executable import Executable
 from ...executable.state import Planned, plan_for
+from ...plan.options import PlanOptions
 from ...printed import counted
 from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
 from ...workflow import Workflow
@@ -23,16 +24,16 @@ from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite, var
 from .recorded import compare_recorded
 from .report import Kind
 
-_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "": {"lanes": None, "batch": False},
-    "batches": {"lanes": "auto", "batch": True},
-    "edges for empty nodes": {"lanes": "auto", "batch": False, "join": True},
+_OPTIONS: Final = {
+    "": PlanOptions(lanes=None, join=False, batch=False),
+    "batches": PlanOptions(join=False, batch=True),
+    "edges for empty nodes": PlanOptions(batch=False),
 }
 """Plan options by the kind of launches to test."""
 
 
-class Launches:
-    """Launches of a workflow that are compared with the serial run of its laboratory."""
+class Trials:
+    """Launches of a workflow by each backend, compared with the serial run of its laboratory."""
 
     def __init__(
         self, laboratory: Laboratory, params: dict[str, Any], repeats: int, orders: int, seed: int, found: Found
@@ -59,12 +60,10 @@ class Launches:
         """Try a backend with default options, or with an `extra` kind of launches if the plan has any."""
         added = f" with {extra}" if extra else ""
         named = f"backend {backend!r}{added}" + (f" on {runtime.name}" if runtime is not self.prover else "")
-        options: dict[str, Any] = {"join": False, **_OPTIONS[extra]}
-        made = plan_for(
-            self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
-        )
+        options = _OPTIONS[extra]
+        made = plan_for(self.workflow, runtime.target, backend, device, "", options)
         plan = made[0]
-        if extra and not options["join"] and not plan.batches:
+        if extra and not options.join and not plan.batches:
             return
         cells, wanted = self.cells, self.reference
         schedules = [("", 0, 0)] * self.repeats
@@ -127,17 +126,19 @@ class Launches:
             raise
         return executable
 
-    def _rounding(self, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any]) -> str:
+    def _rounding(self, runtime: Runtime, backend: str, device: int, options: PlanOptions) -> str:
         """Return the advice on floats that differ from the CPU's: whether fused operations are the cause is tried."""
         with suppress(HipGraphError):
-            executable = Executable.build(self.workflow, without_contraction(runtime), backend, device=device, **options)
+            executable = Executable.build(
+                self.workflow, without_contraction(runtime), backend, options=replace(options, pack=False), device=device
+            )
             with closing(executable):
                 if not self.found.differing(self.cells, self._launch(executable, self.params), self.reference):
                     return contraction_hint(runtime)
         return "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
 
     def _first_wrong_node(
-        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: Mapping[str, Any]
+        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int, int], options: PlanOptions
     ) -> str | None:
         """Bisect over prefixes of the topological order: return the node with which results become wrong.
 
@@ -152,7 +153,8 @@ class Launches:
             for how, where in (("serial", self.prover), (backend, runtime)):
                 _set_schedule(runtime, schedule[0], schedule[1] if how == backend else 0)
                 place = device if where is runtime else 0
-                executable = Executable.build(part, where, how, device=place, **({} if how == "serial" else options))
+                chosen = replace(PlanOptions() if how == "serial" else options, pack=False)
+                executable = Executable.build(part, where, how, options=chosen, device=place)
                 try:
                     results.append([self._launch(executable, used) for _ in range(1 if how == "serial" else 3)])
                 finally:
@@ -163,7 +165,7 @@ class Launches:
         try:
             if not wrong(len(order)):
                 return None
-            first = bisect_left(range(len(order)), True, 1, key=wrong)
+            first = bisect_left(range(len(order)), x=True, lo=1, key=wrong)
         except HipGraphError:
             return None
         return self.workflow.nodes[order[first - 1]].name

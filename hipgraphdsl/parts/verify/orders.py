@@ -147,7 +147,7 @@ def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[
     def wrong(candidate: Sequence[int]) -> bool:
         return _outcome(laboratory, candidate, found) is not None
 
-    bad = bisect_left(range(n), True, 1, key=lambda k: wrong(mixed(k)))
+    bad = bisect_left(range(n), x=True, lo=1, key=lambda k: wrong(mixed(k)))
     moved, before = order[bad - 1], mixed(bad - 1)
     # The result is right with `moved` at its old place, and wrong with it at place bad - 1.
     places = range(before.index(moved) - 1, bad - 2, -1)
@@ -157,4 +157,4 @@ def _blame(laboratory: Laboratory, order: Sequence[int], found: Found) -> tuple[
 
     if not places:
         return None
-    return before[places[bisect_left(places, True, 0, len(places) - 1, key=wrong_at)]], moved
+    return before[places[bisect_left(places, x=True, lo=0, hi=len(places) - 1, key=wrong_at)]], moved

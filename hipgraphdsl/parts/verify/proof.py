@@ -22,7 +22,7 @@ from ...update import HasWorkflow
 from ...workflow import Workflow
 from .audit import audit_accesses, unstable_steps
 from .laboratory import Found, Laboratory, Tolerance, copied, given_memory, overwrite
-from .launches import Launches
+from .launches import Trials
 from .orders import try_fresh_memory, try_orders
 from .report import VerifyReport
 from .sanitized import try_sanitizer
@@ -88,14 +88,14 @@ class Proof:
             try_orders(laboratory, orders, seed, found)
             if audit:
                 audit_accesses(laboratory, found)
-        launches = Launches(laboratory, self.params, repeats, orders, seed, found)
+        trials = Trials(laboratory, self.params, repeats, orders, seed, found)
         contestants = [(prover, where)] + [(self.runtime, self.device)] * (self.runtime is not prover)
         backends = self.comparable()
         for contestant, place in contestants:
             for backend in backends:
                 found.advance(f"backend {backend} on {contestant.name}")
-                launches.try_backend(contestant, backend, place)
-        if self.backends and not launches.compared and not found.findings:
+                trials.try_backend(contestant, backend, place)
+        if self.backends and not trials.compared and not found.findings:
             asked = ", ".join(map(repr, self.backends))
             found.add("failure", f"nothing was proved: none of the backends {asked} could be launched; left_out says why")
         return [contestant for contestant, _ in contestants]

@@ -8,9 +8,10 @@ from typing import Any, Final
 from ...backends.serial import SerialProgram
 from ...errors import HipError, HipGraphError
 from ...executable import Executable
+from ...plan.options import DebugOptions
 from ...runtimes.base import Runtime
 from ...workflow import Workflow
-from .laboratory import WAIT_S, Found, full_name, issued
+from .laboratory import AS_DECLARED, WAIT_S, Found, full_name, issued
 from .report import Kind
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -31,7 +32,9 @@ def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dic
     if not runtime.sanitizes or not any(node.kernels for document in workflow.documents for node in document.nodes):
         return True
     try:
-        executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, sanitize=True)
+        executable = Executable.build(
+            workflow, runtime, "serial", options=AS_DECLARED, debug=DebugOptions(sanitize=True), device=device
+        )
     except HipGraphError as error:
         found.left_out.append(f"the sanitizer: {error}")
         return True
