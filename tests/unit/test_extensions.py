@@ -235,7 +235,13 @@ def test_kind_of_an_enabled_part_runs_on_each_backend(install: Any, backend: Any
         exe.run()
 
 
-@pytest.mark.parametrize("extension", [".dot", ".mmd", ".html", ".graphml", ".yaml", ".json", ".hip", ".py"])
+OF_PARTS = {".html": "pages", ".graphml": "formats", ".yaml": "formats", ".py": "formats", ".hip": "program"}
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [".dot", ".mmd", ".json", *(pytest.param(name, marks=pytest.mark.needs(part)) for name, part in OF_PARTS.items())],
+)
 def test_exports_show_a_kind_of_an_enabled_part(install: Any, extension: str) -> None:
     module = importlib.import_module(install(CODE["kinds"]))
     hg.enable("review")
@@ -246,6 +252,7 @@ def test_exports_show_a_kind_of_an_enabled_part(install: Any, extension: str) ->
         assert ":::review_mark" in text
 
 
+@pytest.mark.needs("formats")
 def test_file_and_program_of_a_kind_load_where_its_part_is_enabled(install: Any, tmp_path: Path) -> None:
     module = importlib.import_module(install(CODE["kinds"]))
     hg.enable("review")
@@ -262,6 +269,7 @@ def test_file_and_program_of_a_kind_load_where_its_part_is_enabled(install: Any,
 # -- when a part is read -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("formats")
 def test_nothing_is_read_by_declaring_checking_compiling_and_files(install: Any, tmp_path: Path) -> None:
     modules = [install(code, f"part_{name}", f"acme-{name}") for name, code in CODE.items()]
     g = pipeline()
@@ -451,6 +459,7 @@ def test_enable_refuses_what_names_no_part(install: Any, name: Any, said: str) -
 # -- hipgraphdsl parts -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("cpu", "imports")
 def test_parts_command_lists_what_is_there_and_why_one_is_not(install: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("parts") == 0
     said = capsys.readouterr().out
@@ -472,6 +481,7 @@ def test_parts_command_lists_what_is_there_and_why_one_is_not(install: Any, caps
     assert others["again"]["unused"] == [".svg"]
 
 
+@pytest.mark.needs("cpu", "imports")
 def test_parts_command_says_which_own_part_is_absent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "hipgraphdsl.parts.imports", None)
     assert command("parts", "--json") == 0
