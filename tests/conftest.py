@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
+@cache
 def imported_parts(path: Path) -> set[str]:
     """Return the parts that a file of tests imports at its top, and the modules of tests/ that it imports do."""
     found: set[str] = set()
@@ -129,11 +131,12 @@ def imported_parts(path: Path) -> set[str]:
         else:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in names:
-            beside = Path(__file__).with_name(f"{name.partition('.')[0]}.py")
             if name.startswith("hipgraphdsl.parts."):
                 found.add(name.split(".")[2])
-            elif beside.exists():
-                found |= imported_parts(beside)
+            for module in (name, name.rpartition(".")[0]):
+                beside = Path(__file__).parent / f"{module.replace('.', '/')}.py"
+                if beside.is_file():
+                    found |= imported_parts(beside)
     return found
 
 

@@ -234,5 +234,4 @@ def test_core_passes_its_tests_with_the_recorder_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     counted = re.search(r"(\d+) passed", done.stdout)
     assert counted is not None
-    print(done.stdout[-2500:])
     assert int(counted[1]) >= LEAST_PASSED, done.stdout[-3000:]
