@@ -12,6 +12,7 @@ from .errors import (
     HipError,
     HipGraphError,
     PartMissing,
+    PartRefused,
     RankError,
     RuntimeUnavailable,
     UpdateError,
@@ -47,7 +48,9 @@ from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from .checks import Diagnostic, Report
+    from .enabling import enable
     from .executable import Executable
+    from .extensions import Part
     from .graph_pool import GraphMemory
     from .parts.ranks.links import Link
     from .parts.ranks.ranked import RankExecutable
@@ -61,9 +64,11 @@ if TYPE_CHECKING:
 
 _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
+    "enable": "enabling",
     "Executable": "executable",
     "GraphMemory": "graph_pool",
     "Link": "parts.ranks.links",
+    "Part": "extensions",
     **dict.fromkeys(("Plan", "Step"), "plan.steps"),
     **dict.fromkeys(("DebugOptions", "PlanOptions"), "plan.options"),
     "RankExecutable": "parts.ranks.ranked",
@@ -113,7 +118,9 @@ __all__ = [
     "Module",
     "Node",
     "Parameter",
+    "Part",
     "PartMissing",
+    "PartRefused",
     "Plan",
     "PlanOptions",
     "RankError",
@@ -132,6 +139,7 @@ __all__ = [
     "WaitTimeout",
     "Workflow",
     "__version__",
+    "enable",
     "explain_update",
     "graph_memory",
     "open_runtime",

@@ -565,8 +565,8 @@ class Declaring:
         if not is_node(node):
             raise DeclarationError(
                 f"graph {self.name!r} takes nodes of known kinds, which checks, backends and files know;"
-                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from, or make its kind known by"
-                " hipgraphdsl.nodes.add_kind",
+                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from, hipgraphdsl.enable its part,"
+                " or make its kind known by hipgraphdsl.nodes.add_kind",
                 node=node.name,
             )
         extra = self._draft.names_of(after)

@@ -7,6 +7,7 @@
     |-- CheckError                             `check` found errors in the graph; carries the Report
     |-- RuntimeUnavailable                     no binding, no library or no device; says what to install
     |-- PartMissing (also an ImportError)      a part of the package that a call needs is not there; carries its name
+    |-- PartRefused                            a part of another package cannot be used; carries its name, its package and why
     |-- HipError                               a HIP call failed; carries API name, code and node
     |-- UpdateError                            an Executable cannot take a change; carries node and field
     |-- CallbackError                          the function of a host or captured node raised; also an instance of what it raised
@@ -42,6 +43,7 @@ __all__ = [
     "HipError",
     "HipGraphError",
     "PartMissing",
+    "PartRefused",
     "RankError",
     "RuntimeUnavailable",
     "UpdateError",
@@ -193,6 +195,25 @@ class PartMissing(HipGraphError, ImportError):
             f" hipgraphdsl/parts/{part}; install hipgraphdsl whole"
         )
         self.part = part
+
+
+class PartRefused(HipGraphError):
+    """A part of another package cannot be used.
+
+    Its import fails, it is written for another protocol, or it adds what cannot be taken.
+
+    Attributes
+    ----------
+    part : str
+        Name of the part, which is that of its entry point.
+    package : str
+        Name and version of the package.
+    why : str
+    """
+
+    def __init__(self, part: str, package: str, why: str) -> None:
+        super().__init__(f"part {part!r} of {package} cannot be used: {why}")
+        self.part, self.package, self.why = part, package, why
 
 
 class HipError(HipGraphError):

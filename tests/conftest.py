@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import gc
 import itertools
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from pytest_timeout import is_debugging  # type: ignore[import-untyped]
 
 from hipgraphdsl import RuntimeUnavailable
+from hipgraphdsl.parts import OWN
 from hipgraphdsl.runtimes import open_runtime
 
 # A shared machine may stall for seconds, so no example has a deadline; with a fixed seed a failure is everyone's.
@@ -29,6 +33,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 ON_GPUS = ("amd", "nvidia")
+
+ABSENT = frozenset(name for name in OWN if (spec := find_spec(f"hipgraphdsl.parts.{name}")) is None or spec.origin is None)
+"""The parts that this copy of the package lacks; none but in the copies of tests/test_parts.py."""
 
 #: The files with the longest tests, the longest first. They begin: a worker steals half of what another has left, but not
 #: its last two tests, so long tests at the end would leave a core idle.
@@ -112,6 +119,41 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         skipped = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
         for reason, count in skipped.most_common():
             terminalreporter.write_line(f"{count} skipped: {reason}")
+
+
+@cache
+def imported_parts(path: Path) -> set[str]:
+    """Return the parts that a file of tests imports at its top, and the modules of tests/ that it imports do."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name.startswith("hipgraphdsl.parts."):
+                found.add(name.split(".")[2])
+            for module in (name, name.rpartition(".")[0]):
+                beside = Path(__file__).parent / f"{module.replace('.', '/')}.py"
+                if beside.is_file():
+                    found |= imported_parts(beside)
+    return found
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of parts that are absent: their files import them."""
+    lacks = ABSENT and collection_path.suffix == ".py" and imported_parts(collection_path) & ABSENT
+    return True if lacks else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked to need a part that is absent, or that has the name of one as a parameter."""
+    needed = {part for mark in item.iter_markers("needs") for part in mark.args}
+    given = getattr(item, "callspec", None)
+    if given is not None:
+        needed |= {value for value in given.params.values() if isinstance(value, str)}
+    if lacks := needed & ABSENT:
+        pytest.skip(f"needs the part {min(lacks)!r}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ COMPUTING = ("cpu", "amd", "nvidia")
 def _opens(name: str) -> bool:
     try:
         hg.open_runtime(name)
-    except hg.RuntimeUnavailable:
+    except (hg.RuntimeUnavailable, hg.PartMissing):
         return False
     return True
 
@@ -45,6 +45,8 @@ def runtime_or_skip(name: str) -> Runtime:
         return hg.open_runtime(name)
     except hg.RuntimeUnavailable as error:
         pytest.skip(f"runtime {name!r} lacks its {error.missing}: {error}")
+    except hg.PartMissing as error:
+        pytest.skip(f"runtime {name!r} needs the part {error.part!r}")
 
 
 def other_library(name: str) -> Any:

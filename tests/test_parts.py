@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from hipgraphdsl.parts import OWN
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 pytestmark = pytest.mark.parts
 
@@ -137,3 +145,93 @@ def test_readme_runs_on_the_recorder_alone(tmp_path: Path) -> None:
     place = without(set(OWN) - {"recorder"}, tmp_path)
     missed = "".join(MISSED.format(call=call) for part, call in CALLS.items() if part != "recorder")
     assert run(place, README + RUNS.format(runtime="recorder") + missed).split() == [p for p in CALLS if p != "recorder"]
+
+
+# -- a part of another package -----------------------------------------------------------------------------------------
+
+ROOT = PACKAGE.parent
+
+
+def wheel_of(source: Path, folder: Path) -> Path:
+    """Build the wheel of a package of single modules, without its build backend, which may not be installed."""
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, version = project["name"].replace("-", "_"), project["version"]
+    points: list[str] = []
+    for group, rows in project["entry-points"].items():
+        points += [f"[{group}]", *map(" = ".join, rows.items())]
+    required = "".join(f"Requires-Dist: {line}\n" for line in project["dependencies"])
+    info = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n{required}",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "entry_points.txt": "\n".join(points) + "\n",
+        "RECORD": "",
+    }
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for module in source.glob("*.py"):
+            wheel.write(module, module.name)
+        for file, text in info.items():
+            wheel.writestr(f"{name}-{version}.dist-info/{file}", text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the package of examples/ in an environment with hipgraphdsl, without network; return the folder of its commands."""
+    place = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    python = str(place / "bin" / "python")
+    purelib = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(purelib, capture_output=True, text=True, check=True).stdout.strip()
+    found = [str(ROOT), *dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib")))]
+    Path(packages, "hipgraphdsl.pth").write_text("\n".join(found), encoding="utf-8")
+    command = place / "bin" / "hipgraphdsl"
+    command.write_text(f'#!/bin/sh\nexec "{python}" -W error -m hipgraphdsl "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    wheel = wheel_of(ROOT / "examples" / "review", place)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
+    return place / "bin"
+
+
+def test_package_of_examples_is_installed_and_does_what_its_page_shows(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environment = {**os.environ, "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}", "HIPGRAPHDSL_RUNTIME": "cpu"}
+    environment.pop("PYTHONPATH", None)
+    page = ROOT / "docs" / "extending.md"
+    text = page.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^<!-- run -->\n```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = ""
+    for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+        shown += f"$ {line}\n"
+        if not line.startswith("pip install"):
+            done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            shown += "".join(f"{out.rstrip()}\n" for out in (done.stdout + done.stderr).splitlines())
+    if os.environ.get("HIPGRAPHDSL_UPDATE_DOCS"):
+        page.write_text(text.replace(block, shown), encoding="utf-8")
+    else:
+        assert shown == block
+
+
+# -- the core alone ----------------------------------------------------------------------------------------------------
+
+LEAST_PASSED = 2000
+"""So many tests of the core pass at least: fewer means that files are left out that should not be."""
+
+
+@pytest.mark.timeout(900)
+def test_core_passes_its_tests_with_the_recorder_alone(tmp_path: Path) -> None:
+    """Files that import another part are left out, and tests that are marked to need one are skipped (tests/conftest.py)."""
+    place = without(set(OWN) - {"recorder"}, tmp_path)
+    shutil.copytree(ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("docs", "examples", "pyproject.toml"):
+        (place / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not parts", "--part", "0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(
+        [*command, "tests/unit", "tests/error_checks"], cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted is not None
+    assert int(counted[1]) >= LEAST_PASSED, done.stdout[-3000:]

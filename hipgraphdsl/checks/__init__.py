@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from ..collecting import collector_paused
 from ..errors import CheckError, DeclarationError
+from ..extensions import enabled
 from ..parts import find
 from ..placement import devices_of
 from ..target import Target
@@ -24,11 +25,11 @@ from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
 from .reach import Reach
 from .report import Diagnostic, Report
-from .scope import scopes_of
+from .scope import Scope, scopes_of
 from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
 
-__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
+__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "Scope", "check_workflow", "require_sound"]
 
 
 OF_GRAPHS = frozenset({"HG507", "HG508"})
@@ -54,6 +55,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     bounds = find("bounds")
     check_kernels = None if bounds is None else bounds.checker()
     several = len(devices_of(workflow, device)) > 1
+    of_others = [entry.check for part in enabled.values() for entry in part.checks.values() if entry.check is not None]
     scopes = scopes_of(workflow)
     for scope in scopes:
         check_ignores(scope)
@@ -80,5 +82,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_reuse(scope)
         check_shape(scope, target)
         check_defects(scope, target)
+        for check in of_others:
+            check(scope)
     name = None if target is None else target.name
     return Report(workflow.name, name, tuple(scopes[0].diagnostics), tuple(scopes[0].ignored))

@@ -5,8 +5,9 @@ Codes are stable: a code never changes its meaning and is never reused. Each has
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 
@@ -18,6 +19,7 @@ class Entry:
     severity: Severity  # the highest; known defects (HG8xx) are infos for a target without a version
     title: str  # a few words
     summary: str  # one sentence: the fault and its consequence
+    check: Callable[[Any], None] | None = None  # of another package's code: called with each `Scope` that has no cycle
 
 
 CATALOGUE: dict[str, Entry] = {

@@ -217,7 +217,7 @@ class Report(Printed):
                 "name": "".join(word.capitalize() for word in CATALOGUE[code].title.replace("'", "").split()),
                 "shortDescription": {"text": CATALOGUE[code].title},
                 "fullDescription": {"text": CATALOGUE[code].summary},
-                "help": {"text": f"{CATALOGUE[code].summary} See {_DOCS}/{code}.md."},
+                "help": {"text": CATALOGUE[code].summary + ("" if CATALOGUE[code].check else f" See {_DOCS}/{code}.md.")},
                 "defaultConfiguration": {"level": _LEVELS[CATALOGUE[code].severity]},
             }
             for code in codes

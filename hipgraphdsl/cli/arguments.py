@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import HipGraphError
+from ..extensions import others
 from ..parts import module_of
+from ..runtimes import RUNTIMES, is_known
 from ..target import Target
 from .status import Misuse
 from .workflows import WORKFLOW_HELP
@@ -65,6 +67,12 @@ def as_lanes(text: str) -> Lanes:
 def add_workflow(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument that names the workflow."""
     parser.add_argument("workflow", metavar="WORKFLOW", help=WORKFLOW_HELP)
+    add_enable(parser)
+
+
+def add_enable(parser: argparse.ArgumentParser) -> None:
+    """Add ``--enable``, which `main` reads."""
+    add_repeated(parser, "--enable", "PART", "enable a part of another package that you trust (hipgraphdsl parts lists them)")
 
 
 def add_device(parser: argparse.ArgumentParser, whose: str = "") -> None:
@@ -104,7 +112,7 @@ def add_target(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_runtime(parser: argparse.ArgumentParser, what: str = "(default: auto)") -> None:
     """Add ``--runtime``."""
-    parser.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help=what)
+    parser.add_argument("--runtime", type=_runtime_name, default="auto", metavar="NAME", help=f"auto, amd, nvidia or cpu {what}")
 
 
 def add_lanes(parser: argparse.ArgumentParser, what: str = "auto, measure, declared or a number (default: auto)") -> None:
@@ -131,6 +139,14 @@ def layout(options: argparse.Namespace) -> Any:
             f" (got {options.devices_per_rank})"
         )
     return sharing.as_layout([options.devices_per_rank] * options.ranks)
+
+
+def _runtime_name(text: str) -> str:
+    """Return `text` if it names a runtime that computes; else raise ArgumentTypeError."""
+    own = ("auto", "amd", "nvidia", "cpu")
+    if text not in own and (text in RUNTIMES or not is_known(text)):
+        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(own)}{others('runtimes')})")
+    return text
 
 
 def _target_name(text: str) -> str:

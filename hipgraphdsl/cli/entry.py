@@ -12,15 +12,17 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
+from ..extensions import offered, others
 from ..parts import module_of
 from .arguments import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
 
 COMMANDS: Final = {
     "info": "cli.info",
+    "parts": "cli.parts",
     "check": "cli.check",
     "show": "cli.show",
     "run": "cli.run",
@@ -54,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             verbose = options.verbose
             if verbose:
                 _log.setLevel(logging.DEBUG)
+            if getattr(options, "enable", ()):
+                module_of("enabling").enable(*options.enable)
             status: int = options.command(options)
         sys.stdout.flush()
         return status
@@ -122,9 +126,12 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
     found.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, place in COMMANDS.items():
+    of_others = {}
+    if command and command not in COMMANDS and (other := offered("commands", command)) is not None:
+        of_others[command] = other
+    for name in (*COMMANDS, *of_others):
         try:
-            module = module_of(place)
+            module: Any = of_others.get(name) or module_of(COMMANDS[name])
         except PartMissing:
             if command == name:
                 raise
@@ -144,7 +151,10 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    commands = parser(next((argument for argument in arguments if not argument.startswith("-")), ""))
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    commands = parser(command)
+    if command and command not in COMMANDS and offered("commands", command) is None and (said := others("commands")):
+        commands.error(f"there is no command {command!r}; commands are {', '.join(COMMANDS)}{said}")
     if not arguments:
         commands.print_help(sys.stderr)
         sys.exit(MISUSED)

@@ -41,9 +41,9 @@ def say_written(path: str) -> None:
             print(f"wrote {path} ({human_bytes(Path(path).stat().st_size)})", file=sys.stderr)
 
 
-def unknown_format(path: str, known: Iterable[str]) -> Misuse:
-    """Return the error for a file whose extension names no format."""
-    return Misuse(f"{path!r} names no format by its extension; formats are {', '.join(known)}")
+def unknown_format(path: str, known: Iterable[str], others: str = "") -> Misuse:
+    """Return the error for a file whose extension names no format; `others` is what it says of other packages."""
+    return Misuse(f"{path!r} names no format by its extension; formats are {', '.join(known)}{others}")
 
 
 def load_npy(path: str) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from ..arrays import Array, ExternalArray, HostArray
 from ..export import export_graph, formats, is_known
 from ..export.text import HEADS, row
+from ..extensions import others
 from ..printed import counted, human_bytes, short
 from ..workflow import Workflow
 from .arguments import add_lanes, add_options, add_target, add_workflow, count_from, option_value, pairs
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the workflow or its plan, or write a file."""
     if options.output and not is_known(options.output):
-        raise unknown_format(options.output, formats())
+        raise unknown_format(options.output, formats(), others("formats"))
     require_place(options.output)
     graph = load_graph(options.workflow)
     if options.output:

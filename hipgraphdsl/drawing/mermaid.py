@@ -79,7 +79,7 @@ def _chart(picture: Picture, direction: str) -> list[str]:
     for kind in dict.fromkeys(box.kind for box in picture.boxes):
         style = style_of(kind)
         dash = ",stroke-dasharray:5 3" if style.dashed else ""
-        lines.append(f"  classDef {kind} fill:{style.fill},stroke:{style.stroke},color:{INK}{dash}")
+        lines.append(f"  classDef {_class_name(kind)} fill:{style.fill},stroke:{style.stroke},color:{INK}{dash}")
     if any(box.critical for box in picture.boxes):
         lines.append(f"  classDef critical stroke:{CRITICAL},stroke-width:3px")
         lines.append(f"  class {','.join(box.id for box in picture.boxes if box.critical)} critical")
@@ -103,6 +103,10 @@ def _chart(picture: Picture, direction: str) -> list[str]:
     return lines
 
 
+def _class_name(kind: str) -> str:
+    return kind.replace(".", "_")  # of another package: "part.kind"
+
+
 def _text(text: str) -> str:
     """Escape text for a quoted label, so that nothing in it ends the label or is parsed as markup."""
     return "".join(f"#{ord(c)};" if c in '"#&<>`\\[]{}|' or ord(c) < 32 else c for c in text)
@@ -122,7 +126,7 @@ def _node(box: Box) -> str:
     parts = [f"<b>{_text(shortened(box.name, 48))}</b>" + (f" ×{box.repeats}" if box.repeats > 1 else "")]
     parts += [_text(shortened(line, 44)) for line in box.lines]
     parts += [f"<b>{code}</b>" for code in codes(box.faults)]
-    return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{box.kind}'
+    return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{_class_name(box.kind)}'
 
 
 def _edge(link: Link) -> str:

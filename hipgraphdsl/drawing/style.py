@@ -7,6 +7,7 @@ are distinct for colour-blind readers, in print and on a dark page, because a dr
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from ..nodes import KINDS
@@ -57,6 +58,7 @@ _OWN: Final[dict[str, Style]] = {
 _OF_WORK: Final = {"kernel": "kernel", "copy": "memcpy", "memset": "memset", "host": "host", "": "empty"}
 
 
+@cache
 def style_of(kind: str) -> Style:
     """Return the style of a kind of nodes; one without its own has that of other nodes with the same kind of work."""
     return _OWN.get(kind) or replace(_OWN[_OF_WORK[KINDS[kind].work]], title=kind.replace("_", " "))

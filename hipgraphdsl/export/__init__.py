@@ -13,10 +13,12 @@ what to install.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..arrays.coercion import as_path
+from ..extensions import offered, others
 from ..workflow import Workflow
 from .files import Format, made, need, write_file
 
@@ -51,13 +53,21 @@ def formats() -> dict[str, str]:
 
 def is_known(path: str | os.PathLike[str]) -> bool:
     """Return whether the extension of a path names a format."""
-    extension = Path(path).suffix.lower()
-    return _SAME.get(extension, extension) in FORMATS
+    return bool(_with_others(Path(path).suffix.lower()))
+
+
+def _with_others(extension: str) -> dict[str, Format]:
+    """Return the known formats if an extension is among them, or a part of another package adds it; else nothing."""
+    if _SAME.get(extension, extension) in FORMATS:
+        return FORMATS
+    render = offered("formats", extension) if extension else None
+    return {} if render is None else {**FORMATS, extension: Format("", render, "")}
 
 
 def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
     """Return the workflow in the format of an extension; refuse an unknown option or a missing package."""
-    return made(FORMATS, _SAME, extension, workflow, f"graph {workflow.name!r}", options)
+    known = _with_others(extension.lower()) or FORMATS
+    return made(known, _SAME, extension, workflow, f"graph {workflow.name!r}", options, partial(others, "formats"))
 
 
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:

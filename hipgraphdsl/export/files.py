@@ -18,46 +18,64 @@ import numpy as np
 
 from ..arrays.coercion import as_int
 from ..arrays.dtypes import has_extras
-from ..errors import DeclarationError, listed
+from ..errors import DeclarationError, HipGraphError, listed
 from ..parts import module_of
 
 
 class Format(NamedTuple):
     """The module and function that render a format."""
 
-    module: str  # of `hipgraphdsl`
-    function: str  # of the module: (workflow, **options) -> str | bytes
+    module: str  # of `hipgraphdsl`; empty for the function of another package
+    function: str | Callable[..., str | bytes]  # of the module, or itself: (workflow, **options) -> str | bytes
     title: str  # a description, for lists
 
     def opened(self) -> Any:
         """Import and return the module."""
         return module_of(self.module)
 
+    def rendering(self) -> Callable[..., str | bytes]:
+        """Import and return the function."""
+        found: Callable[..., str | bytes] = (
+            getattr(self.opened(), self.function) if isinstance(self.function, str) else self.function
+        )
+        return found
+
 
 def made(
-    formats: Mapping[str, Format], same: Mapping[str, str], extension: str, subject: Any, name: str, options: Mapping[str, Any]
+    formats: Mapping[str, Format],
+    same: Mapping[str, str],
+    extension: str,
+    subject: Any,
+    name: str,
+    options: Mapping[str, Any],
+    others: Callable[[], str] = str,
 ) -> str | bytes:
     """Return the output of a format's function for a workflow or a timeline, which messages call `name`.
 
-    `same` maps alternative extensions. An unknown format or option is refused, as is whatever the function refuses.
+    `same` maps alternative extensions; `others` returns what a message says of other packages. An unknown format or option is
+    refused, as is whatever the function refuses.
     """
     extension, given = same.get(extension.lower(), extension.lower()), extension
     entry = formats.get(extension)
     if entry is None:
         wrong = f"{name} cannot be written as {given!r}" if given else "the file needs an extension that names its format"
-        raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}")
-    module = entry.opened()
-    function: Callable[..., str | bytes] = getattr(module, entry.function)
+        raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}{others()}")
+    function = entry.rendering()
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawing functions pass other options on to their `draw`
-        accepted = {**accepted, **inspect.signature(module.draw).parameters}
+    if entry.module and any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        # Drawing functions pass other options on to their `draw`.
+        accepted = {**accepted, **inspect.signature(entry.opened().draw).parameters}
     names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for option, value in options.items():
         if option not in names:
             raise DeclarationError(f"a {extension} file takes no option {option!r}; its options are {listed(names)}")
         if value is not None:
-            _require_kind(option, value, accepted[option].annotation)
-    return function(subject, **options)
+            annotation = accepted[option].annotation
+            _require_kind(option, value, annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+    content = function(subject, **options)
+    if not isinstance(content, (str, bytes)):
+        raise HipGraphError(f"the function of the format {extension!r} returns str or bytes (got {type(content).__name__})")
+    return content
 
 
 def _require_kind(option: str, value: Any, annotation: str) -> None:

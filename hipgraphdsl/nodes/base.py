@@ -175,7 +175,7 @@ class Node(BaseModel):
     @property
     def method(self) -> str:
         """The `Graph` method that adds such a node; empty if no method accepts all of its fields."""
-        return self.kind
+        return "" if "." in self.kind else self.kind  # a kind of a part of another package is "part.kind"
 
     # -- files
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from ..arrays import as_int
 from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
+from ..errors import HipGraphError
+from ..extensions import enabled
 from ..order import follower_counts, positions
 from ..parts import find, load
 from ..placement import device_of, devices_of
@@ -74,6 +76,17 @@ def _passes(target: Target, *, batch: Batch, programmatic: bool) -> Iterator[Cal
         merge = find("merge")
         if merge is not None:
             yield merge.with_programmatic_edges
+    for part, own in enabled.items():
+        for name, change in own.passes.items():
+            yield partial(_changed_by, part, name, change, target)
+
+
+def _changed_by(part: str, name: str, change: Callable[[Plan, Target], Plan], target: Target, plan: Plan) -> Plan:
+    """Return a plan after a pass of another package."""
+    changed = change(plan, target)
+    if not isinstance(changed, Plan):
+        raise HipGraphError(f"pass {name!r} of part {part!r} returns a Plan (got {type(changed).__name__})")
+    return changed
 
 
 def _merging(batch: Batch) -> Any:

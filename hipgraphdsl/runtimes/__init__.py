@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
+from ..extensions import offered, others
 from ..parts import module_of
 from ..target import Target, calibrated
 
@@ -46,7 +48,7 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
 
     Parameters
     ----------
-    name : {"auto", "amd", "nvidia", "cpu", "recorder"}
+    name : {"auto", "amd", "nvidia", "cpu", "recorder"}, or a name that another package adds
         ``"auto"`` selects the value of the environment variable HIPGRAPHDSL_RUNTIME if set, else amd if the device is
         available, else nvidia if it is, else cpu; an unavailable runtime is probed again after a second.
     device : int
@@ -116,11 +118,16 @@ def _require_number(device: Any) -> None:
         raise DeclarationError(f"device is the number of a device, from 0 (got {device!r}); what runs it is chosen by runtime=")
 
 
+def is_known(name: str) -> bool:
+    """Return whether there is a runtime of this name, here or in a part of another package."""
+    return name in RUNTIMES or (isinstance(name, str) and name not in _CALLED and offered("runtimes", name) is not None)
+
+
 def _wanted(name: str) -> str:
     wanted = os.environ.get("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
-    if wanted != "auto" and wanted not in RUNTIMES:
+    if wanted != "auto" and not is_known(wanted):
         source = " (from HIPGRAPHDSL_RUNTIME)" if name == "auto" else ""
-        raise unknown_name("runtime", wanted, ("auto", *RUNTIMES), _CALLED, source=source)
+        raise unknown_name("runtime", wanted, ("auto", *RUNTIMES), _CALLED, source=source, others=others("runtimes"))
     return wanted
 
 
@@ -130,11 +137,30 @@ def _open(name: str, device: int) -> Runtime:
     if key not in _opened:
         with _lock:
             if key not in _opened:
-                place, kind = RUNTIMES[name]
-                runtime = cast("Runtime", getattr(module_of(place), kind)(device))
+                runtime = _constructor(name)(device)
                 runtime.target = calibrated(runtime.target)
                 _opened[key] = (os.getpid(), runtime)
     return _opened[key][1]
+
+
+def _constructor(name: str) -> Callable[[int], Runtime]:
+    if name in RUNTIMES:
+        place, kind = RUNTIMES[name]
+        return cast("Callable[[int], Runtime]", getattr(module_of(place), kind))
+    from .base import Runtime
+
+    construct = offered("runtimes", name)
+
+    def checked(device: int) -> Runtime:
+        runtime: Runtime = construct(device)
+        if Runtime not in type(runtime).__mro__ or not isinstance(getattr(runtime, "target", None), Target):
+            raise HipGraphError(
+                f"runtime {name!r} of another package is to be a hipgraphdsl.runtimes.base.Runtime with a Target (got"
+                f" {type(runtime).__name__})"
+            )
+        return runtime
+
+    return checked
 
 
 def _refuse_after_fork() -> None:

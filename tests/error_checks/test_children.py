@@ -73,6 +73,7 @@ def test_bindings_are_to_the_parents_own_arrays_also_where_the_child_does_not_us
     assert len(g) == 0
 
 
+@pytest.mark.needs("cpu")
 def test_a_name_of_an_array_and_a_parameter_of_the_child_is_not_bound(g: hg.Graph) -> None:
     both = hg.Graph("both")
     both.memset(both.device_array("a", shape=4, dtype="int32"), both.param("a", "int32", 3))
@@ -127,6 +128,7 @@ def test_bound_parameters_are_no_launch_keywords(g: hg.Graph, inner: hg.Graph) -
         exe.launch(**{"c/k": 1})
 
 
+@pytest.mark.needs("cpu")
 def test_the_default_of_a_childs_array_parameter_is_the_childs_array() -> None:
     c = hg.Graph("inner")
     c.host_array("x", np.full(4, 3, "i4"))

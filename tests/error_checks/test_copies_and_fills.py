@@ -50,6 +50,7 @@ def test_memcpy_keeps_the_size(g: hg.Graph) -> None:
     refused(g, lambda: g.memcpy(x[:, :3], h[:2].root[:2], name="c"), "slice one", node="c")
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize(
     ("to", "origin", "taken"),
     [

@@ -91,6 +91,7 @@ def _resize(document: Any) -> None:
             _resize(value)
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("backend", ["explicit", "serial"])
 def test_from_json_without_values_asks_for_them_by_name_when_compiled(backend: Any) -> None:
     g = hg.Graph("large")

@@ -198,6 +198,7 @@ def test_vectors_have_whole_and_aligned_arrays(g: hg.Graph) -> None:
         g2.kernel(m["quads"], 1, 8, (y[1:5],))
 
 
+@pytest.mark.needs("cpu")
 def test_pairs_of_floats_are_complex_numbers_too() -> None:
     g = hg.Graph("complex")
     values = (np.arange(8) * (1 + 2j)).astype("complex64")

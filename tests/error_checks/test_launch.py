@@ -103,6 +103,7 @@ def test_a_refused_first_launch_may_be_repeated(exe: hg.Executable) -> None:
     assert exe.parameters["a"] == 1.0
 
 
+@pytest.mark.needs("timeline")
 def test_self_is_a_parameters_name_like_any_other() -> None:
     g = hg.Graph("names")
     h = g.host_array("h", shape=1, dtype="int32")
@@ -146,6 +147,7 @@ def test_disable_refuses_allocs_and_frees(exe: hg.Executable) -> None:
             exe.enable(name)
 
 
+@pytest.mark.needs("verify")
 @pytest.mark.parametrize("runtime", [None, 3, hg.Graph("g")])
 def test_a_runtime_is_a_name_or_an_open_one(runtime: Any) -> None:
     for call in (hg.Graph("g").compile, lambda r: hg.verify(hg.Graph("g"), r), hg.graph_memory):
@@ -153,6 +155,7 @@ def test_a_runtime_is_a_name_or_an_open_one(runtime: Any) -> None:
             call(runtime)
 
 
+@pytest.mark.needs("verify")
 def test_verify_names_what_it_cannot_run() -> None:
     with pytest.raises(hg.DeclarationError, match="there is no backend 'eager'; backends are 'explicit'"):
         hg.verify(hg.Graph("g"), "recorder", ("eager",))
@@ -180,6 +183,7 @@ def test_a_value_that_a_node_inside_a_child_refuses_names_the_node_with_its_chil
         assert caught.value.node == "child/f"
 
 
+@pytest.mark.needs("verify")
 @pytest.mark.parametrize(
     ("given", "said"),
     [

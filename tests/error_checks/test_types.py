@@ -166,18 +166,33 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: g.device_array("n", [1.0], access="all"), r"array 'n': access: device is the number .* \(got 'all'\)"),
         (lambda g: g.child(body(), bind=3), r"node 'body': bind is a dict from the child's names \(got 3\)"),
         (lambda g: g.memory_ops(3), "node 'memory_ops': ops is a list of 1 to 256 operations"),
-        (lambda g: g.simulate({}, engines=3), r"simulate: engines is a dict \(got 3\)"),
+        pytest.param(
+            lambda g: g.simulate({}, engines=3), r"simulate: engines is a dict \(got 3\)", marks=pytest.mark.needs("timeline")
+        ),
         (lambda g: g.export(3), r"path is a str or a pathlib.Path \(got 3\)"),
         (lambda g: hg.Graph.from_json(g.to_json(), callbacks=three), r"callbacks is a dict \(got 3\)"),
-        (lambda g: hg.Graph.from_capture(three), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
-        (lambda g: hg.Graph.from_handle(three * 0.5), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
+        pytest.param(
+            lambda g: hg.Graph.from_capture(three),
+            r"from_capture: fn is a callable that takes a stream \(got 3\)",
+            marks=pytest.mark.needs("imports"),
+        ),
+        pytest.param(
+            lambda g: hg.Graph.from_handle(three * 0.5),
+            "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object",
+            marks=pytest.mark.needs("imports"),
+        ),
         (lambda g: g.plan(target="cpu", batch="maybe"), r"batch is 'auto', True or False \(got 'maybe'\)"),
         (lambda g: g.plan(target="cpu", options=hg.PlanOptions(join=three)), r"join is True or False \(got 3\)"),
         (lambda g: g.plan(target="cpu", options=hg.PlanOptions(pack=three)), r"pack is True or False \(got 3\)"),
-        (lambda g: hg.verify(g, "recorder", backends=three), "backend is a name .*; backends are 'explicit', 'capture'"),
-        (
+        pytest.param(
+            lambda g: hg.verify(g, "recorder", backends=three),
+            "backend is a name .*; backends are 'explicit', 'capture'",
+            marks=pytest.mark.needs("verify"),
+        ),
+        pytest.param(
             lambda g: hg.Graph.from_capture(print, "recorder", arrays={three: np.zeros(3)}),
             r"name of an array is a string \(got 3\)",
+            marks=pytest.mark.needs("imports"),
         ),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],

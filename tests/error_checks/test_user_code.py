@@ -58,6 +58,7 @@ class _Suspended:
         yield
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("method", ["host", "captured"])
 @pytest.mark.parametrize(
     ("fn", "kind"),
@@ -169,6 +170,7 @@ def test_a_capture_that_goes_wrong_is_ended_and_the_process_goes_on(
         exe.run()
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("backend", ["streams", "serial"])
 def test_a_function_that_fails_at_launch_leaves_the_executable_usable(g: hg.Graph, backend: Any) -> None:
     fail = [True]
@@ -241,6 +243,7 @@ if sys.version_info >= (3, 11):
     _EXCEPTIONS.append((builtins.ExceptionGroup("several", [ValueError("v")]), "ExceptionGroup: several (1 sub-exception)"))
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize(("error", "text"), _EXCEPTIONS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("kind", ["host", "captured"])
 def test_whatever_a_function_raises_arrives_with_the_node(g: hg.Graph, kind: str, error: BaseException, text: str) -> None:

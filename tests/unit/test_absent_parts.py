@@ -64,6 +64,7 @@ def test_part_missing_is_raised_by_each_use(absent: str) -> None:
             assert caught.value.part == absent
 
 
+@pytest.mark.needs("ranks", "timeline", "verify")
 def test_part_missing_is_not_remembered(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [getattr(hg, name) for name in NAMES[absent]]
     monkeypatch.undo()

@@ -11,6 +11,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.checks import Diagnostic
 
+pytestmark = pytest.mark.needs("bounds")
+
 N = 100
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 

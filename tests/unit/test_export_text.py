@@ -74,7 +74,7 @@ def test_every_listed_format_is_there(extension: str) -> None:
     entry = FORMATS[extension]
     if extension not in formats():
         pytest.skip(f"hipgraphdsl.export.{entry.module} is not in this build")
-    assert callable(getattr(entry.opened(), entry.function))
+    assert callable(entry.rendering())
 
 
 def test_failed_export_leaves_the_earlier_file(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_exports_docstring_lists_every_format() -> None:
     assert not [extension for extension in FORMATS if f"``{extension}``" not in said]
 
 
+@pytest.mark.needs("timeline")
 def test_a_drawing_is_no_wider_than_the_cell_that_it_stands_in(tmp_path: Path) -> None:
     pytest.importorskip("pygraphviz")
     pytest.importorskip("matplotlib")
@@ -82,6 +83,7 @@ def test_the_command_line_says_what_it_has_written(tmp_path: Path, capsys: Any) 
     assert f"wrote {tmp_path / 'wave.dot'} (" in said.err
 
 
+@pytest.mark.needs("cpu")
 def test_a_number_of_cpu_devices_that_is_set_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = hg.open_runtime("cpu")
     count = runtime.get_device_count()
@@ -100,6 +102,7 @@ def test_a_number_of_cpu_devices_that_is_set_too_late_says_so(monkeypatch: pytes
     assert "now" not in str(caught.value)
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("backend", ["explicit", "capture", "serial"])
 @pytest.mark.parametrize("inside", ["nothing", "a conditional"])
 def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str) -> None:

@@ -98,6 +98,7 @@ def test_a_snapshot_does_not_see_later_changes_and_is_kept_until_there_are_some(
     assert "a" not in again.parameters
 
 
+@pytest.mark.needs("cpu")
 def test_an_executable_does_not_see_later_changes() -> None:
     g = hg.Graph("g")
     x = g.host_array("x", np.zeros(2, "i4"))
@@ -108,6 +109,7 @@ def test_an_executable_does_not_see_later_changes() -> None:
         assert exe.read("x").tolist() == [1, 1]
 
 
+@pytest.mark.needs("cpu")
 def test_alloc_nodes_stand_where_arrays_may() -> None:
     g = hg.Graph("g")
     x, t = g.host_array("x", np.arange(6, dtype="i4").reshape(2, 3)), g.alloc("t", (2, 3), "i4")
@@ -120,6 +122,7 @@ def test_alloc_nodes_stand_where_arrays_may() -> None:
         assert exe.read("x").tolist() == [[3, 4, 5], [3, 4, 5]]
 
 
+@pytest.mark.needs("cpu")
 def test_names_of_arrays_nodes_and_parameters_are_separate() -> None:
     g = hg.Graph("g")
     x = g.host_array("x", shape=2, dtype="i4")
@@ -130,6 +133,7 @@ def test_names_of_arrays_nodes_and_parameters_are_separate() -> None:
         assert exe.read("x").tolist() == [4, 4]
 
 
+@pytest.mark.needs("cpu")
 def test_a_graph_with_nothing_in_it_compiles_and_runs() -> None:
     g = hg.Graph("nothing")
     backends: tuple[Any, ...] = ("explicit", "capture", "streams", "serial")
@@ -141,6 +145,7 @@ def test_a_graph_with_nothing_in_it_compiles_and_runs() -> None:
             assert exe.profile().spans == ()
 
 
+@pytest.mark.needs("cpu")
 def test_zero_dimensional_arrays_work_like_others() -> None:
     g = hg.Graph("g")
     x, y = g.host_array("x", np.float32(2.5)), g.device_array("y", shape=(), dtype="f4")

@@ -50,6 +50,7 @@ def test_as_handle_takes_handles_and_nothing_else(value: Any, handle: int | None
     assert as_handle(value) == handle
 
 
+@pytest.mark.needs("cpu")
 def test_launch_takes_a_stream_of_hip_python(cpu: Runtime, hip: Any) -> None:
     stream = cpu.stream_create()
     g = hg.Graph("on a foreign stream")
@@ -62,6 +63,7 @@ def test_launch_takes_a_stream_of_hip_python(cpu: Runtime, hip: Any) -> None:
     cpu.stream_destroy(stream)
 
 
+@pytest.mark.needs("cpu")
 def test_from_handle_takes_a_graph_of_hip_python(cpu: Runtime, hip: Any) -> None:
     memory = np.ones(4, "uint8")
     graph = cpu.graph_create()
@@ -75,6 +77,7 @@ def test_from_handle_takes_a_graph_of_hip_python(cpu: Runtime, hip: Any) -> None
         hg.Graph.from_handle("graph", cpu)
 
 
+@pytest.mark.needs("cpu")
 def test_record_and_wait_take_an_event_of_hip_python(cpu: Runtime, hip: Any) -> None:
     event, stream = cpu.event_create(), cpu.stream_create()
     theirs = hg.Event("theirs", handle=hip.ihipEvent_t.fromObj(event))
@@ -100,6 +103,7 @@ def test_event_and_semaphore_refuse_what_has_no_handle() -> None:
     assert hg.Semaphore("s", handle=ctypes.c_void_p(12)).handle == 12
 
 
+@pytest.mark.needs("cpu")
 def test_external_array_takes_a_device_array_of_hip_python(cpu: Runtime, hip: Any) -> None:
     memory = np.ones(4, "float32")
     types = importlib.import_module("rocm.bindings.util.types" if hip.__name__.startswith("rocm") else "hip._util.types")

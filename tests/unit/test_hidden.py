@@ -9,6 +9,8 @@ import pytest
 
 import hipgraphdsl as hg
 
+pytestmark = pytest.mark.needs("bounds")
+
 PAIR = np.dtype([("from", "u8"), ("to", "u8"), ("n", "i4")], align=True)
 SOURCE = r"""
 typedef float* address;

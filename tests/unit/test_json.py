@@ -132,6 +132,7 @@ def test_children_of_children_come_back() -> None:
     assert text_of(Graph.from_json(text)) == text
 
 
+@pytest.mark.needs("pages")
 @pytest.mark.parametrize("kind", ["child", "conditional", "both"])
 def test_children_are_nested_so_deep_that_all_passes_take_them(kind: str, tmp_path: Path) -> None:
     g = Graph("level0")

@@ -78,6 +78,7 @@ CALLS: dict[str, Call] = {
 }
 
 
+@pytest.mark.needs("cpu", "formats", "merge", "pages", "program", "timeline")
 @pytest.mark.parametrize("call", CALLS)
 def test_everything_pickles_after_every_call(call: str) -> None:
     g = graph()
@@ -97,6 +98,7 @@ def test_everything_pickles_after_every_call(call: str) -> None:
     assert [node.name for node in nodes] == [node.name for node in g.nodes]
 
 
+@pytest.mark.needs("cpu")
 def test_a_module_pickles_as_what_it_was_made_from(tmp_path: Path) -> None:
     """So calls change neither the size nor the hash of what is sent."""
     g = graph()
@@ -160,6 +162,7 @@ def test_a_kernel_that_was_read_from_a_graph_says_why_it_cannot_be_pickled() -> 
         pickle.dumps(foreign)
 
 
+@pytest.mark.needs("cpu")
 def test_a_checked_graph_goes_to_a_spawned_process() -> None:
     g = graph()
     g.check("nvidia:sm_90")

@@ -23,6 +23,7 @@ def edges(graph: hg.Graph) -> set[tuple[str, str]]:
     return set(graph.dag.edges)
 
 
+@pytest.mark.needs("cpu")
 def test_passes_wait_for_what_accesses_tell() -> None:
     g = hg.Graph("step")
     x, y = (g.device_array(name, np.zeros(4, "i4")) for name in "xy")
@@ -62,6 +63,7 @@ def test_edges_between_passes_are_none_that_others_imply() -> None:
         assert "HG701" not in {found.code for found in graph.check().diagnostics}
 
 
+@pytest.mark.needs("cpu")
 def test_numbers_of_numpy_count_passes_and_lanes() -> None:
     g = hg.Graph("calls")
     for name in "ab":
@@ -70,6 +72,7 @@ def test_numbers_of_numpy_count_passes_and_lanes() -> None:
     assert [step.name for step in g.repeat(2 * one).plan(lanes=one).steps] == ["a.0", "b.0", "a.1", "b.1"]
 
 
+@pytest.mark.needs("cpu")
 def test_user_code_runs_pass_by_pass() -> None:
     g, seen = hg.Graph("calls"), list[str]()
     for name in "abc":
@@ -109,6 +112,7 @@ def repeated_and_launched(g: hg.Graph, name: str, count: int = 3) -> tuple[list[
     return found[0], found[1]
 
 
+@pytest.mark.needs("cpu")
 def test_children_keep_what_they_have_from_pass_to_pass() -> None:
     g = hg.Graph("outer")
     x = g.device_array("x", np.zeros(4, "i4"))
@@ -119,6 +123,7 @@ def test_children_keep_what_they_have_from_pass_to_pass() -> None:
     assert once == several
 
 
+@pytest.mark.needs("cpu")
 def test_bodies_with_arrays_of_one_name_keep_them_apart() -> None:
     g = hg.Graph("outer")
     x, n = g.device_array("x", np.zeros(4, "i4")), g.device_array("n", np.ones(1, "i4"))
@@ -129,6 +134,7 @@ def test_bodies_with_arrays_of_one_name_keep_them_apart() -> None:
     assert once == several
 
 
+@pytest.mark.needs("cpu")
 def test_a_default_that_names_an_array_of_a_body_stays_that_array() -> None:
     body = hg.Graph("body")
     own = body.device_array("own", np.full(4, 5, "i4"))
@@ -142,6 +148,7 @@ def test_a_default_that_names_an_array_of_a_body_stays_that_array() -> None:
     assert once == several == [6 + 7 + 8] * 4
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("infer", [True, False])
 @pytest.mark.parametrize("freed", [True, False])
 def test_memory_of_alloc_nodes_is_that_of_each_pass(freed: bool, infer: bool) -> None:
@@ -171,6 +178,7 @@ def test_names_that_are_taken_are_left_alone() -> None:
     assert len(g.repeat(2)) == 7
 
 
+@pytest.mark.needs("cpu")
 def test_arrays_of_passes_leave_names_that_are_taken_alone() -> None:
     g = hg.Graph("names")
     x = g.device_array("t.0", np.zeros(4, "i4"))
@@ -182,6 +190,7 @@ def test_arrays_of_passes_leave_names_that_are_taken_alone() -> None:
     assert once == several == [9] * 4
 
 
+@pytest.mark.needs("cpu")
 def test_memory_under_two_names_is_used_pass_by_pass() -> None:
     g = hg.Graph("two names")
     x, y = (g.device_array(name, np.zeros(4, "i4")) for name in "xy")

@@ -235,6 +235,7 @@ def test_kernel_with_two_bodies_reaches_the_variables_of_both() -> None:
     assert [symbol.name for symbol, _ in module["k"].symbols] == ["a", "b"]
 
 
+@pytest.mark.needs("cpu")
 def test_condition_that_only_a_compiler_decides_is_decided_by_the_cpu_runtimes() -> None:
     module = hg.Module("\n#if __has_builtin(__builtin_popcount)\n#define N 1\n#else\n#define N 2\n#endif\n"
                        '__global__ void k(int* x) { x[0] = N; }')  # fmt: skip
@@ -388,6 +389,7 @@ def test_dynamic_shared_memory_of_no_bytes_is_an_error(before: str, body: str, u
     assert [d.nodes for d in g.check().errors if d.code == "HG510"] == [("a",)] * uses
 
 
+@pytest.mark.needs("cpu")
 def test_launch_without_dynamic_shared_memory_is_refused_unchecked_too() -> None:
     module = hg.Module('extern "C" __global__ void k(float* x) { extern __shared__ float s[]; s[0] = x[0]; x[1] = s[0]; }')
     g = hg.Graph("t")
@@ -427,6 +429,7 @@ def test_vector_pointer_takes_its_own_alignment(ctype: str, dtype: str, start: i
             g.kernel(module["k"], 1, 1, (view,))
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize(
     ("ctype", "value", "wanted"),
     [("hipFloatComplex", 1.5, "1.5f"), ("hipFloatComplex", 2, "2.0f"), ("__hip_bfloat16", 1.5, ""), ("__hip_bfloat16", 2, "")],

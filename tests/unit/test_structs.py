@@ -128,8 +128,11 @@ DOORS: dict[str, Door] = {
     **{f"{name} of one": door for name, door in SCALARS.items()},
     "argument": lambda value: hg.Graph("g").kernel(MODULE["take"], 1, 1, (value,)),
 }
+ON_CPU = ("launch of values", "write of values", "set of one", "launch of one")
+"""Those that compile first, for the CPU."""
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("door", ARRAYS)
 @pytest.mark.parametrize(
     "values",
@@ -146,6 +149,7 @@ def test_structs_are_assigned_by_name(door: str, values: Any) -> None:
     assert found.tobytes() == WANTED.tobytes() * 2
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("door", SCALARS)
 @pytest.mark.parametrize(
     "value",
@@ -159,7 +163,10 @@ def test_one_struct_is_assigned_by_name(door: str, value: Any) -> None:
     assert SCALARS[door](value).tobytes() == WANTED.tobytes()
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "door",
+    [pytest.param(door, marks=pytest.mark.needs("cpu") if door in ON_CPU else ()) for door in DOORS],
+)
 @pytest.mark.parametrize(
     ("value", "said"),
     [

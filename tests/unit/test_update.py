@@ -136,6 +136,7 @@ def test_explain_update_names_nodes_that_come_and_go() -> None:
     assert [(c.node, c.reason) for c in hg.explain_update(more, build()).changes] == [("more", "is only in the old graph")]
 
 
+@pytest.mark.needs("cpu")
 def test_update_tells_zero_from_negative_zero() -> None:
     inverse = hg.Module('extern "C" __global__ void inverse(float* y, float a) { y[0] = 1.0f / a; }')["inverse"]
 
@@ -224,6 +225,7 @@ def test_explain_update_says_where_arrays_of_a_child_lie() -> None:
     assert change.reason == "what a child holds is fixed when it is built: arrays.y.device"
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("value", [[1, 2], Pair(1, 2), {"a": [1, 2]}])
 def test_update_hands_callbacks_what_they_are_given(value: Any) -> None:
     given: list[Any] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ...cli.arguments import add_enable
 from ...cli.status import FAULTY, GOOD
 from ...cli.tables import plain_console
 from ...cli.workflows import WORKFLOW_HELP, load_graph
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="A", help=WORKFLOW_HELP)
     parser.add_argument("new", metavar="B", help="likewise")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_enable(parser)
     parser.add_argument("--exit-code", action="store_true", help="end with status 1 if they differ")
 
 

@@ -95,6 +95,7 @@ class _Program:
         self.files = _in_files(workflow)
         self.globals = set(_RESERVED)
         self.needs: set[str] = set()
+        self.enabled: dict[str, None] = {}  # parts of other packages whose kinds of node it has
 
     def text(self) -> str:
         for n, module in enumerate(self.root.modules):
@@ -122,6 +123,8 @@ class _Program:
         if re.search(r"\bnp\.", "\n".join((body, *self.outside.values()))) or self.needs & {"stored", "values_of", "numpy"}:
             head += ["import numpy as np", ""]
         head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
+        if self.enabled:
+            head += [f"hg.enable({', '.join(map(quoted, self.enabled))})", ""]
         head += modules
         if self.outside:
             head.append("# Somebody else's memory, used in place: put the objects here.")
@@ -208,6 +211,9 @@ class _Program:
         if known is None:
             known = self.classes[cls] = _identifier(name, self.globals)
             self.imports[f"from {cls.__module__} import {name}" + (f" as {known}" if known != name else "")] = None
+            part, dot, _ = cls.kind.partition(".")
+            if dot:
+                self.enabled[part] = None
         return known
 
     def callback(self, fn: Any) -> str:
