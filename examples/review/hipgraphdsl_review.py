@@ -6,7 +6,7 @@ import csv
 import io
 
 import hipgraphdsl as hg
-from hipgraphdsl.checks import Entry, Scope
+from hipgraphdsl.checks import CheckedLevel, Entry
 
 
 def as_table(workflow: hg.Workflow, *, separator: str = ",") -> str:
@@ -21,7 +21,7 @@ def as_table(workflow: hg.Workflow, *, separator: str = ",") -> str:
     return text.getvalue()
 
 
-def find_unproved(scope: Scope) -> None:
+def find_unproved(scope: CheckedLevel) -> None:
     """Report each kernel node whose kernel has no NumPy reference."""
     for node in scope.workflow.nodes:
         if isinstance(node, hg.KernelNode) and node.kernel.reference is None:

@@ -8,15 +8,15 @@ from functools import partial
 from ..errors import unknown_name
 from ..plan.steps import Plan
 from .capture import CaptureProgram
+from .environment import Environment
 from .explicit import ExplicitProgram
 from .handles import SharedHandles
 from .program import Program
-from .scope import Scope
 from .segmented import in_segments
 from .serial import SerialProgram
 from .streams import StreamsProgram
 
-__all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named", "into_captures"]
+__all__ = ["BACKENDS", "Environment", "Program", "SharedHandles", "backend_named", "into_captures"]
 
 BACKENDS: dict[str, Callable[..., Program]] = {
     "explicit": partial(in_segments, ExplicitProgram.build),

@@ -19,8 +19,8 @@ from ..nodes import ForeignFunction, UnboundCallback, same
 from ..nodes.facets import UserCall
 from ..runtimes.base import Runtime
 from .capturing import Kept, recording
+from .environment import Environment
 from .handles import EagerCall
-from .scope import Scope
 
 # One C function serves all callbacks: the runtime passes it a token, which `_table` maps to a Python function. The table keeps
 # alive what a launch may still call; the C function lives as long as the process.
@@ -89,7 +89,7 @@ class Lent(NamedTuple):
     writeable: bool
 
 
-Lend = Callable[[Scope, ArrayView], Lent | None]
+Lend = Callable[[Environment, ArrayView], Lent | None]
 """Lends the memory that a view lies in; None for memory that lives only while the graph runs, and variables of modules."""
 
 
@@ -130,7 +130,7 @@ class HostCalls:
         self._recorded: Kept = {}
         """What the captured functions have recorded of other Executables; until the close, because graphs may be copied."""
 
-    def register(self, name: str, node: UserCall, scope: Scope) -> tuple[int, int]:
+    def register(self, name: str, node: UserCall, scope: Environment) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
         _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
@@ -139,7 +139,7 @@ class HostCalls:
         _table[call.token] = call.run
         return _TRAMPOLINE, call.token
 
-    def eager(self, name: str, node: UserCall, scope: Scope) -> EagerCall:
+    def eager(self, name: str, node: UserCall, scope: Environment) -> EagerCall:
         """Return a function that calls an eager node's user code with a stream, whether it waits, and its `prepared` or None.
 
         It waits for earlier work if the code takes host memory or has a true attribute `waits`. The code's method `prepared`, if
@@ -152,7 +152,7 @@ class HostCalls:
         return call.run, waits, None if prepared is None else partial(prepared, *call.args)
 
     def _call_of(
-        self, name: str, node: UserCall, scope: Scope, make: Callable[[str, Any, list[Any]], Callable[..., None]]
+        self, name: str, node: UserCall, scope: Environment, make: Callable[[str, Any, list[Any]], Callable[..., None]]
     ) -> _Call:
         """Return the call of a node with its current arguments; create it by `make` unless it is known."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
@@ -224,7 +224,7 @@ class HostCalls:
                 f" arguments that it is given, and call {action} when launch has returned"
             )
 
-    def _argument(self, arg: Any, node: UserCall, scope: Scope) -> Any:
+    def _argument(self, arg: Any, node: UserCall, scope: Environment) -> Any:
         """Return an argument of a node's function: a value, host memory as a NumPy array, or memory as a `CapturedArray`."""
         if not isinstance(arg, (ArrayView, Access)):
             return scope.value(arg) if isinstance(arg, Parameter) else arg
@@ -245,7 +245,7 @@ class HostCalls:
         )
         return array
 
-    def captured(self, name: str, node: UserCall, scope: Scope) -> Callable[[int], None]:
+    def captured(self, name: str, node: UserCall, scope: Environment) -> Callable[[int], None]:
         """Return a function that calls the user's code of a captured node with a stream to issue work on."""
         _require_bound(name, node.fn)
         args, recorded = [self._argument(arg, node, scope) for arg in node.args], self._recorded
@@ -371,7 +371,7 @@ class CapturedArray(KnownMemory):
     writeable : bool
     """
 
-    def __init__(self, ptr: int, view: ArrayView, scope: Scope, lent: Lent | None) -> None:
+    def __init__(self, ptr: int, view: ArrayView, scope: Environment, lent: Lent | None) -> None:
         self.ptr = ptr
         self.shape = view.shape
         self.dtype = view.dtype

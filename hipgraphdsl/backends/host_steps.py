@@ -12,19 +12,19 @@ from ..plan.steps import Plan, Step
 from ..runtimes.data import ConditionalMode, MemcpyKind
 from ..waiting import has_passed, slice_s, unfinished_text
 from .callbacks import Stopped
+from .environment import Environment
 from .operations import CallEager, RunChild, RunConditional
 from .program import Program
-from .scope import Scope
 
 
 class HostSteps:
     """The host's part of one program; ``build(plan, scope, device=)`` builds a body's program for streams of that device."""
 
-    def __init__(self, scope: Scope, build: Callable[..., Program]) -> None:
+    def __init__(self, scope: Environment, build: Callable[..., Program]) -> None:
         self._runtime = scope.runtime
         self._shared = scope.shared
         self._build = build
-        self._bodies: dict[Scope, Program] = {}
+        self._bodies: dict[Environment, Program] = {}
         """Programs of the bodies built so far, by scope."""
         self._word = 0
         """Address of 4 bytes of page-locked memory that conditions are copied to; 0 before the first."""
@@ -136,7 +136,7 @@ class HostSteps:
             self._bodies, self._word = {}, 0
 
 
-def placed(plan: Plan, scope: Scope) -> Plan:
+def placed(plan: Plan, scope: Environment) -> Plan:
     """Return the plan of a body with the devices that its binding determines, and each lane on a single device."""
     if len(scope.shared.devices) == 1:
         return plan

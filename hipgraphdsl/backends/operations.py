@@ -19,7 +19,7 @@ from ..kernels import ArgumentPacker
 from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, LaunchCall, MemcpyKind, MemOp
-from .scope import Scope
+from .environment import Environment
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -391,7 +391,7 @@ class RunChild(_Fixed):
     """A child graph with its own scope."""
 
     plan: Plan
-    scope: Scope
+    scope: Environment
 
 
 @dataclass(frozen=True, slots=True)

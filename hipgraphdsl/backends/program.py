@@ -10,9 +10,9 @@ from ..errors import HipError
 from ..plan.merged import MergedLaunch
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
+from .environment import Environment
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
-from .scope import Scope
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +39,7 @@ class Naming:
 class Program(ABC):
     """A plan lowered by a backend."""
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
         """The plan that it runs; `follow` replaces it by one with the same steps and other nodes."""
         self.scope = scope
@@ -115,7 +115,7 @@ class Program(ABC):
     def close(self) -> None:
         """Release every handle; the device must have finished."""
 
-    def scope_of(self, step: Step) -> Scope:
+    def scope_of(self, step: Step) -> Environment:
         """Return the scope that a step's names belong to."""
         return self.scope.inside(step.path)
 
@@ -167,7 +167,7 @@ class Program(ABC):
 class GraphProgram(Program):
     """An instantiated graph, however it was built."""
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
         super().__init__(plan, scope, disabled)
         self.graph = 0
         """hipGraph_t that was instantiated."""
@@ -181,7 +181,7 @@ class GraphProgram(Program):
         """Steps to which programmatic edges lead."""
 
     @classmethod
-    def build(cls, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset()) -> Self:
+    def build(cls, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> Self:
         """Build a graph of all steps and instantiate it; release everything on failure."""
         program = cls(plan, scope, disabled)
         try:

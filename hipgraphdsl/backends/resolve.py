@@ -1,6 +1,6 @@
 """Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
 
-Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` per step, plain
+Data flow: `Plan` (names) + `Environment` (the addresses and values of names in one Executable) -> one `Operation` per step, plain
 integers -> the backends, which turn operations into graph nodes or stream calls and know nothing of arrays.
 """
 
@@ -40,7 +40,7 @@ from ..plan.steps import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
-from .scope import Scope
+from .environment import Environment
 
 _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
@@ -51,7 +51,7 @@ PLAIN_LAUNCH: Final = KernelNode
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
-def resolve(step: Step, scope: Scope) -> op.Operation:
+def resolve(step: Step, scope: Environment) -> op.Operation:
     """Return the operation of a step, with every name resolved; raise for arrays without memory and values that do not fit."""
     node: Node = step.node
     match node:
@@ -101,12 +101,12 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             return made
 
 
-def _held(step: Step, scope: Scope) -> tuple[op.RunChild, ...]:
+def _held(step: Step, scope: Environment) -> tuple[op.RunChild, ...]:
     plans = step.bodies if step.child is None else (step.child,)
     return tuple(op.RunChild(plan, scope.children[name]) for plan, (name, _, _) in zip(plans, step.node.held))
 
 
-def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
+def _axis(axis: Any, scope: Environment, node: KernelNode, field: str) -> int:
     if not isinstance(axis, Parameter):
         return axis  # type: ignore[no-any-return]  # a checked int
     value = int(scope.value(axis))
@@ -116,7 +116,7 @@ def _axis(axis: Any, scope: Scope, node: KernelNode, field: str) -> int:
     return value
 
 
-def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
+def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
     function, packer = scope.shared.function(node.kernel, node, device, scope.prefix)
     values = []
     for parameter, arg in zip(packer.signature.parameters, node.args):
@@ -149,7 +149,7 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
     return op.Launch(function, grid, block, node.shared_bytes, packer, packed, _attributes(node, grid, scope))
 
 
-def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]:
+def _attributes(node: KernelNode, grid: Dim3, scope: Environment) -> Mapping[str, Any]:
     """Return the non-default launch attributes of a kernel node, without those that the runtime does not know."""
     fields = node.__dict__
     if _attribute_fields(fields) == _NO_ATTRIBUTES:
@@ -169,7 +169,7 @@ _KINDS: Final = {
 }
 
 
-def copy(dst: ArrayView, src: ArrayView, scope: Scope, device: int) -> op.Copy1D | op.Copy:
+def copy(dst: ArrayView, src: ArrayView, scope: Environment, device: int) -> op.Copy1D | op.Copy:
     """Return the operation that copies one view to another, which `copy_geometry` accepts."""
     to, source = scope.address(dst, device), scope.address(src, device)
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
@@ -191,7 +191,7 @@ def copy(dst: ArrayView, src: ArrayView, scope: Scope, device: int) -> op.Copy1D
     return _from_first_bytes(made, *inside) if inside else made
 
 
-def _interior(view: ArrayView, scope: Scope) -> int:
+def _interior(view: ArrayView, scope: Environment) -> int:
     """Return the byte offset of a view inside its page-locked array; 0 for other memory."""
     _, root, offset = scope.resolve(view.root)
     return offset + view.offset_bytes if isinstance(root, HostArray) and root.pinned else 0
@@ -217,7 +217,7 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: op.Copy) -> tuple[
     return pitch_bytes, rows, (x, row % rows, row // rows)
 
 
-def _copy_by_kernel(to: ArrayView, origin: ArrayView, scope: Scope, device: int) -> op.Launch:
+def _copy_by_kernel(to: ArrayView, origin: ArrayView, scope: Environment, device: int) -> op.Launch:
     dst, src = scope.address(to, device), scope.address(origin, device)
     wide = 0 if (dst | src) % 16 else to.nbytes // 16  # 16-byte words; the bytes after them are the rest
     rest = to.nbytes - 16 * wide
@@ -231,7 +231,7 @@ def _repeated_bytes(element: bytes) -> int:
     return next((size for size in (1, 2, 4) if element == element[:size] * (len(element) // size)), 0)
 
 
-def prepare(step: Step, scope: Scope) -> None:
+def prepare(step: Step, scope: Environment) -> None:
     """Load the built-in kernels that a step needs, because a capture forbids loading modules."""
     node, device = step.node, scope.place_of(step)
     if step.by_kernel:
@@ -243,12 +243,12 @@ def prepare(step: Step, scope: Scope) -> None:
             prepare(own, inner.scope.inside(own.path))
 
 
-def _element(node: MemsetNode, scope: Scope) -> bytes:
+def _element(node: MemsetNode, scope: Environment) -> bytes:
     value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
     return element_bytes(value, node.dst.dtype, f"node {scope.prefix + node.name!r}")
 
 
-def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
+def _memset_size(node: MemsetNode, element: bytes, scope: Environment) -> int:
     """Return the element size of the memset that does the fill (1, 2 or 4 bytes), or 0 if the fill kernel must do it."""
     dims = node.dst.region.dims
     size = _repeated_bytes(element) if len(dims) < 2 else 0
@@ -260,7 +260,7 @@ def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     return size
 
 
-def _fill(node: MemsetNode, scope: Scope, device: int) -> op.Fill | op.Launch:
+def _fill(node: MemsetNode, scope: Environment, device: int) -> op.Fill | op.Launch:
     view, region = node.dst, node.dst.region
     element = _element(node, scope)
     address = scope.address(view, device)

@@ -11,18 +11,18 @@ from ..arrays import AllocArray
 from ..plan.steps import Plan, Step
 from ..plan.suited import with_one_root
 from ..runtimes.data import LAUNCH_STREAM, LaunchCall
+from .environment import Environment
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
-from .scope import Scope
 from .streams import LaneStreams
 
-Build = Callable[[Plan, Scope, frozenset[int]], Program]
+Build = Callable[[Plan, Environment, frozenset[int]], Program]
 
 
 def in_segments(
-    build: Build, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None
+    build: Build, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None
 ) -> Program:
     """Return a single program if one graph can hold the plan, else a `SegmentedProgram`, which has a program per segment."""
     return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
@@ -36,7 +36,7 @@ class SegmentedProgram(Program):
 
     in_turn = False
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
         super().__init__(plan, scope, disabled)
         assert plan.cut is not None
         self._outer, self._members = plan.cut
@@ -72,8 +72,8 @@ class SegmentedProgram(Program):
 
     def _keep_across(self) -> None:
         """Allocate the memory of arrays whose alloc node is in another segment than a node that uses them."""
-        used: dict[tuple[Scope, Any], set[int]] = {}
-        about: dict[tuple[Scope, Any], list[int]] = {}
+        used: dict[tuple[Environment, Any], set[int]] = {}
+        about: dict[tuple[Environment, Any], list[int]] = {}
         for segment, members in enumerate(self._members):
             for i in members:
                 step = self.plan.steps[i]

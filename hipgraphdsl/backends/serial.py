@@ -6,14 +6,14 @@ from contextlib import ExitStack
 
 from ..errors import HipError
 from ..plan.steps import Plan, Step
-from .scope import Scope
+from .environment import Environment
 from .streams import EagerProgram
 
 
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled, device)
         self._streams: dict[int, int] = {}
         """A stream per device; the graph's own device needs none if the launch stream is on it (a body's may be elsewhere)."""

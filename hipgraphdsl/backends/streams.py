@@ -13,11 +13,11 @@ from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
 from ..waiting import require_room
+from .environment import Environment
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program
-from .scope import Scope
 
 _STEPS_AT_ONCE: Final = 256  # steps that a launch issues before it asks again whether their stream takes more
 _AT_LAUNCH: Final = Free(0)
@@ -154,12 +154,12 @@ class LaneStreams:
 class EagerProgram(Program):
     """Operations resolved once, but at each launch if they touch memory that a launch allocates."""
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled)
         self.device = plan.device if device is None else device
         """Device of the launch stream: for a body, that of the conditional node."""
         self.host = HostSteps(scope, type(self))
-        self._made: dict[tuple[Scope, Any], int] = {}
+        self._made: dict[tuple[Environment, Any], int] = {}
         """Memory that a launch has allocated and not freed, by scope and array, without what a capture has recorded."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
@@ -221,7 +221,7 @@ class EagerProgram(Program):
     def all_streams(self) -> tuple[int, ...]:
         return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
 
-    def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
+    def _alloc(self, operation: Alloc, stream: int, scope: Environment) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.
 
         While a stream captures, the captured graph owns what it allocates.
@@ -247,7 +247,7 @@ class EagerProgram(Program):
             for (scope, array), pointer in made.items():
                 returned.callback(self._return, scope, array, pointer)
 
-    def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
+    def _return(self, scope: Environment, array: AllocArray, pointer: int) -> None:
         """Free memory on the null stream of its device."""
         with scope.shared.returning_on(scope.owner(array.as_view())):
             self.runtime.free_async(pointer, 0)
@@ -265,7 +265,7 @@ class StreamsProgram(EagerProgram):
 
     in_turn = False
 
-    def __init__(self, plan: Plan, scope: Scope, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
+    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None) -> None:
         super().__init__(plan, scope, disabled, device)
         self._lanes = LaneStreams(self.laned(), self.runtime, device)
         self.streams = tuple(self._lanes.streams.values())

@@ -19,17 +19,17 @@ from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices
+from .levels import CheckedLevel, levels_of
 from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
 from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
 from .reach import Reach
 from .report import Diagnostic, Report
-from .scope import Scope, scopes_of
 from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
 
-__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "Scope", "check_workflow", "require_sound"]
+__all__ = ["CATALOGUE", "OF_GRAPHS", "CheckedLevel", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
 
 
 OF_GRAPHS = frozenset({"HG507", "HG508"})
@@ -56,7 +56,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     check_kernels = None if bounds is None else bounds.checker()
     several = len(devices_of(workflow, device)) > 1
     of_others = [entry.check for part in enabled.values() for entry in part.checks.values() if entry.check is not None]
-    scopes = scopes_of(workflow)
+    scopes = levels_of(workflow)
     for scope in scopes:
         check_ignores(scope)
         check_use(scope)

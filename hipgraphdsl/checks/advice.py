@@ -10,14 +10,14 @@ from ..hazards import AFTER, Reason
 from ..order import levels, positions, reduced
 from ..printed import counted
 from ..target import Target
-from .scope import Scope
+from .levels import CheckedLevel
 
 _MOST = 20
 _LOOK = 64  # maximum number of nodes that a search for another path visits
 _TRIES = 8  # maximum number of edges of one array that are examined
 
 
-def check_redundant_edges(scope: Scope) -> None:
+def check_redundant_edges(scope: CheckedLevel) -> None:
     """Report declared edges that other edges imply."""
     workflow = scope.workflow
     nodes, predecessors = workflow.nodes, workflow.predecessors
@@ -43,7 +43,7 @@ def check_redundant_edges(scope: Scope) -> None:
         scope.found("HG701", f"{len(redundant) - _MOST} more nodes have redundant edges")
 
 
-def check_reuse(scope: Scope) -> None:
+def check_reuse(scope: CheckedLevel) -> None:
     """Report buffers whose reuse is the only reason for an edge between two nodes."""
     workflow = scope.workflow
     if not workflow.infer:
@@ -91,7 +91,7 @@ def _another_path(predecessors: Sequence[Sequence[int]], position: Sequence[int]
     return False
 
 
-def check_shape(scope: Scope, target: Target | None) -> None:
+def check_shape(scope: CheckedLevel, target: Target | None) -> None:
     """Report graphs whose launch costs more than separate launches, or that are wider than the device's hardware queues."""
     workflow = scope.workflow
     if target is None or scope.parent is not None or not workflow.nodes:

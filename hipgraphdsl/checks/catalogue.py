@@ -19,7 +19,7 @@ class Entry:
     severity: Severity  # the highest; known defects (HG8xx) are infos for a target without a version
     title: str  # a few words
     summary: str  # one sentence: the fault and its consequence
-    check: Callable[[Any], None] | None = None  # of another package's code: called with each `Scope` that has no cycle
+    check: Callable[[Any], None] | None = None  # of another package's code: called with each `CheckedLevel` that has no cycle
 
 
 CATALOGUE: dict[str, Entry] = {

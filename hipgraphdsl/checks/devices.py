@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..kernels import Symbol
 from ..placement import candidates, defaults, device_of, memories, runs_code
 from ..workflow import AnyNode
-from .scope import Scope
+from .levels import CheckedLevel
 
 
-def check_devices(scope: Scope, device: int) -> None:
+def check_devices(scope: CheckedLevel, device: int) -> None:
     """Report nodes that access memory which their device cannot access; nodes and arrays without a device use `device`."""
     written: dict[Symbol, dict[int, AnyNode]] = {}
     read: list[tuple[AnyNode, Symbol, int]] = []

@@ -10,8 +10,8 @@ from itertools import combinations, product
 
 from ..arrays import Access, AllocArray, DeviceArray, Region
 from ..workflow import AnyNode
+from .levels import CheckedLevel
 from .reach import Reach
-from .scope import Scope
 
 _MOST = 20  # maximum number of findings of one code about one array; the rest is counted
 
@@ -20,7 +20,7 @@ _MOST = 20  # maximum number of findings of one code about one array; the rest i
 class _Life:
     """The nodes that allocate, use and free one array, in order of declaration, and the number of findings per code."""
 
-    scope: Scope
+    scope: CheckedLevel
     array: AllocArray
     allocs: list[int] = field(default_factory=list)
     uses: list[int] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Life:
                 self.say("HG303", message, free, i, hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
 
 
-def check_lifetimes(scope: Scope, reach: Reach) -> None:
+def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
     """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
     lives = {a: _Life(scope, a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
@@ -172,7 +172,7 @@ class _Contents:
     told: bool = False
 
 
-def check_data(scope: Scope) -> None:
+def check_data(scope: CheckedLevel) -> None:
     """Report reads of memory that nothing has written, and writes that nothing reads."""
     nodes = scope.workflow.nodes
     seen: set[object] = set()
@@ -227,7 +227,7 @@ def check_data(scope: Scope) -> None:
             )
 
 
-def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) -> None:
+def _check_read(scope: CheckedLevel, node: AnyNode, access: Access, held: _Contents) -> None:
     """Report the first read of bytes that nothing has written since the array was allocated."""
     held.read = True
     if held.written is None or held.told or not _exposed(node, access):
@@ -246,7 +246,7 @@ def _check_read(scope: Scope, node: AnyNode, access: Access, held: _Contents) ->
         )
 
 
-def _report_unwritten(scope: Scope, node: AnyNode, array: DeviceArray) -> None:
+def _report_unwritten(scope: CheckedLevel, node: AnyNode, array: DeviceArray) -> None:
     """Report an array that is read first and has no initial values, unless the child graph binds it to another array."""
     if array.name not in scope.bind:
         scope.found(
@@ -271,7 +271,7 @@ def _exposed(node: AnyNode, access: Access) -> bool:
     return node.launched is not None and any(arg is access for arg in node.launched.args)
 
 
-def check_copies(scope: Scope) -> None:
+def check_copies(scope: CheckedLevel) -> None:
     """Report copies whose source and destination overlap."""
     for node, (dst, src) in ((one, pair) for one in scope.workflow.nodes for pair in one.copied):
         if dst.root is not src.root and scope.place(dst.root)[0] != scope.place(src.root)[0]:

@@ -13,7 +13,7 @@ from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..target import Target
 from ..workflow import AnyNode
-from .scope import Scope
+from .levels import CheckedLevel
 
 Extents = Sequence[int | None]  # None: set at launch
 Fault = tuple[str, str, str]
@@ -26,7 +26,7 @@ _RESIDENT_ON_CPU = 256  # kCooperativeBlocks of parts/cpu/action.h: an OS thread
 _RESIDENT_BLOCKS = 32
 
 
-def check_limits(scope: Scope, target: Target | None) -> None:
+def check_limits(scope: CheckedLevel, target: Target | None) -> None:
     """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
     judged: dict[Any, tuple[Fault, ...]] = {}
     for node in scope.workflow.nodes:
@@ -172,7 +172,7 @@ def _text(extents: Extents) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
 
 
-def check_capture(scope: Scope, target: Target | None) -> None:
+def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[AnyNode]] = {}
     for node in scope.workflow.nodes:
@@ -208,7 +208,7 @@ def check_capture(scope: Scope, target: Target | None) -> None:
         )
 
 
-def _check_pageable(scope: Scope, node: Node) -> None:
+def _check_pageable(scope: CheckedLevel, node: Node) -> None:
     sides = [side for dst, src in node.copied for side in ((src, dst, "from"), (dst, src, "to"))]
     for view, other, verb in sides:
         root, facing = (scope.resolve(v.root)[1] for v in (view, other))

@@ -13,12 +13,12 @@ from ..placement import device_of
 from ..target import Target
 from ..workflow import AnyNode, Workflow
 from .catalogue import CATALOGUE
-from .scope import Scope
+from .levels import CheckedLevel
 
 Met = Callable[[Workflow], list[AnyNode]]
 
 
-def check_defects(scope: Scope, target: Target | None) -> None:
+def check_defects(scope: CheckedLevel, target: Target | None) -> None:
     """Report each defect of the target that affects the graph, with the affected nodes.
 
     For a target without a version, only defects of all versions are known, and they are reported as infos.

@@ -9,8 +9,8 @@ from typing import Any
 from ..arrays import Access, Region
 from ..hazards import ByRegion, HazardTracker, Held, Record, near_before
 from ..workflow import AnyNode, Workflow
+from .levels import CheckedLevel
 from .reach import Reach
-from .scope import Scope
 
 Touch = tuple[str, Any, Region]
 """How a node touches memory: mode, address space, bytes."""
@@ -31,7 +31,7 @@ class _Entry(Held):
 
 
 def racing_pairs(
-    scope: Scope, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
+    scope: CheckedLevel, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
 ) -> tuple[list[tuple[int, int]], dict[Any, int]]:
     """Return all racing pairs of nodes in topological order, and the number of unlisted conflicts by address space.
 
@@ -139,7 +139,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
     return True
 
 
-def check_races(scope: Scope, reach: Reach) -> None:
+def check_races(scope: CheckedLevel, reach: Reach) -> None:
     """Report each racing pair once, with all arrays that it races for."""
     nodes = scope.workflow.nodes
     pairs, left_out = racing_pairs(scope, reach)
@@ -156,7 +156,7 @@ def check_races(scope: Scope, reach: Reach) -> None:
         )
 
 
-def _report(scope: Scope, first: AnyNode, second: AnyNode) -> None:
+def _report(scope: CheckedLevel, first: AnyNode, second: AnyNode) -> None:
     conflicts = []
     for a in first.accesses:
         key, region = scope.placed(a)
@@ -201,7 +201,7 @@ def _verb(access: Access) -> str:
     return "reads" if access.mode == "read" else "writes"
 
 
-def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
+def _who(scope: CheckedLevel, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
     """Return the full name and the node that makes an access; for a child graph, the conflicting node inside it."""
     if not node.derives and node.held:
         for inner, leaf, own in scope.leaves(node):
@@ -218,20 +218,20 @@ def _common(a: Region, b: Region) -> Region:
     return Region(start, stop, stop - start)
 
 
-def _relative(scope: Scope, access: Access, common: Region) -> str:
+def _relative(scope: CheckedLevel, access: Access, common: Region) -> str:
     """Return bytes of an address space as offsets into the access's own array."""
     _, offset = scope.place(access.view.root)
     return str(common.shifted(-offset))
 
 
-def _space_name(scope: Scope, key: Any) -> str:
+def _space_name(scope: CheckedLevel, key: Any) -> str:
     for root in (*scope.workflow.arrays.values(), *scope.workflow.parameters.values()):
         if scope.place(root)[0] == key:
             return root.name
     return str(getattr(key, "name", key))
 
 
-def check_events(scope: Scope) -> None:
+def check_events(scope: CheckedLevel) -> None:
     """Report waits for events that no node records before them, and records without predecessors and successors."""
     workflow = scope.workflow
     records: dict[str, list[int]] = {}

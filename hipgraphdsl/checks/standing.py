@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..arrays import Array, Parameter, array_by_default, lacking, require_fit
 from ..errors import DeclarationError, listed
-from .scope import Scope
+from .levels import CheckedLevel
 
 
-def check_standing(scope: Scope) -> None:
+def check_standing(scope: CheckedLevel) -> None:
     """Report array parameters whose default is no array, does not fit, or is memory that one of their nodes cannot use.
 
     Declarations refuse most of these; they do not see an array that is declared after the nodes, or bound by a parent.
@@ -17,7 +17,7 @@ def check_standing(scope: Scope) -> None:
             _check_default(scope, parameter)
 
 
-def _check_default(scope: Scope, parameter: Parameter) -> None:
+def _check_default(scope: CheckedLevel, parameter: Parameter) -> None:
     name = scope.prefix + parameter.name
     users = {node.name: node for node in scope.workflow.nodes if parameter in node.parameters}
     try:

@@ -8,10 +8,10 @@ from ..arrays import AllocArray, ExternalArray
 from ..nodes import UnboundCallback
 from ..order import find_cycle
 from .catalogue import CATALOGUE
-from .scope import Scope
+from .levels import CheckedLevel
 
 
-def check_cycle(scope: Scope) -> bool:
+def check_cycle(scope: CheckedLevel) -> bool:
     """Report a cycle node by node and return whether there is one."""
     workflow = scope.workflow
     if workflow.order or not workflow.nodes:
@@ -22,7 +22,7 @@ def check_cycle(scope: Scope) -> bool:
     return True
 
 
-def check_ignores(scope: Scope) -> None:
+def check_ignores(scope: CheckedLevel) -> None:
     """Report ignored codes that do not exist, and those without a reason."""
     for node in scope.workflow.nodes:
         for code, reason in (node.ignore or {}).items():
@@ -43,7 +43,7 @@ def check_ignores(scope: Scope) -> None:
                 )
 
 
-def check_use(scope: Scope) -> None:
+def check_use(scope: CheckedLevel) -> None:
     """Report empty graphs, unused declarations, and callbacks, arrays and semaphores that are not supplied."""
     workflow = scope.workflow
     if not workflow.nodes:

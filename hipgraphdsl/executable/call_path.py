@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..arrays import Parameter
-from ..backends import Program, Scope
+from ..backends import Environment, Program
 from ..backends.operations import Operation
 from ..parts import find
 from .devices import Home
@@ -93,7 +93,7 @@ class CallPath:
         return _NONE
 
     def resume(
-        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Environment, Parameter, list[int]]]]
     ) -> None:
         """Enable compiled calls of the bound program again; these callables tell what they may set."""
 

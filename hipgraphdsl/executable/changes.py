@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..arrays import ArrayView, Parameter
-from ..backends import Scope
+from ..backends import Environment
 from ..checks import check_workflow
 from ..checks.limits import launch_faults
 from ..errors import DeclarationError, UpdateError, listed, node_error
@@ -29,7 +29,7 @@ from .state import Change, Name, State, within
 class Changes:
     """Computes the changes that a compiled graph supports."""
 
-    def __init__(self, target: Target, scope: Scope) -> None:
+    def __init__(self, target: Target, scope: Environment) -> None:
         self._target = target
         self._scope = scope
 

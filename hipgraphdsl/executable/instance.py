@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ..arrays import Array, Parameter
-from ..backends import Program, Scope, SharedHandles, backend_named
+from ..backends import Environment, Program, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
@@ -83,7 +83,7 @@ class Instance:
         self.compiled = call_path(self.home)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
-        self.scope = Scope(self.shared)
+        self.scope = Environment(self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
@@ -579,7 +579,7 @@ class Instance:
         if self._leaks and self.compiled.launcher is not None:
             self.compiled.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since)
 
-    def _settable(self) -> dict[str, tuple[Scope, Parameter, list[int]]]:
+    def _settable(self) -> dict[str, tuple[Environment, Parameter, list[int]]]:
         """Return the parameters that the compiled call path can set, each with the steps that use it."""
         if self.home.several and "update_device" in self._runtime.target.quirks:
             return {}

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
-from ..backends import Scope
+from ..backends import Environment
 from ..backends.callbacks import Lent
 from ..errors import DeclarationError, listed
 from ..kernels import Symbol
@@ -25,7 +25,7 @@ class Parameters:
     """Parameters by launch keyword, ``"child/p"`` inside children; the scopes that declare them store their values."""
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
-        self.table: dict[str, tuple[Scope, Parameter]] = {}
+        self.table: dict[str, tuple[Environment, Parameter]] = {}
         self.missing: set[str] = set()
         """Parameters that have no value yet; `required` returns those that a launch must give."""
         self.chosen: set[str] = set()
@@ -185,7 +185,7 @@ class Parameters:
         scope, parameter = self.table[name]
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
 
-    def make_own(self, name: str, scope: Scope, parameter: Parameter) -> None:
+    def make_own(self, name: str, scope: Environment, parameter: Parameter) -> None:
         """Allocate the memory of a parameter that copies its values."""
         block = self.own[name] = self._memory.make_own(name, parameter)
         self.defaults[name] = scope.addresses[parameter] = block.pointer
@@ -261,7 +261,7 @@ class Parameters:
         owned = self._memory.holding(address) if found is None else None
         return owned[1] if owned is not None else found
 
-    def lend(self, scope: Scope, view: ArrayView) -> Lent | None:
+    def lend(self, scope: Environment, view: ArrayView) -> Lent | None:
         """Lend the memory behind a view; None for memory that lives only while the graph runs, and for variables of modules."""
         owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name

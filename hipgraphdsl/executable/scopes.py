@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from ..arrays import AllocArray, Array, Parameter, Root, require_fit
-from ..backends import Scope
+from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
 from ..workflow import Workflow
@@ -14,7 +14,7 @@ from .memory import Memory
 from .parameters import Parameters
 
 
-def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
+def fill(top: Environment, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Bind each name of a workflow and of its children to memory, to a value, or to the parent's binding."""
     for scope, level in top.levels(workflow):
         bind = level.bind
@@ -28,7 +28,7 @@ def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters)
             _add_parameter(name, scope, parameter, level.workflow, parameters)
 
 
-def _add_parameter(name: str, scope: Scope, parameter: Parameter, workflow: Workflow, parameters: Parameters) -> None:
+def _add_parameter(name: str, scope: Environment, parameter: Parameter, workflow: Workflow, parameters: Parameters) -> None:
     default = parameter.default
     parameters.table[name] = (scope, parameter)
     if parameter.copy:

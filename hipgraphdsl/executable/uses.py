@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import AllocArray, Array, Need, Parameter, Region, lacking
-from ..backends import Scope
+from ..backends import Environment
+from ..checks.levels import CheckedLevel
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
-from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
 from ..placement import reaching
 from ..plan.steps import Step
 from ..workflow import AnyNode, Workflow
 
-Root = tuple[Scope, Any]
+Root = tuple[Environment, Any]
 """An array or parameter, with the scope that owns it."""
 
 
@@ -43,9 +43,9 @@ class _Level:
         self.uses: dict[Root, list[tuple[int, Use]]] = {}
 
     @cached_property
-    def edges(self) -> tuple[Checked, Reach]:
+    def edges(self) -> tuple[CheckedLevel, Reach]:
         """The workflow as its checks see it, and which nodes its edges order."""
-        return Checked(self.workflow), Reach(self.workflow)
+        return CheckedLevel(self.workflow), Reach(self.workflow)
 
 
 class _Places:
@@ -67,7 +67,7 @@ class Uses:
     Only the workflow's edges count as order: backends and lanes may add more order, but need not.
     """
 
-    def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Scope) -> None:
+    def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Environment) -> None:
         self._workflow = workflow
         self._steps = steps
         self._scope = scope
@@ -104,7 +104,7 @@ class Uses:
                     found.setdefault((owner, root), {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}
 
-    def _parameters(self, step: Step) -> Iterator[tuple[Scope, Parameter]]:
+    def _parameters(self, step: Step) -> Iterator[tuple[Environment, Parameter]]:
         """Yield the parameters of a step and of the workflows that its node holds, each with the scope that names it."""
         inner = self._scope.inside(step.path)
         yield from ((inner, parameter) for parameter in step.node.parameters)
@@ -153,7 +153,7 @@ class Uses:
         self._add(self._scope, self._workflow, levels)
         return levels
 
-    def _add(self, scope: Scope, workflow: Workflow, levels: list[_Level]) -> _Level:
+    def _add(self, scope: Environment, workflow: Workflow, levels: list[_Level]) -> _Level:
         level = _Level(workflow)
         levels.append(level)
         for i, node in enumerate(workflow.nodes):

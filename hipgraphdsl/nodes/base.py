@@ -395,7 +395,7 @@ class Node(BaseModel):
         return None
 
     def operation(self, scope: Any, device: int) -> Any:
-        """Return what backends do for it (`backends.operations`), with names resolved by a `Scope`, on a device.
+        """Return what backends do for it (`backends.operations`), with names resolved by an `Environment`, on a device.
 
         Only for kinds that `backends.resolve` does not know, those of other packages.
         """

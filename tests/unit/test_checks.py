@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import hipgraphdsl as hg
 from hipgraphdsl.checks import CATALOGUE, Diagnostic, Report, check_workflow
+from hipgraphdsl.checks.levels import CheckedLevel
 from hipgraphdsl.checks.platform import _RULES
 from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
 from hipgraphdsl.checks.reach import Reach
-from hipgraphdsl.checks.scope import Scope
 from hipgraphdsl.defects import DEFECTS
 from hipgraphdsl.hazards import AFTER, Reason
 from hipgraphdsl.nodes import collective
@@ -368,7 +368,7 @@ def random_graph(rng: random.Random, infer: bool = False) -> hg.Graph:
 @settings(max_examples=150, deadline=None)
 def test_racing_pairs_are_exactly_those_of_brute_force(rng: random.Random) -> None:
     workflow = random_graph(rng).workflow()
-    found, more = racing_pairs(Scope(workflow), Reach(workflow))
+    found, more = racing_pairs(CheckedLevel(workflow), Reach(workflow))
     assert {frozenset(pair) for pair in found} == brute_force(workflow)
     assert not more
 
@@ -378,7 +378,7 @@ def test_racing_pairs_are_exactly_those_of_brute_force(rng: random.Random) -> No
 def test_inferred_random_graphs_never_race(rng: random.Random) -> None:
     workflow = random_graph(rng, infer=True).workflow()
     assert edges_cover_accesses(workflow)
-    assert racing_pairs(Scope(workflow), Reach(workflow)) == ([], {})
+    assert racing_pairs(CheckedLevel(workflow), Reach(workflow)) == ([], {})
 
 
 @given(st.randoms(use_true_random=False))

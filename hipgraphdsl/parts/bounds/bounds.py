@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...arrays import Access, ArrayView, ExternalArray, Parameter
-from ...checks.scope import Scope
+from ...checks.levels import CheckedLevel
 from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
 from .programs import program_of
@@ -32,7 +32,7 @@ class AnalysisCache:
         self.found: dict[Any, Reached] = {}
         self.steps = 0
 
-    def reached(self, scope: Scope, node: KernelLaunch) -> Reached:
+    def reached(self, scope: CheckedLevel, node: KernelLaunch) -> Reached:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
         program = program_of(node.kernel)
         grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
@@ -50,7 +50,7 @@ class AnalysisCache:
         return found or ()
 
 
-def check_bounds(scope: Scope, cache: AnalysisCache) -> None:
+def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
 
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
@@ -72,7 +72,7 @@ def check_bounds(scope: Scope, cache: AnalysisCache) -> None:
 
 
 def _beyond(
-    scope: Scope, node: KernelLaunch, reached: Reached, *, bound: bool = True
+    scope: CheckedLevel, node: KernelLaunch, reached: Reached, *, bound: bool = True
 ) -> Iterator[tuple[Base, Witness, Any, int]]:
     """Yield accesses outside of an array: the pointer's base, the access, the array, and the pointer's byte offset in it.
 
@@ -101,7 +101,7 @@ def _beyond(
                 break
 
 
-def known_extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
+def known_extents(scope: CheckedLevel, axes: Any) -> tuple[int, int, int] | None:
     """Return a grid or block if no launch can change it, else None."""
     x, y, z = axes
     if type(x) is not int or type(y) is not int or type(z) is not int:
@@ -109,7 +109,7 @@ def known_extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
     return None if x is None or y is None or z is None else (x, y, z)
 
 
-def known_value(scope: Scope, value: Any) -> int | None:
+def known_value(scope: CheckedLevel, value: Any) -> int | None:
     """Return the value as an int, of a parameter its default; None if it has none, or is no integer."""
     if type(value) is int:
         return value
@@ -123,7 +123,7 @@ def known_value(scope: Scope, value: Any) -> int | None:
         return None
 
 
-def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
+def _memory(scope: CheckedLevel, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
     """Return the array that contains a view, and the view's byte offset; None for external memory and unknown parameters.
 
     Like other parameters an array parameter stands for its default.
@@ -140,7 +140,7 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
     return root, offset
 
 
-def _report(scope: Scope, node: KernelLaunch, base: Base, witness: Witness, root: Any, offset: int) -> None:
+def _report(scope: CheckedLevel, node: KernelLaunch, base: Base, witness: Witness, root: Any, offset: int) -> None:
     name = base.name
     verb = "writes" if witness.writes else "reads"
     if base.kind == "argument":
@@ -168,7 +168,7 @@ def _report(scope: Scope, node: KernelLaunch, base: Base, witness: Witness, root
     )
 
 
-def _defaults(scope: Scope, node: KernelLaunch) -> str:
+def _defaults(scope: CheckedLevel, node: KernelLaunch) -> str:
     """Return the end of a message that names the defaults on which a finding may depend."""
     program = program_of(node.kernel)
     values = [node.args[n] for n in sorted(program.deciding)] if program is not None else []

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...checks.scope import Scope
+from ...checks.levels import CheckedLevel
 from .bounds import AnalysisCache, check_bounds
 from .exchange import check_exchange
 
 
-def checker() -> Callable[[Scope], None]:
+def checker() -> Callable[[CheckedLevel], None]:
     """Return the check of the kernels of a workflow, for all its scopes, with a cache of the launches that it has analysed."""
     cache = AnalysisCache()
 
-    def check(scope: Scope) -> None:
+    def check(scope: CheckedLevel) -> None:
         check_bounds(scope, cache)
         check_exchange(scope)
 

@@ -18,13 +18,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...checks.scope import Scope
+from ...checks.levels import CheckedLevel
 from ...errors import DeclarationError
 from ...kernels import body_of
 from ...nodes.facets import KernelLaunch
 from ...printed import counted
-from ...source import Scope as CScope
-from ...source import Token, closing_angle, spell, split_commas
+from ...source import Scope, Token, closing_angle, spell, split_commas
 from ...source import trees as syntax
 from .arithmetic import Base, Lanes, Pointer, as_pointer, cast, type_of
 from .bodies import parse_body
@@ -83,7 +82,7 @@ class _Bytes:
         return found
 
 
-def check_exchange(scope: Scope) -> None:
+def check_exchange(scope: CheckedLevel) -> None:
     """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
     alike: dict[tuple[Program, Axes], list[KernelLaunch]] = {}
     for node in (found.launched for found in scope.workflow.nodes):
@@ -100,7 +99,7 @@ def check_exchange(scope: Scope) -> None:
             _report(scope, nodes, found)
 
 
-def _report(scope: Scope, nodes: Sequence[KernelLaunch], found: Exchange) -> None:
+def _report(scope: CheckedLevel, nodes: Sequence[KernelLaunch], found: Exchange) -> None:
     node, more = nodes[0], len(nodes) - 1
     same = found.writer // _WAVE == found.reader // _WAVE
     others = f" (and {counted(more, 'more node')} of it)" if more else ""
@@ -253,7 +252,7 @@ def _is_index(part: Any) -> bool:
     return isinstance(part, syntax.Member) and isinstance(part.base, syntax.Name) and part.base.slot < 0
 
 
-def _bound(program: Program, function: Function, name: str) -> CScope:
+def _bound(program: Program, function: Function, name: str) -> Scope:
     """Return the scope of a function, with template arguments bound if all calls in the kernel's body spell the same ones."""
     scope, given = program.scope.at(function.space).inner(), dict[str, list[list[Token]]]()
     body = body_of(program.kernel)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Parameter
+from ...checks.levels import CheckedLevel
 from ...checks.reach import Reach
-from ...checks.scope import Scope
 from ...errors import DeclarationError
 from ...kernels import Kernel, KernelParameter, Module
 from ...nodes.facets import KernelLaunch
@@ -20,7 +20,7 @@ from .definitions import definitions_of
 from .programs import program_of
 
 
-def check_hidden(scope: Scope, reach: Reach) -> None:
+def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
     """Report kernels with hidden addresses that another node which touches memory may run beside."""
     nodes = scope.workflow.nodes
     hidden = {n: what for n, node in enumerate(nodes) if (what := _hidden(scope, node))}
@@ -61,7 +61,7 @@ def _unordered(reach: Reach, start: int, stop: int, segment: dict[int, int], wan
         before |= 1 << k
 
 
-def _hidden(scope: Scope, node: AnyNode) -> str:
+def _hidden(scope: CheckedLevel, node: AnyNode) -> str:
     """Return by which data a node reaches memory that it does not name; empty if there is none."""
     if node.launched is not None:
         return _of_kernel(node.launched)

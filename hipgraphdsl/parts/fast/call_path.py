@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...arrays import Parameter
-from ...backends import Program, Scope
+from ...backends import Environment, Program
 from ...backends.operations import Launch, Operation
 from ...backends.program import GraphProgram
 from ...errors import HipGraphError
@@ -228,7 +228,7 @@ class CompiledPath(CallPath):
         return _NONE if self._stale else self._steps.get(name, _NONE)
 
     def resume(
-        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Environment, Parameter, list[int]]]]
     ) -> None:
         """Enable the bound fast path again; if launches give values, register from these callables what has changed.
 
@@ -245,7 +245,7 @@ class CompiledPath(CallPath):
         if self.blocked:  # checked after enabling, too, because another thread may call `block` meanwhile
             self.launcher.ready = False
 
-    def register(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
+    def register(self, program: Program, users: Mapping[str, tuple[Environment, Parameter, list[int]]]) -> None:
         """Tell the launcher which parameters it may set, and where in the bound program.
 
         `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
@@ -291,7 +291,7 @@ class CompiledPath(CallPath):
             self._stale = not kept.follow(operation)
 
     def _places(
-        self, program: GraphProgram, scope: Scope, parameter: Parameter, index: int
+        self, program: GraphProgram, scope: Environment, parameter: Parameter, index: int
     ) -> tuple[str, list[tuple[int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
         step, operation = program.plan.steps[index], program.operations[index]

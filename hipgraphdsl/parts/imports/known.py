@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...arrays import AllocArray, ExternalArray
-from ...backends import Scope
+from ...backends import Environment
 from ...executable.memory import Block
 from ...kernels import Kernel
 from ...nodes import Event
@@ -28,7 +28,7 @@ class Known:
     kept: Any = None
     """What must live as long as the nodes and arrays that are read."""
 
-    def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
+    def note_memory(self, arrays: Mapping[str, Block], scope: Environment, owner: Any) -> None:
         """Add arrays, which keep their memory and `owner` alive, and the arrays of alloc nodes."""
         several = len(scope.shared.devices) > 1
         for name, block in arrays.items():

@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from ...arrays import AllocArray, Array, ArrayView, Parameter
+from ...backends.environment import Environment
 from ...backends.handles import BUILT_IN, SharedHandles
-from ...backends.scope import Scope
 from ...kernels import ArgumentPacker, Kernel, Signature, Symbol
 from ...nodes import Event, Semaphore, element_bytes
 from ...nodes.facets import KernelLaunch, UserCall
@@ -31,7 +31,7 @@ _PORTABLE: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d
 """Defects that a program avoids for every target, because any compiler may compile it."""
 
 
-class NamedScope(Scope):
+class NamedScope(Environment):
     """Maps the names of a workflow to names of the program, for one use of the workflow."""
 
     __slots__ = ("level", "named")

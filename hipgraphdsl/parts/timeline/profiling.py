@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from ...backends import Scope
+from ...backends import Environment
 from ...backends.operations import Nothing, Operation
 from ...backends.program import Naming, Program
 from ...backends.streams import StreamsProgram
@@ -16,7 +16,9 @@ from ...plan.steps import Plan, Step
 from .timeline import Span, Timeline, engine_on
 
 
-def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
+def profile(
+    plan: Plan, scope: Environment, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]
+) -> Timeline:
     """Issue a plan on an idle stream of the current device, and return when each node ran.
 
     `finish` waits for the stream's work and raises its errors.

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable, kind_of
-from ...backends import Scope, SharedHandles
+from ...backends import Environment, SharedHandles
 from ...backends.callbacks import Stopped, bytes_at
 from ...backends.serial import SerialProgram
 from ...backends.streams import EagerProgram
@@ -203,7 +203,7 @@ class Laboratory:
         """Values before a run of all memory that outlives it."""
         return {name: self.cells[name].inside(data) for name, data in self._start.items()}
 
-    def _look(self, top: Scope, params: Mapping[str, Any]) -> None:
+    def _look(self, top: Environment, params: Mapping[str, Any]) -> None:
         """Record the addresses of all memory."""
         for scope, level in top.levels(self.workflow):
             for name, array in level.own_arrays():
@@ -290,7 +290,7 @@ class Laboratory:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
 
-    def _alloc(self, name: str, array: AllocArray, step: Step, scope: Scope) -> None:
+    def _alloc(self, name: str, array: AllocArray, step: Step, scope: Environment) -> None:
         """Execute an alloc step, with guards around its memory."""
         if name in self.fresh:
             raise DeclarationError(f"{step.name!r} allocates {name!r} a second time", node=step.name, array=name)
@@ -380,7 +380,7 @@ def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
         return executable.runtime.stream_wait(stream, WAIT_S)
 
 
-def addressed(access: Access, scope: Scope, device: int | None) -> Region:
+def addressed(access: Access, scope: Environment, device: int | None) -> Region:
     """Return the region of addresses that an access covers."""
     return access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes)
 

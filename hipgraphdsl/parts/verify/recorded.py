@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...arrays import Access, Region
-from ...backends import Scope
+from ...backends import Environment
 from ...backends.explicit import captured_graph
 from ...errors import HipGraphError
 from ...executable import Executable
@@ -26,7 +26,7 @@ _BEYOND = range(1 << 64)
 """All addresses: the range that a node of unknown effect may access."""
 
 
-def compare_recorded(executable: Executable, top: Scope, named: str, found: Found) -> None:
+def compare_recorded(executable: Executable, top: Environment, named: str, found: Found) -> None:
     """Record each captured function of an Executable once more, and find declared writes that no recorded node can make."""
     count = 0
     for scope, level in top.levels(executable.workflow):
@@ -45,7 +45,7 @@ def compare_recorded(executable: Executable, top: Scope, named: str, found: Foun
 
 
 @contextmanager
-def _recorded(node: UserCall, name: str, scope: Scope) -> Iterator[RawGraph]:
+def _recorded(node: UserCall, name: str, scope: Environment) -> Iterator[RawGraph]:
     """Capture the work of a node's function, and read the graph back; pointers in it are valid inside the block."""
     runtime = scope.runtime
     graph = captured_graph(runtime, scope.shared.calls.captured(name, node, scope))
@@ -55,7 +55,7 @@ def _recorded(node: UserCall, name: str, scope: Scope) -> Iterator[RawGraph]:
         runtime.graph_destroy(graph)
 
 
-def _compare(name: str, node: AnyNode, scope: Scope, raw: RawGraph, found: Found) -> None:
+def _compare(name: str, node: AnyNode, scope: Environment, raw: RawGraph, found: Found) -> None:
     nodes = [recorded for recorded in raw.everywhere() if recorded.type is not NodeType.GRAPH]
     busy = [recorded for recorded in nodes if recorded.type not in _IDLE]
     device = scope.device_of(node)

@@ -1,4 +1,4 @@
-"""Scope: the addresses and values that the names of one workflow resolve to in one Executable."""
+"""Environment: the addresses and values that the names of one workflow resolve to in one Executable."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..workflow import AnyNode, Binding, Level, Workflow
 from .handles import SharedHandles
 
 
-class Scope(Binding):
+class Environment(Binding):
     """Addresses and values of the names of one workflow in one Executable; `prefix` is ``"child/"`` inside a child graph."""
 
     __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
-    def __init__(self, shared: SharedHandles, prefix: str = "", parent: Scope | None = None) -> None:
+    def __init__(self, shared: SharedHandles, prefix: str = "", parent: Environment | None = None) -> None:
         super().__init__(prefix, parent)
         self.runtime = shared.runtime
         self.shared = shared
@@ -31,30 +31,30 @@ class Scope(Binding):
         """Inside a child: its arrays and parameters -> the parent's views, parameters or values."""
         self.values: dict[Parameter, Any] = {}
         """Current value of each scalar parameter that belongs to this scope."""
-        self.children: dict[str, Scope] = {}
+        self.children: dict[str, Environment] = {}
 
-    def inside(self, path: Sequence[AnyNode]) -> Scope:
+    def inside(self, path: Sequence[AnyNode]) -> Environment:
         """Return the scope inside nested child graphs, which `path` lists outermost first."""
         scope = self
         for child in path:
             scope = scope.children[child.name]
         return scope
 
-    def levels(self, workflow: Workflow) -> Iterator[tuple[Scope, Level]]:
+    def levels(self, workflow: Workflow) -> Iterator[tuple[Environment, Level]]:
         """Yield the levels of a workflow, each with its scope; create scopes that do not exist yet."""
-        scopes: dict[Level, Scope] = {}
+        scopes: dict[Level, Environment] = {}
         for level in workflow.levels():
             scope = self
             if level.parent is not None:
                 outer = scopes[level.parent]
                 inner = outer.children.get(level.key)
                 if inner is None:
-                    inner = outer.children[level.key] = Scope(outer.shared, f"{outer.prefix}{level.key}/", outer)
+                    inner = outer.children[level.key] = Environment(outer.shared, f"{outer.prefix}{level.key}/", outer)
                 scope = inner
             scopes[level] = scope
             yield scope, level
 
-    def all_inside(self) -> Iterator[Scope]:
+    def all_inside(self) -> Iterator[Environment]:
         """Yield this scope and all scopes inside it, outermost first."""
         waiting = [self]
         for found in waiting:

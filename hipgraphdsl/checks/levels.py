@@ -17,13 +17,13 @@ from .report import Diagnostic
 Place = tuple[Any, int]
 
 
-class Scope(Level):
+class CheckedLevel(Level):
     """A level of the checked workflow; all levels share the lists of reported and of ignored diagnostics."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.holders: list[Scope] = []  # scopes with child nodes that use this workflow in the same way; it is checked once
-        self.others: list[Scope] = []  # the scopes of those child nodes other than this one
+        self.holders: list[CheckedLevel] = []  # levels with child nodes that use it in the same way; it is checked once
+        self.others: list[CheckedLevel] = []  # the levels of those child nodes other than this one
         self.diagnostics: list[Diagnostic] = [] if self.parent is None else self.parent.diagnostics
         self.ignored: list[tuple[Diagnostic, str]] = [] if self.parent is None else self.parent.ignored
         self._places: dict[Any, Place] = {}
@@ -77,7 +77,7 @@ class Scope(Level):
         extent = root.default if isinstance(root, Parameter) else root
         return None if extent is None else int(extent)
 
-    def leaves(self, node: AnyNode) -> Iterator[tuple[Scope, AnyNode, Access]]:
+    def leaves(self, node: AnyNode) -> Iterator[tuple[CheckedLevel, AnyNode, Access]]:
         """Yield each access of a node as (scope, node, access); for a child graph, those of its innermost nodes."""
         for scope in () if node.derives else self.inner(node):
             for child in scope.workflow.nodes:
@@ -114,14 +114,14 @@ class Scope(Level):
             self.ignored.append((diagnostic, reason))
 
 
-def scopes_of(workflow: Workflow) -> list[Scope]:
+def levels_of(workflow: Workflow) -> list[CheckedLevel]:
     """Return the workflow's scope and one for each different way in which a child workflow is used.
 
     Graphs derived from a node's fields are skipped: they are sound if the fields are, and a collective of 1024 arrays holds a
     million copies.
     """
-    top = Scope(workflow)
-    found: dict[Any, Scope] = {id(workflow): top}
+    top = CheckedLevel(workflow)
+    found: dict[Any, CheckedLevel] = {id(workflow): top}
     waiting = [top]
     for scope in waiting:
         for node in scope.workflow.nodes:
@@ -136,7 +136,7 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
     return waiting
 
 
-def _signature(scope: Scope) -> Any:
+def _signature(scope: CheckedLevel) -> Any:
     """Return a key that determines the findings inside a child: its workflow, the aliasing of its memory, and its extents."""
     values = tuple(
         (name, scope.value(p))
