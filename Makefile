@@ -3,7 +3,7 @@
 #   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
 #   make test       all tests except the slow ones; tests that need a GPU skip where there is none
 #   make test-slow  the slow tests, and those of the CPU runtime's kernels and conformance again with clang (ziglang)
-#   make test-parts the README's program on copies of the package without each of its parts
+#   make test-parts the README's program on copies of the package without each of its parts, the core's tests on the recorder alone
 #   make test-gpu   all tests on this machine's GPU, with PYTHON as it is: no .venv, no network (tests/README.md)
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hipgraphdsl.arrays import reads, updates, writes
 from hipgraphdsl.errors import RuntimeUnavailable
@@ -30,6 +31,13 @@ PARAMS = np.dtype([("a", "f4"), ("n", "i4")], align=True)
 
 OWN_KINDS = {kind: cls for kind, cls in KINDS.items() if cls.__module__.startswith("hipgraphdsl.")}
 """Node classes by kind, without those that tests add as another package would."""
+
+_OF_PARTS = {".html": "pages", ".graphml": "formats", ".yaml": "formats", ".py": "formats", ".hip": "program"}
+EXTENSIONS = [
+    *(".dot", ".mmd", ".json"),
+    *(pytest.param(extension, marks=pytest.mark.needs(part)) for extension, part in _OF_PARTS.items()),
+]
+"""Extensions of exports as text, with the parts that they need."""
 
 
 def report(*args: Any) -> None:

@@ -22,7 +22,8 @@ else:
 
 pytestmark = pytest.mark.parts
 
-PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "hipgraphdsl"
 
 README = """
 import numpy as np
@@ -105,6 +106,28 @@ def run(place: Path, program: str) -> str:
     return done.stdout
 
 
+LEAST_PASSED = 2000
+"""So many tests of the core pass at least: fewer means that files are left out that should not be."""
+
+
+@pytest.mark.timeout(900)
+def test_core_passes_its_tests_with_the_recorder_alone(tmp_path: Path) -> None:
+    """Files that import another part are left out, and tests that are marked to need one are skipped (tests/conftest.py)."""
+    place = without(set(OWN) - {"recorder"}, tmp_path)
+    shutil.copytree(ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("docs", "examples", "pyproject.toml"):
+        (place / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not parts", "--part", "0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(
+        [*command, "tests/unit", "tests/error_checks"], cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted is not None
+    assert int(counted[1]) >= LEAST_PASSED, done.stdout[-3000:]
+
+
 @pytest.mark.parametrize("part", OWN)
 def test_readme_runs_without_a_part_and_what_the_part_did_names_it(part: str, tmp_path: Path) -> None:
     runtime = "recorder" if part == "cpu" else "cpu"
@@ -148,8 +171,6 @@ def test_readme_runs_on_the_recorder_alone(tmp_path: Path) -> None:
 
 
 # -- a part of another package -----------------------------------------------------------------------------------------
-
-ROOT = PACKAGE.parent
 
 
 def wheel_of(source: Path, folder: Path) -> Path:
@@ -211,27 +232,3 @@ def test_package_of_examples_is_installed_and_does_what_its_page_shows(installed
         page.write_text(text.replace(block, shown), encoding="utf-8")
     else:
         assert shown == block
-
-
-# -- the core alone ----------------------------------------------------------------------------------------------------
-
-LEAST_PASSED = 2000
-"""So many tests of the core pass at least: fewer means that files are left out that should not be."""
-
-
-@pytest.mark.timeout(900)
-def test_core_passes_its_tests_with_the_recorder_alone(tmp_path: Path) -> None:
-    """Files that import another part are left out, and tests that are marked to need one are skipped (tests/conftest.py)."""
-    place = without(set(OWN) - {"recorder"}, tmp_path)
-    shutil.copytree(ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("docs", "examples", "pyproject.toml"):
-        (place / name).symlink_to(ROOT / name)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not parts", "--part", "0.1"]
-    environment = {**os.environ, "PYTHONPATH": str(place)}
-    done = subprocess.run(
-        [*command, "tests/unit", "tests/error_checks"], cwd=place, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    counted = re.search(r"(\d+) passed", done.stdout)
-    assert counted is not None
-    assert int(counted[1]) >= LEAST_PASSED, done.stdout[-3000:]

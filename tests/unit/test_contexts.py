@@ -17,7 +17,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
-from hipgraphdsl.parts.fast.extension import native
+from hipgraphdsl.parts import find
 from hipgraphdsl.runtimes import cuda_driver, nvidia
 from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES
@@ -159,7 +159,7 @@ class _Compiling(NvidiaRuntime):
 )
 def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     devices, compiled, before = request.param
-    if compiled and native() is None:
+    if compiled and ((fast := find("fast")) is None or fast.native() is None):
         pytest.skip("no Python headers or no compiler: the extension module cannot be built")
     if not compiled:
         monkeypatch.setattr("hipgraphdsl.runtimes.hip_abi.native", lambda: None)
@@ -297,12 +297,18 @@ def compiled(cuda: FakeCuda, runtime: NvidiaRuntime, backend: Any, home: int) ->
         yield exe
 
 
+OF_PARTS = {"known": "imports", "profile": "timeline"}
+"""Methods that a part does."""
+
+
 def test_every_public_method_is_called_here() -> None:
     public = {name for name in dir(Executable) if not name.startswith("_")}
     assert public == METHODS.keys() | SILENT
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.needs(OF_PARTS[name]) if name in OF_PARTS else ()) for name in METHODS]
+)
 def test_method_calls_the_driver_with_the_context_of_its_executable(
     cuda: FakeCuda, compiled: Executable, home: int, method: str
 ) -> None:
@@ -318,6 +324,7 @@ def test_method_calls_the_driver_with_the_context_of_its_executable(
     assert cuda.calls or not is_graph or method in ("array", "known", "parameters")
 
 
+@pytest.mark.needs("verify")
 def test_compiling_and_verifying_have_a_context(cuda: FakeCuda, runtime: NvidiaRuntime, backend: Any, home: int) -> None:
     def call() -> int:
         cuda.context = cuda.before
@@ -330,6 +337,7 @@ def test_compiling_and_verifying_have_a_context(cuda: FakeCuda, runtime: NvidiaR
     assert [called for called in cuda.calls if called[1] != PRIMARY + home] == []
 
 
+@pytest.mark.needs("imports")
 def test_graphs_are_read_back_in_a_thread_without_a_context(cuda: FakeCuda, runtime: NvidiaRuntime) -> None:
     def call() -> int:
         hg.Graph.from_capture(lambda stream: None, runtime)
@@ -341,6 +349,7 @@ def test_graphs_are_read_back_in_a_thread_without_a_context(cuda: FakeCuda, runt
     assert {context for _, context in cuda.calls} == {PRIMARY}
 
 
+@pytest.mark.needs("imports")
 def test_graphs_are_read_back_in_the_context_that_a_thread_has(cuda: FakeCuda, runtime: NvidiaRuntime, home: int) -> None:
     def call() -> int:
         cuda.context = PRIMARY + home

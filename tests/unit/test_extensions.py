@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specimens import pipeline
+from specimens import EXTENSIONS, pipeline
 
 import hipgraphdsl as hg
 from hipgraphdsl import cli, extensions, runtimes
@@ -235,13 +235,7 @@ def test_kind_of_an_enabled_part_runs_on_each_backend(install: Any, backend: Any
         exe.run()
 
 
-OF_PARTS = {".html": "pages", ".graphml": "formats", ".yaml": "formats", ".py": "formats", ".hip": "program"}
-
-
-@pytest.mark.parametrize(
-    "extension",
-    [".dot", ".mmd", ".json", *(pytest.param(name, marks=pytest.mark.needs(part)) for name, part in OF_PARTS.items())],
-)
+@pytest.mark.parametrize("extension", EXTENSIONS)
 def test_exports_show_a_kind_of_an_enabled_part(install: Any, extension: str) -> None:
     module = importlib.import_module(install(CODE["kinds"]))
     hg.enable("review")

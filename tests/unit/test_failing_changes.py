@@ -11,7 +11,6 @@ import pytest
 from places import runtime_or_skip
 
 import hipgraphdsl as hg
-from hipgraphdsl.parts import fast as native
 from hipgraphdsl.runtimes.base import Runtime
 
 SOURCE = r"""
@@ -280,11 +279,14 @@ def test_changes_that_fail_half_way_can_be_made_again(runtime: Runtime, faults: 
     assert n > 5
 
 
+@pytest.mark.needs("fast")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [launcher_graph, mixed_graph])
 def test_the_compiled_path_sets_back_what_it_had_set(
     runtime: Runtime, faults: Faults, make: Callable[[], hg.Graph], way: str
 ) -> None:
+    from hipgraphdsl.parts import fast as native
+
     if native.native() is None:
         pytest.skip("no compiled call path: no Python headers or no compiler")
     with make().compile(runtime=runtime) as exe:

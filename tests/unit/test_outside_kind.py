@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from copies import CopiesNode
-from thread_ranks import on_ranks
+from specimens import EXTENSIONS
 
 import hipgraphdsl as hg
 from hipgraphdsl.export import render
@@ -110,7 +110,10 @@ def across(copy: Copy, devices: int = 2) -> hg.Graph:
     return g
 
 
+@pytest.mark.needs("ranks")
 def test_partition_over_ranks_gives_the_values_of_single_copies() -> None:
+    from thread_ranks import on_ranks
+
     def run(copy: Copy, ranks: hg.Ranks) -> Any:
         with across(copy).compile("cpu", ranks=ranks) as exe:
             exe.run()
@@ -120,18 +123,20 @@ def test_partition_over_ranks_gives_the_values_of_single_copies() -> None:
         assert on_ranks(2, partial(run, copy)) == [[0, 1, 2, 3, 0, 1, 2, 3], None]
 
 
+@pytest.mark.needs("timeline")
 def test_simulate_knows_the_bytes_and_the_device_of_its_copies() -> None:
     made = across(by_copies).simulate({"copies": 2.0})
     assert {span.name: (span.nbytes, span.stop - span.start) for span in made.spans} == {"hand": (64, 2.0), "back": (32, 2.0)}
 
 
-@pytest.mark.parametrize("extension", [".dot", ".mmd", ".html", ".graphml", ".yaml", ".json", ".hip"])
+@pytest.mark.parametrize("extension", EXTENSIONS)
 def test_exports_show_it(extension: str) -> None:
     text = render(across(by_copies, devices=1).workflow(), extension)
     assert "hand" in text
     assert "back" in text
 
 
+@pytest.mark.needs("formats")
 def test_file_and_python_program_give_the_same_workflow(tmp_path: Path) -> None:
     workflow = across(by_copies).workflow()
     text = workflow.model_dump_json()
@@ -174,4 +179,4 @@ def test_node_that_no_backend_can_lower_is_an_error_with_its_name(monkeypatch: p
     g = hg.Graph("g")
     by_copies(g, "hand", [(g.device_array("x", shape=N, dtype="f4"), g.host_array("h", shape=N, dtype="f4"))])
     with pytest.raises(hg.DeclarationError, match="node 'hand': no backend knows nodes of kind 'copies'"):
-        g.compile("cpu")
+        g.compile("recorder")

@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.parts.bench.launch import with_parameters
-from hipgraphdsl.parts.bench.shapes import KERNELS, chain, parallel
-from hipgraphdsl.parts.merge.batches import Batched
-from hipgraphdsl.parts.merge.batching import Batching, batching
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.plan.suited import FAN_OUT, with_one_root
 from hipgraphdsl.plan.watch import planned
 from hipgraphdsl.target import CostModel, Target
+
+if TYPE_CHECKING:
+    from hipgraphdsl.parts.merge.batches import Batched
 
 
 def dag(predecessors: list[list[int]]) -> hg.Graph:
@@ -30,6 +29,8 @@ def dag(predecessors: list[list[int]]) -> hg.Graph:
 
 
 def batched(batch: object) -> Batched:
+    from hipgraphdsl.parts.merge.batches import Batched
+
     assert isinstance(batch, Batched)
     return batch
 
@@ -157,6 +158,7 @@ def test_a_hundred_thousand_nodes_are_planned_in_linear_time() -> None:
     assert plan.edges == 20_000 - 8
 
 
+@pytest.mark.needs("timeline")
 def test_what_is_large_is_one_line_in_a_prompt() -> None:
     g = dag([[], *([n] for n in range(200))])
     assert repr(g.plan(target="cpu")) == "<plan of 'dag': 201 steps, 200 edges of 200 declared, 1 lane, depth 201>"
@@ -178,6 +180,8 @@ def test_plan_is_the_one_that_compile_makes(monkeypatch: pytest.MonkeyPatch, run
 
 def gated(width: int, *, gates: int = 2) -> hg.Graph:
     """Return levels of so many kernels, with an empty node between each and the next."""
+    from hipgraphdsl.parts.bench.shapes import KERNELS
+
     g = hg.Graph("gated")
     x = g.device_array("x", shape=32, dtype="float32")
     own = [g.device_array(f"y{i}", shape=32, dtype="float32") for i in range(width)]
@@ -189,6 +193,7 @@ def gated(width: int, *, gates: int = 2) -> hg.Graph:
     return g
 
 
+@pytest.mark.needs("bench")
 def test_few_edges_take_the_place_of_an_empty_node() -> None:
     """On an H200 a level of four empty kernels takes 6.3 us with empty nodes between, and 1.7 us with 16 edges."""
     plan = gated(3).plan(target="nvidia:sm_90", batch=False)
@@ -198,6 +203,7 @@ def test_few_edges_take_the_place_of_an_empty_node() -> None:
     assert "2 empty nodes left out" in plan.explain()
 
 
+@pytest.mark.needs("bench")
 def test_lanes_and_batch_are_short_for_fields_of_the_plan_options() -> None:
     of = hg.PlanOptions.of
     given = hg.PlanOptions(lanes=4, batch=False, join=False)
@@ -216,6 +222,7 @@ def test_inline_replaces_children_by_their_nodes_on_every_backend() -> None:
         assert list(exe.plan.index) == list(clone.plan.index) == ["c/x"]
 
 
+@pytest.mark.needs("bench")
 @pytest.mark.parametrize(
     "options",
     [
@@ -232,7 +239,10 @@ def test_empty_nodes_stay_where_the_shape_does_or_nothing_was_measured(options: 
     assert "empty node" not in plan.explain()
 
 
+@pytest.mark.needs("bench")
 def test_a_plan_for_an_nvidia_device_that_nobody_measured_rests_on_no_figures_of_an_h200() -> None:
+    from hipgraphdsl.parts.bench.shapes import parallel
+
     unmeasured = Target.named("nvidia:sm_70")
     known = ("copy_kernel_bytes", "bypass_edges", "resident_threads", "multiprocessors")
     assert {name: getattr(unmeasured, name) for name in known} == dict.fromkeys(known, 0)
@@ -247,6 +257,7 @@ def test_a_plan_for_an_nvidia_device_that_nobody_measured_rests_on_no_figures_of
     assert Target.named("sm_90a") == Target.named("sm_90")  # the same devices
 
 
+@pytest.mark.needs("bench")
 def test_an_empty_node_of_many_edges_stays_and_its_batch_does_it() -> None:
     g = gated(40)
     plan = g.plan(target="nvidia:sm_90", batch=False)
@@ -261,7 +272,10 @@ def test_a_graph_of_empty_nodes_alone_keeps_them() -> None:
     assert [step.name for step in dag([[], [0], [0], [1, 2]]).plan(target="nvidia:sm_90").steps] == ["n0", "n1", "n2", "n3"]
 
 
+@pytest.mark.needs("bench")
 def test_an_empty_node_without_followers_or_predecessors_is_left_out() -> None:
+    from hipgraphdsl.parts.bench.shapes import KERNELS
+
     g = hg.Graph("ends")
     x = g.device_array("x", shape=32, dtype="float32")
     g.empty(name="first")
@@ -292,6 +306,7 @@ def fields(steps: int, kernels: hg.Module = COMPONENTS) -> hg.Graph:
     return g
 
 
+@pytest.mark.needs("merge")
 def test_launches_of_different_kernels_are_one_where_they_wait_for_the_same() -> None:
     """No two of the components follow the same ones, but all that are one launch do."""
     plan = fields(4).plan(target="nvidia:sm_90")
@@ -300,6 +315,7 @@ def test_launches_of_different_kernels_are_one_where_they_wait_for_the_same() ->
     assert len(fields(4).plan(target="nvidia:sm_90", batch=False).batches) == 0
 
 
+@pytest.mark.needs("cpu")
 def test_launches_of_different_kernels_do_what_they_do_one_by_one() -> None:
     found = []
     for batch in (False, True):
@@ -326,6 +342,7 @@ def test_a_kernel_that_ends_sooner_is_not_kept_from_what_follows_it_alone() -> N
     assert plan.steps[plan.index[apart.name]].batch < 0
 
 
+@pytest.mark.needs("merge")
 def test_launches_of_different_kernels_stay_apart_where_they_fill_the_device() -> None:
     g = hg.Graph("large")
     for i, name in enumerate(("ex", "ey", "ez", "hx")):
@@ -335,17 +352,24 @@ def test_launches_of_different_kernels_stay_apart_where_they_fill_the_device() -
     assert g.plan(target="nvidia:sm_90", batch=True).batches
 
 
+@pytest.mark.needs("bench")
 @pytest.mark.parametrize("length", [3, 40])
 def test_long_chains_beside_each_other_stay_chains(length: int) -> None:
     """Eight chains of one-block kernels: on an H200 a level in chains takes 0.1 us, one in batches 0.8 us."""
+    from hipgraphdsl.parts.bench.shapes import parallel
+
     plan = parallel(8 * length, width=8, what="axpy", n=32).plan(target="nvidia:sm_90")
     sizes = [sum(step.batch == n for step in plan.steps) for n in range(len(plan.batches))]
     assert sizes == ([40] * 8 if length == 40 else [8] * 3)
 
 
+@pytest.mark.needs("bench")
 @pytest.mark.parametrize("length", [16, 600])
 def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int) -> None:
     """So a launch with another value of one writes a small table, not one of 16 KB."""
+    from hipgraphdsl.parts.bench.launch import with_parameters
+    from hipgraphdsl.parts.bench.shapes import chain
+
     plan = with_parameters(chain(length, "axpy")).plan(target="nvidia:sm_90")
     middle, rest = length // 2, length - length // 2 - 1
     sizes = [len([*steps]) for _, steps in groupby(plan.steps, lambda step: step.batch)]
@@ -353,13 +377,19 @@ def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int)
     assert plan.steps[middle].batch == (0 if length == 16 else -1)
 
 
+@pytest.mark.needs("bench")
 @pytest.mark.parametrize(("links", "size"), [(2, 32), (32, 32), (33, 64), (100, 128), (300, 320), (1000, 1024), (1363, 1364)])
 def test_tables_of_chains_are_little_larger_than_what_they_hold(links: int, size: int) -> None:
+    from hipgraphdsl.parts.bench.shapes import chain
+
     plan = chain(links, "axpy").plan(target="nvidia:sm_90", batch=True)
     assert [batched(batch).capacity for batch in plan.batches] == [size]
 
 
+@pytest.mark.needs("merge")
 def test_an_entry_point_is_compiled_without_the_bodies_of_other_kernels() -> None:
+    from hipgraphdsl.parts.merge.batching import Batching, batching
+
     module = hg.Module(
         """
 extern "C" __global__ void one(int *x) { x[0] = 111; }
@@ -428,7 +458,10 @@ def test_the_root_of_a_segment_has_few_followers_too() -> None:
     assert sorted(i for lane in made.lanes for i in lane) == list(range(len(made.steps)))
 
 
+@pytest.mark.needs("bench")
 def test_launches_of_one_batch_are_in_one_segment() -> None:
+    from hipgraphdsl.parts.bench.shapes import KERNELS
+
     g = hg.Graph("segments")
     for i in range(5):
         x = g.device_array(f"x{i}", shape=32, dtype="float32")
