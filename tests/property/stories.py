@@ -17,7 +17,7 @@ LONG = {"w": "device", "t": "host"}
 """Arrays of twice the rows; steps use the first half, and parameters any rows."""
 DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
 """Arrays that steps reach only as parameters."""
-NUMBERS = ("p", "r", "s")
+NUMBERS = ("p", "r", "s", "u")
 """Scalar parameters; all but the first are for arguments of kernels alone, as the compiled path sets them."""
 MEMORY = ("q", "o")
 """Array parameters: `o` is for functions on the host too."""
@@ -26,7 +26,7 @@ EQUAL = "as it is"
 NUMBERED = ("mix", "set", "call", "eager")
 MOST_LIVES = 3
 
-WAYS = ("own", "own", "own", "own", "stream", "stream object", "other's stream", "captured", "profile")
+WAYS = ("own", "own", "own", "own", "own", "stream", "stream object", "other's stream", "captured", "profile")
 """On what a launch is put."""
 FORMS = ("declared", "json", "pickle", "networkx")
 """What a graph has been before it is compiled."""
@@ -119,10 +119,10 @@ def parts(draw: Any, kind: str | None = None) -> Part:
 
 _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
-_by = {"mix": ("r", "r", "s", "s", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+_by = {"mix": ("r", "s", "u", "r", "s", "u", "p", ""), "call": ("p", "p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
 """Parameters for the numbers of each kind."""
 _small = integers(0, 2)
-_number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7))
+_number = sampled_from((EQUAL, EQUAL, EQUAL, 0, 1, 2, 7))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
@@ -132,7 +132,7 @@ _defaults: dict[str, Any] = {
 }
 _later: dict[str, Any] = {
     **_defaults,
-    **dict.fromkeys(NUMBERS, integers(0, 9)),
+    **dict.fromkeys(NUMBERS, integers(3, 9)),
     **{name: st.tuples(_ways, _names[name]) for name in MEMORY},
 }
 
@@ -154,7 +154,7 @@ def _kinds_of_parts(draw: Any, shape: str, most: int) -> list[str | None]:
 
 @st.composite
 def programs(draw: Any, most: int) -> Program:
-    shape = draw(sampled_from(("any", "any", "kernels", "behind")))  # compiled code gives values to kernels alone
+    shape = draw(sampled_from(("any", "behind", "kernels")))  # compiled code gives values to kernels alone
     found = tuple(draw(_parts(kind)) for kind in _kinds_of_parts(draw, shape, most))
     numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
     defaults = {name: draw(default) for name, default in _defaults.items()}
@@ -186,29 +186,31 @@ def _values(draw: Any, program: Program) -> dict[str, Any]:
     return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in chosen}
 
 
-def _launches(draw: Any, program: Program) -> list[dict[str, Any]]:
-    """Return the values of launches.
+def _launches(draw: Any, program: Program, *, may_fail: bool) -> list[dict[str, Any]]:
+    """Return the values of launches; some give again what the one before has given, and one value that is there already.
 
-    Some give what only kernels use, which compiled code does behind another launch with values, and not what that one gave. Some
-    fail, and the next one gives another number.
+    Some fail, most often where much is behind, and the next one gives another number then.
     """
     found: list[dict[str, Any]] = []
     numbers = tuple(name for name in program.used if name in NUMBERS) or NUMBERS
-    for _ in range(draw(integers(1, 4))):
+    first = next(filter(None, program.numbers), numbers[0])
+    ways = ("fault", "fault", "any", "any", "more") if may_fail else ("any", "any", "more")
+    for _ in range(draw(sampled_from((2, 1, 3, 4)))):
         before = found[-1] if found else {}
-        how = draw(sampled_from(("any", "more", "kernels", "kernels", "fault")))
+        how = draw(sampled_from(ways))
         if FAULT in before.values():
             found.append({name: draw(_small) for name, value in before.items() if value == FAULT})
         elif how == "fault":
-            found.append({draw(sampled_from(numbers)): FAULT})
-        elif how == "more":
-            found.append({**before, draw(sampled_from(numbers)): EQUAL})
-        elif how == "kernels" and program.of_kernels:
-            names = tuple(name for name in program.of_kernels if name not in before) or program.of_kernels
-            found.append({name: draw(_number) for name in sorted(draw(sets(sampled_from(names), min_size=1)))})
+            found.append({draw(sampled_from((first, *numbers))): FAULT})
         else:
-            found.append(_values(draw, program))
+            found.append({**before, draw(sampled_from(numbers)): EQUAL} if how == "more" else _values(draw, program))
     return found
+
+
+def _in_turn(draw: Any, program: Program) -> list[dict[str, Any]]:
+    """Return the values of launches that each give another parameter of kernels: the first by Python, the others compiled."""
+    names = draw(permutations((*program.of_kernels, *NUMBERS[: len(program.of_kernels) < 2])))
+    return [{name: draw(_number)} for name in names]
 
 
 @st.composite
@@ -218,14 +220,14 @@ def _actions(draw: Any, program: Program, kinds: tuple[str, ...] = ACTIONS, life
     life, i = draw(integers(0, MOST_LIVES - 1)) if life is None else life, draw(integers(0, len(program.parts) - 1))
     part = program.parts[i]
     if what == "launch":
-        launches = _launches(draw, program)
-        fails = any(FAULT in values.values() for values in launches)
-        return what, life, "own" if fails else draw(sampled_from(WAYS)), launches
+        way = draw(sampled_from(WAYS))
+        in_turn = way == "own" and program.of_kernels and draw(sampled_from((True, False)))
+        return what, life, way, _in_turn(draw, program) if in_turn else _launches(draw, program, may_fail=way == "own")
     if what == "update":
-        how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
+        how = draw(sampled_from(("defaults", "defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
         changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
         chosen = _chosen(draw, program, NUMBERS, (*NUMBERS, *MEMORY, "v"))
-        names = given if given and draw(integers(0, 2)) else chosen
+        names = given if given and draw(sampled_from((True, True, False))) else chosen
         defaults = {name: draw(_later[name]) for name in names}
         return what, life, changed, defaults, draw(sampled_from(FORMS)), how == "kinds" or draw(booleans())
     if what == "set":
@@ -242,7 +244,7 @@ def _happening(draw: Any, program: Program, most: int) -> list[Action]:
     found = [draw(_actions(program))]
     for _ in range(draw(integers(1, most - 1))):
         before, *rest = found[-1]
-        if before == "launch" and draw(booleans()):
+        if before == "launch" and draw(sampled_from((True, False))):
             given = sorted({name for values in rest[2] for name in values})
             found.append(draw(_actions(program, CHANGES, rest[0], *given)))
         else:
@@ -259,4 +261,4 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
     }  # fmt: skip
     happening = _happening(draw, program, most_actions)
     devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
-    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)
+    return Story(program, options, draw(sampled_from(FORMS)), draw(sampled_from((True, True, True, False))), devices, happening)
