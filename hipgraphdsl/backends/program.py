@@ -103,9 +103,9 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
 
-    def failed(self) -> str:
-        """Return the name of the node that failed a launch, empty where the runtime cannot tell."""
-        return ""
+    def failed(self) -> tuple[str, ...]:
+        """Return the node that failed a launch, once; several if they share its launch, none where the runtime cannot tell."""
+        return ()
 
     def abort(self) -> bool:
         """Stop launches in flight from starting further nodes; return False where the platform cannot."""
@@ -317,9 +317,10 @@ class GraphProgram(Program):
         left = set(self.runtime.graph_exec_unfinished(self.handle))
         return tuple(self._said(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
-    def failed(self) -> str:
-        names = {node: self._said(step) for node, step in zip(self.nodes, self.plan.steps)}
-        return names.get(self.runtime.graph_exec_failed(self.handle), "")
+    def failed(self) -> tuple[str, ...]:
+        failed = self.runtime.graph_exec_failed(self.handle)
+        found = [i for i, node in enumerate(self.nodes) if node == failed and i not in self.disabled] if failed else []
+        return tuple(self._said(self.plan.steps[i]) for i in found)
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -216,8 +216,9 @@ class SegmentedProgram(Program):
     def unfinished(self) -> tuple[str, ...]:
         return (*(name for graph in self.graphs for name in graph.unfinished()), *self._host.unfinished())
 
-    def failed(self) -> str:
-        return next((name for graph in self._all() if (name := graph.failed())), "")
+    def failed(self) -> tuple[str, ...]:
+        found = [graph.failed() for graph in self._all()]  # ask all: what is not asked now, a later failure would be told
+        return next(filter(None, found), ())
 
     def abort(self) -> bool:
         ended = [graph.abort() for graph in self._all()]

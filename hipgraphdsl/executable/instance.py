@@ -19,7 +19,7 @@ from ..backends.callbacks import HostCalls, memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..checks import require_sound
-from ..errors import HipError, WaitTimeout
+from ..errors import HipError, WaitTimeout, listed
 from ..nodes import same
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
@@ -459,11 +459,16 @@ class Instance:
             if self.program is not None:
                 self.in_flight.drop_failures(self.program.all_streams())
             raise blamed from error.__cause__
+        if self.hosts.failures and self.program is not None:
+            self.program.failed()  # whoever waited for the callback has taken its error: a later one must not name its node
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
-        name = self.program.failed() if self.program is not None and error.node is None else ""
-        return error.of(name) if name else error
+        names = self.program.failed() if self.program is not None and error.node is None else ()
+        if len(names) < 2:
+            return error.of(names[0]) if names else error
+        hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
+        return error.of(names[0], f"{error.hint}; {hint}" if error.hint else hint)
 
     def wait_to_close(self, timeout_s: float | None, warning_s: float, abort_s: float) -> WaitTimeout | None:
         """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on.

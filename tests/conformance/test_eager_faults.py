@@ -269,6 +269,43 @@ def test_fault_in_a_body_that_the_host_decides_names_the_node_by_its_path(backen
 
 
 @pytest.mark.parametrize("step", STEPS)
+def test_fault_after_a_callback_has_raised_in_an_earlier_launch_names_the_node_at_fault(backend: Any, step: Any) -> None:
+    g = hg.Graph("twice")
+    x, h = g.device_array("x", np.zeros(4, "i4")), g.host_array("h", np.zeros(4, "i4"))
+    raising = [True]
+
+    def raises(_: Any) -> None:
+        if raising[0]:
+            raise ValueError
+
+    g.host(raises, (h,), name="raises")
+    g.memcpy(h, x, name="down")
+    step(g, x, h)
+    g.kernel(FAULTY["culprit"], 1, 4, (x, g.param("stop", "int32", 0)), name="culprit", after=["step"])
+    with g.compile("cpu", backend) as exe:
+        with pytest.raises(hg.CallbackError):
+            exe.run()
+        raising[0] = False
+        exe.run()
+        with pytest.raises(hg.HipError, match=r"\(719\)") as caught:
+            exe.run(stop=1)
+        assert caught.value.node == (None if backend == "streams" else "culprit")
+
+
+@pytest.mark.parametrize("batched", ["explicit", "capture"])
+def test_fault_of_one_of_several_nodes_that_share_a_launch_names_all_that_are_enabled(batched: Any) -> None:
+    g = hg.Graph("shared")
+    for name in ("first", "second", "third", "fourth"):
+        x = g.device_array(f"x_{name}", np.zeros(4, "i4"))
+        g.kernel(FAULTY["culprit"], 1, 4, (x, g.param(f"stop_{name}", "int32", 0)), name=name)
+    with g.compile("cpu", batched, batch=True) as exe:
+        exe.disable("first")
+        with pytest.raises(hg.HipError, match=r"'second' or one of .* share its launch: 'third', 'fourth'") as caught:
+            exe.run(stop_third=1)
+        assert caught.value.node == "second"
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: Runtime, backend: Any, step: Any) -> None:
     g = hg.Graph("stopped")
     x, y, h = (*(g.device_array(name, np.zeros(4, "i4")) for name in "xy"), g.host_array("h", np.zeros(4, "i4")))

@@ -238,8 +238,8 @@ class Life:
         return any(np.shares_memory(a, b) for i, a in enumerate(places) for b in places[:i])
 
     def has_eager(self) -> bool:
-        """Return whether the launching thread calls functions, which no capture holds."""
-        return any(getattr(part, "kind", "") in ("eager", "issue") for part in self.parts)
+        """Return whether the launching thread calls functions or decides, which no capture holds."""
+        return any(getattr(part, "kind", "") in ("eager", "issue") or getattr(part, "inside", "") == "if" for part in self.parts)
 
     def faulty(self) -> set[int]:
         """Return the steps that fail in the next launch."""
@@ -473,21 +473,25 @@ class World:
             with launched:
                 launched.run()
 
-    def failing(self, life: Life, way: str, given: Mapping[str, Any]) -> str | None:
-        """Launch what fails, and return the name of the node that the error has."""
+    def failing(self, life: Life, way: str, given: Mapping[str, Any]) -> hg.CallbackError | hg.HipError:
+        """Launch what fails, and return the error."""
         try:
             self.put(life, way, given)
             life.exe.synchronize()
         except (hg.CallbackError, hg.HipError) as error:
-            return error.node
+            return error
         raise AssertionError(f"a launch of {life.name} has not failed")
 
     def fail(self, life: Life, way: str, given: Mapping[str, Any], faulty: set[int]) -> None:
-        """Launch what fails: nothing behind the fault starts, all before it has run, and the error has the faulty node's name."""
+        """Launch what fails: nothing behind the fault starts, all before it has run, and the error has the faulty node's name.
+
+        Where nodes share a launch, it has the names of all.
+        """
         (culprit,) = life.first(faulty)
-        named = self.failing(life, way, given)
-        if named is not None or self.backend != "streams":  # there nothing tells which call it was
-            assert named == life.node(culprit), f"{named!r} has failed by name, and not {life.node(culprit)!r}"
+        error, name = self.failing(life, way, given), life.node(culprit)
+        if error.node is not None or self.backend != "streams":  # there nothing tells which call it was
+            shared = "share its launch" in str(error) and repr(name) in str(error)
+            assert error.node == name or shared, f"{error.node!r} has failed by name, and not {name!r}"
         life.exe.synchronize()  # what failed is reported once
         before = {i for i in range(len(life.parts)) if culprit in life.behind(i) - {i}}
         never = set[int]().union(*map(life.behind, faulty))

@@ -190,19 +190,21 @@ step_of = cache(steps)
 class Temporary:
     """Memory of the graph, or a variable, that is written from one array, mixed with it and copied to another.
 
-    The kernel is in the graph, or `inside` a child, whose array parameters are bound to that memory and to the array.
+    The kernel is in the graph, or `inside` another graph whose array parameters are bound to that memory and to the array: a
+    ``"child"``, or the body of a conditional node, ``"if"``, that the host runs unless the memory's first element is 0.
     """
 
     to: str
     origin: str
     by: int
-    inside: bool = False
+    inside: str = ""
     variable: bool = False
 
     def apply(self, v: Values) -> None:
         """Do it to NumPy arrays."""
         origin = v[self.origin]
-        v[self.to][...] = _wrapped(31 * origin.astype(np.int64) + 7 * origin.astype(np.int64) + self.by)
+        mixed = _wrapped(31 * origin.astype(np.int64) + 7 * origin.astype(np.int64) + self.by)
+        v[self.to][...] = mixed if self.inside != "if" or origin[0, 0] else origin
 
     def declare(self, g: hg.Graph, name: str) -> None:
         """Add the nodes to a graph."""
@@ -214,7 +216,11 @@ class Temporary:
             child = hg.Graph("inside")
             y, x = child.param("y", "i4", shape=t.shape), child.param("x", "i4", shape=SHAPE)
             child.kernel(MODULE["mix"], 1, 32, (hg.updates(y), hg.reads(x), self.by, size), name="mix")
-            g.child(child, bind={"y": t, "x": names[self.origin]}, name=f"{name}_mix")
+            bind = {"y": t, "x": names[self.origin]}
+            if self.inside == "child":
+                g.child(child, bind=bind, name=f"{name}_mix")
+            else:
+                g.conditional("if", t[0, :1], [child], bind, decide="host", name=f"{name}_mix")
         else:
             g.kernel(MODULE["mix"], 1, 32, (hg.updates(t), hg.reads(names[self.origin]), self.by, size), name=f"{name}_mix")
         g.memcpy(names[self.to], t, name=f"{name}_out")

@@ -19,7 +19,7 @@ LONG = {"w": "device", "t": "host"}
 """Arrays of twice the rows; steps use the first half, and parameters any rows."""
 DEFAULTS = {"m": "device", "n": "device", "x": "host", "y": "host"}
 """Arrays that steps reach only as parameters."""
-NUMBERS = ("p", "r", "s")
+NUMBERS = ("p", "r", "s", "u")
 """Scalar parameters; all but the first are for arguments of kernels alone, as the compiled path sets them."""
 MEMORY = ("q", "o")
 """Array parameters: `o` is for functions on the host too."""
@@ -28,7 +28,7 @@ EQUAL = "as it is"
 NUMBERED = ("mix", "set", "call", "eager")
 MOST_LIVES = 3
 
-WAYS = ("own", "own", "own", "own", "stream", "stream object", "other's stream", "captured", "profile")
+WAYS = ("own", "own", "own", "own", "own", "stream", "stream object", "other's stream", "captured", "profile")
 """On what a launch is put."""
 FORMS = ("declared", "json", "pickle", "networkx")
 """What a graph has been before it is compiled."""
@@ -72,6 +72,12 @@ class Program:
         names = {*self.numbers, *(name for part in self.parts for name in _arrays(part))}
         return tuple(name for name in (*NUMBERS, *MEMORY, "v") if name in names)
 
+    @property
+    def of_kernels(self) -> tuple[str, ...]:
+        """The parameters that only arguments of kernels use."""
+        others = {name for part, name in zip(self.parts, self.numbers) if getattr(part, "kind", "") != "mix"}
+        return tuple(name for name in self.used if name in NUMBERS and name not in others)
+
 
 @dataclass(frozen=True)
 class Story:
@@ -99,9 +105,10 @@ class Story:
 @st.composite
 def parts(draw: Any, kind: str | None = None) -> Part:
     """Return a node, or those around a temporary, with array parameters among what they use."""
-    if kind is None and not draw(integers(0, 7)):
+    if kind == "if" or (kind is None and not draw(integers(0, 7))):
         to, origin = draw(permutations(DEVICE))[:2]
-        return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), draw(booleans()), draw(booleans()))
+        inside = kind or draw(sampled_from(("", "child", "if")))
+        return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), inside, draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
     if not place or step.kind == "eager":  # its function is given NumPy's arrays only for host arrays of the graph
@@ -114,10 +121,10 @@ def parts(draw: Any, kind: str | None = None) -> Part:
 
 _kinds = ("mix", "mix", "mix", "mix", "copy", "set", "call", "call", "eager", "eager", "issue")
 _steps = sampled_from(_kinds).flatmap(cache(lambda kind: steps(kind, (*DEVICE, "w"), (*HOST, "t"))))
-_by = {"mix": ("r", "r", "s", "s", "p", ""), "call": ("p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
+_by = {"mix": ("r", "s", "u", "r", "s", "u", "p", ""), "call": ("p", "p", "p", ""), "eager": ("p", ""), "set": ("p", "")}
 """Parameters for the numbers of each kind."""
 _small = integers(0, 2)
-_number = sampled_from((0, 1, 2, EQUAL, EQUAL, EQUAL, 7, FAULT))
+_number = sampled_from((EQUAL, EQUAL, EQUAL, 0, 1, 2, 7))
 _ways = sampled_from(("name", "declared"))
 _names = {"q": sampled_from((*DEVICE, *HOST, "m", "n")), "o": sampled_from((*HOST, "x", "y"))}
 _defaults: dict[str, Any] = {
@@ -125,19 +132,35 @@ _defaults: dict[str, Any] = {
     "q": st.tuples(_ways, sampled_from(("m", "n"))),
     "o": st.tuples(_ways, sampled_from(("x", "y"))),
 }
-_later: dict[str, Any] = {**_defaults, **{name: st.tuples(_ways, _names[name]) for name in MEMORY}}
+_later: dict[str, Any] = {
+    **_defaults,
+    **dict.fromkeys(NUMBERS, integers(3, 9)),
+    **{name: st.tuples(_ways, _names[name]) for name in MEMORY},
+}
 
 
-_parts = parts()
-_kernels = parts("mix")
+_parts = cache(parts)
+_behind = (("call", "call", "mix"), ("eager", "if"), ("mix", "copy", "set"))
+"""Work that may fail, what the host does or decides behind it, and work behind that, which then must not start."""
+
+
+def _kinds_of_parts(draw: Any, shape: str, most: int) -> list[str | None]:
+    """Return the kinds of a program's parts; None for any."""
+    if shape != "behind":
+        return ["mix"] * draw(integers(2, most)) if shape == "kernels" else [None] * draw(integers(1, most))
+    kinds: list[str | None] = [draw(sampled_from(kinds)) for kinds in _behind]
+    for _ in range(draw(integers(0, most - len(kinds)))):
+        kinds.insert(draw(integers(0, len(kinds))), None)
+    return kinds
 
 
 @st.composite
 def programs(draw: Any, most: int) -> Program:
-    part = _parts if draw(integers(0, 3)) else _kernels  # what compiled code launches, with values of parameters
-    found = tuple(draw(part) for _ in range(draw(integers(1, most))))
+    shape = draw(sampled_from(("any", "behind", "kernels")))  # compiled code gives values to kernels alone
+    found = tuple(draw(_parts(kind)) for kind in _kinds_of_parts(draw, shape, most))
     numbers = tuple(draw(sampled_from(_by.get(getattr(part, "kind", ""), ("",)))) for part in found)
-    return Program(found, numbers, {name: draw(default) for name, default in _defaults.items()}, bool(draw(integers(0, 2))))
+    defaults = {name: draw(default) for name, default in _defaults.items()}
+    return Program(found, numbers, defaults, in_line=shape == "behind" or bool(draw(integers(0, 2))))
 
 
 def _given(draw: Any, name: str) -> Given:
@@ -165,26 +188,49 @@ def _values(draw: Any, program: Program) -> dict[str, Any]:
     return {name: _given(draw, name) if name in MEMORY else draw(_small if name == "v" else _number) for name in chosen}
 
 
-def _launches(draw: Any, program: Program) -> list[dict[str, Any]]:
-    """Return the values of launches; some give again what the one before has given, and one value that is there already."""
-    found = [_values(draw, program)]
+def _launches(draw: Any, program: Program, *, may_fail: bool) -> list[dict[str, Any]]:
+    """Return the values of launches; some give again what the one before has given, and one value that is there already.
+
+    Some fail, most often where much is behind, and the next one gives another number then.
+    """
+    found: list[dict[str, Any]] = []
     numbers = tuple(name for name in program.used if name in NUMBERS) or NUMBERS
-    for _ in range(draw(integers(0, 3))):
-        found.append({**found[-1], draw(sampled_from(numbers)): EQUAL} if draw(booleans()) else _values(draw, program))
+    first = next(filter(None, program.numbers), numbers[0])
+    ways = ("fault", "fault", "any", "any", "more") if may_fail else ("any", "any", "more")
+    for _ in range(draw(sampled_from((2, 1, 3, 4)))):
+        before = found[-1] if found else {}
+        how = draw(sampled_from(ways))
+        if FAULT in before.values():
+            found.append({name: draw(_small) for name, value in before.items() if value == FAULT})
+        elif how == "fault":
+            found.append({draw(sampled_from((first, *numbers))): FAULT})
+        else:
+            found.append({**before, draw(sampled_from(numbers)): EQUAL} if how == "more" else _values(draw, program))
     return found
 
 
+def _in_turn(draw: Any, program: Program) -> list[dict[str, Any]]:
+    """Return the values of launches that each give another parameter of kernels: the first by Python, the others compiled."""
+    names = draw(permutations((*program.of_kernels, *NUMBERS[: len(program.of_kernels) < 2])))
+    return [{name: draw(_number)} for name in names]
+
+
 @st.composite
-def _actions(draw: Any, program: Program, kinds: tuple[str, ...] = ACTIONS, life: int | None = None) -> Action:
+def _actions(draw: Any, program: Program, kinds: tuple[str, ...] = ACTIONS, life: int | None = None, *given: str) -> Action:
+    """Return an action of one of the kinds; an update changes, among others, defaults of parameters that were `given` values."""
     what = draw(sampled_from(kinds))
     life, i = draw(integers(0, MOST_LIVES - 1)) if life is None else life, draw(integers(0, len(program.parts) - 1))
     part = program.parts[i]
     if what == "launch":
-        return what, life, draw(sampled_from(WAYS)), _launches(draw, program)
+        way = draw(sampled_from(WAYS))
+        in_turn = way == "own" and program.of_kernels and draw(sampled_from((True, False)))
+        return what, life, way, _in_turn(draw, program) if in_turn else _launches(draw, program, may_fail=way == "own")
     if what == "update":
-        how = draw(sampled_from(("defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
+        how = draw(sampled_from(("defaults", "defaults", "fields", "kinds"))) if isinstance(part, Step) else "defaults"
         changed = {} if how == "defaults" else {i: draw(parts(part.kind) if how == "fields" else _steps)}
-        defaults = {name: draw(_later[name]) for name in _chosen(draw, program, NUMBERS, (*NUMBERS, *MEMORY, "v"))}
+        chosen = _chosen(draw, program, NUMBERS, (*NUMBERS, *MEMORY, "v"))
+        names = given if given and draw(sampled_from((True, True, False))) else chosen
+        defaults = {name: draw(_later[name]) for name in names}
         return what, life, changed, defaults, draw(sampled_from(FORMS)), how == "kinds" or draw(booleans())
     if what == "set":
         return (what, life, i, draw(parts(part.kind))) if isinstance(part, Step) else ("clone", life)
@@ -200,8 +246,11 @@ def _happening(draw: Any, program: Program, most: int) -> list[Action]:
     found = [draw(_actions(program))]
     for _ in range(draw(integers(1, most - 1))):
         before, *rest = found[-1]
-        follows = before == "launch" and draw(booleans())
-        found.append(draw(_actions(program, CHANGES, rest[0]) if follows else _actions(program)))
+        if before == "launch" and draw(sampled_from((True, False))):
+            given = sorted({name for values in rest[2] for name in values})
+            found.append(draw(_actions(program, CHANGES, rest[0], *given)))
+        else:
+            found.append(draw(_actions(program)))
     return found
 
 
@@ -215,4 +264,4 @@ def stories(draw: Any, most_parts: int, most_actions: int) -> Story:
     options = {"plan": plan, "debug": hg.DebugOptions(watch=not draw(integers(0, 4)))}
     happening = _happening(draw, program, most_actions)
     devices = draw(sampled_from(((), (), (), (0, 1, 0), (1, 1, 0))))
-    return Story(program, options, draw(sampled_from(FORMS)), draw(integers(0, 3)) > 0, devices, happening)
+    return Story(program, options, draw(sampled_from(FORMS)), draw(sampled_from((True, True, True, False))), devices, happening)
