@@ -482,7 +482,10 @@ def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names) == 9
 
 
+@pytest.mark.needs("bench")
 def test_plan_with_other_steps_keeps_no_answer_that_depends_on_them() -> None:
+    from hipgraphdsl.parts.bench.shapes import KERNELS
+
     g = hg.Graph("kept")
     for i in range(5):
         x = g.device_array(f"x{i}", shape=32, dtype="float32")
