@@ -26,7 +26,8 @@ from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.hazards import AFTER, HazardTracker, near_before
 from hipgraphdsl.kernels import Module, Symbol
-from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode
+from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.order import reduced
 from hipgraphdsl.parts.bench.arguments import add_output_arguments
 from hipgraphdsl.parts.bench.measure import Column, Sheet, finish
@@ -35,7 +36,6 @@ from hipgraphdsl.parts.verify.laboratory import Laboratory
 from hipgraphdsl.parts.verify.orders import topological_order
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.workflow import AnyNode, Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
@@ -418,7 +418,7 @@ def mutants(workflow: Workflow) -> Iterator[Mutant]:
     yield from _threads_added(workflow)
 
 
-def _with(workflow: Workflow, nodes: Sequence[AnyNode], predecessors: Sequence[Sequence[int]], infer: bool = False) -> Workflow:
+def _with(workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequence[int]], infer: bool = False) -> Workflow:
     return Workflow(
         workflow.name, workflow.arrays, workflow.parameters, tuple(nodes), tuple(map(tuple, predecessors)),
         tuple((AFTER,) * len(sources) for sources in predecessors), infer,
@@ -444,7 +444,7 @@ def _ranges_shifted(workflow: Workflow) -> Iterator[Mutant]:
             yield Mutant("range shifted", f"{node.name}: {what}", _with(workflow, nodes, workflow.predecessors))
 
 
-def _shifted(node: AnyNode) -> Iterator[tuple[str, AnyNode]]:
+def _shifted(node: Node) -> Iterator[tuple[str, Node]]:
     if isinstance(node, (MemcpyNode, MemsetNode)):
         for field_name in ("dst", "src"):
             view = getattr(node, field_name, None)
@@ -507,7 +507,7 @@ def _writes_as_reads(workflow: Workflow) -> Iterator[Mutant]:
     if not workflow.infer:
         return
     for i, node in enumerate(workflow.nodes):
-        other: AnyNode
+        other: Node
         for k, access in enumerate(node.accesses):
             if access.mode == "read":
                 continue
@@ -559,7 +559,7 @@ def _threads_added(workflow: Workflow) -> Iterator[Mutant]:
             yield Mutant(kind, node.name, _with(workflow, nodes, workflow.predecessors))
 
 
-def _inferred(workflow: Workflow, nodes: Sequence[AnyNode]) -> Workflow:
+def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
     """Return the workflow with other nodes and its edges inferred again; declared edges stay."""
     tracker = HazardTracker()
     names = {node.name: k for k, node in enumerate(nodes)}

@@ -42,9 +42,9 @@ from .nodes import (
     write_value,
 )
 from .nodes.collective import CollectiveNode
+from .nodes.workflow import ChildGraphNode, ConditionalNode, Workflow
 from .parts import Absent, module_of
 from .target import Target
-from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from .checks import Diagnostic, Report

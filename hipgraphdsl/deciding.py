@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from .arrays import HostArray
 from .nodes.base import Node, a_or_an
+from .nodes.workflow import Level
 from .target import Target
-from .workflow import AnyNode, Level
 
 L = TypeVar("L", bound=Level)
 
@@ -25,7 +25,7 @@ def host_decides(node: Node, level: Level, target: Target) -> bool:
 
 
 def one_by_one(
-    nodes: Sequence[AnyNode],
+    nodes: Sequence[Node],
     order: Sequence[int],
     deps: Sequence[tuple[int, ...]],
     level_of: Sequence[Level],
@@ -38,7 +38,7 @@ def one_by_one(
     return {i: before for before, i in pairwise(found) if before not in deps[i]}
 
 
-def refused_inside(body: L) -> Iterator[tuple[L, AnyNode, str]]:
+def refused_inside(body: L) -> Iterator[tuple[L, Node, str]]:
     """Yield level, node and reason for each node of a body that a graph cannot run inside a conditional node (CUDA's rules)."""
     for node in body.workflow.nodes:
         decide = "" if node.branch is None else node.branch.decide

@@ -51,7 +51,7 @@ from .nodes import (
     is_node,
 )
 from .nodes.collective import CollectiveNode, Does, Fold
-from .workflow import ChildGraphNode, ConditionalNode, Workflow
+from .nodes.workflow import ChildGraphNode, ConditionalNode, Workflow
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -15,11 +15,11 @@ from .declaring import Declaring, caller
 from .draft import Draft
 from .errors import DeclarationError, HipGraphError
 from .nodes import Node
+from .nodes.workflow import Workflow
 from .parts import load
 from .progress import hidden, progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
-from .workflow import Workflow
 
 if TYPE_CHECKING:
     import networkx as nx

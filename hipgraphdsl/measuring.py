@@ -18,10 +18,10 @@ from .arrays import ExternalArray
 from .executable import Executable
 from .executable.memory import Block
 from .executable.state import plan_for
+from .nodes.workflow import Workflow
 from .plan.options import Lanes, PlanOptions
 from .plan.steps import Plan
 from .runtimes.base import Runtime
-from .workflow import Workflow
 
 _log = logging.getLogger("hipgraphdsl")
 

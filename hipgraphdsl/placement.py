@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from .arrays import Array, Parameter
 from .kernels import Symbol
-from .workflow import AnyNode, Binding, Level, Workflow
+from .nodes import Node
+from .nodes.workflow import Binding, Level, Workflow
 
 
 class Memory(NamedTuple):
@@ -32,7 +33,7 @@ def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:
     return Memory(found, default if found.device is None else found.device, found.access)
 
 
-def _roots(node: AnyNode) -> Iterator[Any]:
+def _roots(node: Node) -> Iterator[Any]:
     for access in node.accesses:
         yield access.view.root
     if not node.held:  # of a node with bodies, only accesses count
@@ -40,7 +41,7 @@ def _roots(node: AnyNode) -> Iterator[Any]:
             yield view.root
 
 
-def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[Memory]:
+def memories(node: Node, default: int, names: Binding | None = None) -> list[Memory]:
     """Return the device memory that a node touches, in the order of its accesses, without repeats."""
     found = {}
     for root in dict.fromkeys(_roots(node)):
@@ -50,7 +51,7 @@ def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[
     return list(found.values())
 
 
-def defaults(node: AnyNode, default: int, level: Level) -> Iterator[tuple[Parameter, Memory]]:
+def defaults(node: Node, default: int, level: Level) -> Iterator[tuple[Parameter, Memory]]:
     """Yield the array parameters that a node touches, each with the device memory that it resolves to if no launch binds it."""
     for root in dict.fromkeys(_roots(node)):
         at, found, _ = level.resolve(root)
@@ -82,12 +83,12 @@ def candidates(touched: list[Memory]) -> list[int]:
     return [device for device in devices if all(device == m.owner or device in m.access for m in touched)]
 
 
-def runs_code(node: AnyNode) -> bool:
+def runs_code(node: Node) -> bool:
     """Return whether a node accesses memory by code on its device, not by a copy."""
     return node.reach == "device"
 
 
-def device_of(node: AnyNode, default: int, names: Binding | None = None) -> int | None:
+def device_of(node: Node, default: int, names: Binding | None = None) -> int | None:
     """Return the device that a node runs on, or None if it needs none (host code, order, child graphs).
 
     Names inside children and bodies are resolved by `names`, the binding at the node's level; without it they are not resolved.

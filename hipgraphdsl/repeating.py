@@ -15,9 +15,9 @@ from typing import Any
 from .arrays import AllocArray, Array, ExternalArray, Parameter, int_from
 from .draft import Draft
 from .errors import DeclarationError
-from .nodes import node_of
+from .nodes import Node, node_of
 from .nodes.values import unused
-from .workflow import AnyNode, Workflow
+from .nodes.workflow import Workflow
 
 _MOST_NODES = 1_000_000
 
@@ -112,7 +112,7 @@ class _Passes:
         return join.name
 
 
-def _does_more(node: AnyNode) -> bool:
+def _does_more(node: Node) -> bool:
     """Return whether a node, or a node inside it, has effects beyond its accesses."""
     return node.apart or any(inner.apart for _, held, _ in node.held for _, inner in held.walk())
 
@@ -147,7 +147,7 @@ def _with_arrays_outside(workflow: Workflow, done: dict[Workflow, Workflow]) -> 
     return done[workflow]
 
 
-def _bound(node: AnyNode, arrays: dict[str, Array], done: dict[Workflow, Workflow]) -> AnyNode:
+def _bound(node: Node, arrays: dict[str, Array], done: dict[Workflow, Workflow]) -> Node:
     """Return a node that binds all arrays inside it; those that were its own are added to `arrays`."""
     if not node.held or node.derives:
         return node

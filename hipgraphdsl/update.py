@@ -12,9 +12,9 @@ from .kernels import Symbol
 from .nodes import Node, same
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
+from .nodes.workflow import Workflow
 from .placement import device_of
 from .printed import short
-from .workflow import AnyNode, Workflow
 
 _COMMON = frozenset(Node.model_fields)
 
@@ -32,8 +32,8 @@ class Pair(NamedTuple):
     """
 
     name: str
-    old: AnyNode | None
-    new: AnyNode | None
+    old: Node | None
+    new: Node | None
     lost: Mapping[str, str] = {}  # never changed
     come: Mapping[str, str] = {}  # never changed
 
@@ -196,7 +196,7 @@ def _sources(workflow: Workflow, name: str) -> list[str]:
     return sorted(workflow.nodes[source].name for source in workflow.predecessors[workflow.index[name]])
 
 
-def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
+def _moves(old: Node, new: Node) -> list[Change]:
     """Return a change if a node would run on another device because of its new arrays, else nothing."""
     before, after = _placed(old), _placed(new)
     if before == after or getattr(old, "device", None) != getattr(new, "device", None):
@@ -204,7 +204,7 @@ def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
     return [Change(old.name, "device", before, after, in_place=False, reason="the device of a node is fixed when it is added")]
 
 
-def _placed(node: AnyNode) -> Any:
+def _placed(node: Node) -> Any:
     """Return the device of a node, None for that of compile; for a child graph, the devices of the arrays bound in it."""
     if node.held and not node.placed:
         return [view.root.device for view in node.addresses if not view.root.on_host]
@@ -212,7 +212,7 @@ def _placed(node: AnyNode) -> Any:
     return None if found == -1 else found
 
 
-def _fields(old: AnyNode, new: AnyNode, workflow: Workflow, alike: _Roots) -> list[Change]:
+def _fields(old: Node, new: Node, workflow: Workflow, alike: _Roots) -> list[Change]:
     changes = []
     foreign = None
     for name, form, *_ in old.entries:
@@ -241,7 +241,7 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow, alike: _Roots) -> li
     return changes
 
 
-def _foreign(node: AnyNode, workflow: Workflow) -> str:
+def _foreign(node: Node, workflow: Workflow) -> str:
     """Return why a node cannot refer to a workflow's arrays and parameters instead of its own; empty if it can."""
     try:
         node.translated(workflow.arrays, workflow.parameters)

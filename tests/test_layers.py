@@ -79,7 +79,7 @@ ORDER = (
     "document.writer",
     "document.reader",
     "binding",
-    "workflow",
+    "nodes.workflow",
     "nodes.collective",
     "enabling",
     "repeating",
@@ -163,7 +163,7 @@ ONLY_IN = {
     "rocm": ("runtimes.amd",),
     "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "parts.bench.peers"),
     "ziglang": ("compiler",),
-    "networkx": ("draft", "workflow", "checks", "declaring", "graph", "drawing", "parts.formats"),
+    "networkx": ("draft", "nodes.workflow", "checks", "declaring", "graph", "drawing", "parts.formats"),
     "matplotlib": ("parts.timeline",),
     "pygraphviz": ("drawing",),
     "mpi4py": ("parts.ranks.transports.mpi",),
@@ -367,7 +367,7 @@ def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -
 
 # What knows kinds of nodes: their own modules, the public names, the methods that declare, graphs read back, and the one place
 # that makes operations of steps. All other modules ask a node what it does (`nodes/facets`).
-KNOWS_KINDS = ("nodes", "workflow", "__init__", "declaring", "parts.imports", "backends.resolve")
+KNOWS_KINDS = ("nodes", "__init__", "declaring", "parts.imports", "backends.resolve")
 
 
 def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:

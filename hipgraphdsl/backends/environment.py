@@ -8,10 +8,10 @@ from typing import Any
 from ..arrays import Array, ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
-from ..nodes import element_value
+from ..nodes import Node, element_value
+from ..nodes.workflow import Binding, Level, Workflow
 from ..placement import device_of
 from ..plan.steps import Step
-from ..workflow import AnyNode, Binding, Level, Workflow
 from .handles import SharedHandles
 
 
@@ -33,7 +33,7 @@ class Environment(Binding):
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Environment] = {}
 
-    def inside(self, path: Sequence[AnyNode]) -> Environment:
+    def inside(self, path: Sequence[Node]) -> Environment:
         """Return the scope inside nested child graphs, which `path` lists outermost first."""
         scope = self
         for child in path:
@@ -98,7 +98,7 @@ class Environment(Binding):
             return scope.values[root]
         return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
 
-    def device_of(self, node: AnyNode) -> int:
+    def device_of(self, node: Node) -> int:
         """Return the device that a node runs on; for a node that needs none, the device that the graph was compiled for."""
         shared = self.shared
         if len(shared.devices) == 1:

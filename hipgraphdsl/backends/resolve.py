@@ -36,9 +36,9 @@ from ..nodes import (
     element_bytes,
     require_clusters,
 )
+from ..nodes.workflow import ChildGraphNode, ConditionalNode
 from ..plan.steps import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
-from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
 from .environment import Environment
 

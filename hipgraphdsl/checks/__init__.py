@@ -12,10 +12,10 @@ from contextlib import suppress
 from ..collecting import collector_paused
 from ..errors import CheckError, DeclarationError
 from ..extensions import enabled
+from ..nodes.workflow import Workflow
 from ..parts import find
 from ..placement import devices_of
 from ..target import Target
-from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices

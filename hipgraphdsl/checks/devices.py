@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
+from ..nodes import Node
 from ..placement import candidates, defaults, device_of, memories, runs_code
-from ..workflow import AnyNode
 from .levels import CheckedLevel
 
 
 def check_devices(scope: CheckedLevel, device: int) -> None:
     """Report nodes that access memory which their device cannot access; nodes and arrays without a device use `device`."""
-    written: dict[Symbol, dict[int, AnyNode]] = {}
-    read: list[tuple[AnyNode, Symbol, int]] = []
+    written: dict[Symbol, dict[int, Node]] = {}
+    read: list[tuple[Node, Symbol, int]] = []
     for node in scope.workflow.nodes:
         here = device_of(node, device, scope)
         if here is None:

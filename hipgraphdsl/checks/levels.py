@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
+from ..nodes import Node
 from ..nodes.facets import Asked
+from ..nodes.workflow import Level, Workflow
 from ..printed import counted
-from ..workflow import AnyNode, Level, Workflow
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
 
@@ -77,7 +78,7 @@ class CheckedLevel(Level):
         extent = root.default if isinstance(root, Parameter) else root
         return None if extent is None else int(extent)
 
-    def leaves(self, node: AnyNode) -> Iterator[tuple[CheckedLevel, AnyNode, Access]]:
+    def leaves(self, node: Node) -> Iterator[tuple[CheckedLevel, Node, Access]]:
         """Yield each access of a node as (scope, node, access); for a child graph, those of its innermost nodes."""
         for scope in () if node.derives else self.inner(node):
             for child in scope.workflow.nodes:

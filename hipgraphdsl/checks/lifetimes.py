@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from ..arrays import Access, AllocArray, DeviceArray, Region
-from ..workflow import AnyNode
+from ..nodes import Node
 from .levels import CheckedLevel
 from .reach import Reach
 
@@ -167,7 +167,7 @@ class _Contents:
     """The state of one array: bytes written since its alloc, all writers, whether it was read, whether HG401 was reported."""
 
     written: _Coverage | None = None
-    writers: list[AnyNode] = field(default_factory=list)
+    writers: list[Node] = field(default_factory=list)
     read: bool = False
     told: bool = False
 
@@ -176,7 +176,7 @@ def check_data(scope: CheckedLevel) -> None:
     """Report reads of memory that nothing has written, and writes that nothing reads."""
     nodes = scope.workflow.nodes
     seen: set[object] = set()
-    makers: dict[AllocArray, AnyNode] = {}
+    makers: dict[AllocArray, Node] = {}
     contents: defaultdict[AllocArray, _Contents] = defaultdict(_Contents)
     for i in scope.workflow.order:
         node = nodes[i]
@@ -227,7 +227,7 @@ def check_data(scope: CheckedLevel) -> None:
             )
 
 
-def _check_read(scope: CheckedLevel, node: AnyNode, access: Access, held: _Contents) -> None:
+def _check_read(scope: CheckedLevel, node: Node, access: Access, held: _Contents) -> None:
     """Report the first read of bytes that nothing has written since the array was allocated."""
     held.read = True
     if held.written is None or held.told or not _exposed(node, access):
@@ -246,7 +246,7 @@ def _check_read(scope: CheckedLevel, node: AnyNode, access: Access, held: _Conte
         )
 
 
-def _report_unwritten(scope: CheckedLevel, node: AnyNode, array: DeviceArray) -> None:
+def _report_unwritten(scope: CheckedLevel, node: Node, array: DeviceArray) -> None:
     """Report an array that is read first and has no initial values, unless the child graph binds it to another array."""
     if array.name not in scope.bind:
         scope.found(
@@ -258,7 +258,7 @@ def _report_unwritten(scope: CheckedLevel, node: AnyNode, array: DeviceArray) ->
         )
 
 
-def _exposed(node: AnyNode, access: Access) -> bool:
+def _exposed(node: Node, access: Access) -> bool:
     """Return whether the node definitely reads values that were there before it.
 
     An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a

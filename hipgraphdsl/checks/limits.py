@@ -12,7 +12,6 @@ from ..kernels import ForeignModule, Module
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..target import Target
-from ..workflow import AnyNode
 from .levels import CheckedLevel
 
 Extents = Sequence[int | None]  # None: set at launch
@@ -174,7 +173,7 @@ def _text(extents: Extents) -> str:
 
 def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
-    unread: dict[tuple[Module, str], list[AnyNode]] = {}
+    unread: dict[tuple[Module, str], list[Node]] = {}
     for node in scope.workflow.nodes:
         launch = node.launched
         if node.copied and (target is None or not target.on_host):

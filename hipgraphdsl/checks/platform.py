@@ -9,13 +9,14 @@ from typing import Any
 from ..arrays import Array, ArrayView, HostArray
 from ..defects import defects_for
 from ..errors import listed
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from ..placement import device_of
 from ..target import Target
-from ..workflow import AnyNode, Workflow
 from .catalogue import CATALOGUE
 from .levels import CheckedLevel
 
-Met = Callable[[Workflow], list[AnyNode]]
+Met = Callable[[Workflow], list[Node]]
 
 
 def check_defects(scope: CheckedLevel, target: Target | None) -> None:
@@ -55,7 +56,7 @@ def _has_branches(workflow: Workflow) -> bool:
     return last > 1 or any(len(successors) > 1 for successors in workflow.successors)
 
 
-def _unfreed(workflow: Workflow) -> list[AnyNode]:
+def _unfreed(workflow: Workflow) -> list[Node]:
     freed = {node.freed for node in workflow.nodes}
     return [node for node in workflow.nodes if node.made is not None and node.made not in freed]
 
@@ -68,7 +69,7 @@ def _is_on_host(view: ArrayView) -> bool:
     return isinstance(view.root, Array) and view.root.on_host
 
 
-def _elsewhere(workflow: Workflow) -> list[AnyNode]:
+def _elsewhere(workflow: Workflow) -> list[Node]:
     """Return the nodes on other devices than the first node that has a device."""
     places = {node.name: device_of(node, 0) for node in workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..arrays import Access, Region
 from ..hazards import ByRegion, HazardTracker, Held, Record, near_before
-from ..workflow import AnyNode, Workflow
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from .levels import CheckedLevel
 from .reach import Reach
 
@@ -156,7 +157,7 @@ def check_races(scope: CheckedLevel, reach: Reach) -> None:
         )
 
 
-def _report(scope: CheckedLevel, first: AnyNode, second: AnyNode) -> None:
+def _report(scope: CheckedLevel, first: Node, second: Node) -> None:
     conflicts = []
     for a in first.accesses:
         key, region = scope.placed(a)
@@ -201,7 +202,7 @@ def _verb(access: Access) -> str:
     return "reads" if access.mode == "read" else "writes"
 
 
-def _who(scope: CheckedLevel, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
+def _who(scope: CheckedLevel, node: Node, access: Access, key: Any, other: Region) -> tuple[str, Node]:
     """Return the full name and the node that makes an access; for a child graph, the conflicting node inside it."""
     if not node.derives and node.held:
         for inner, leaf, own in scope.leaves(node):

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..nodes.workflow import Workflow
 from ..order import ancestors, positions
-from ..workflow import Workflow
 
 
 class Reach:

@@ -16,10 +16,10 @@ from ..arrays import AllocArray, kind_of, widened
 from ..errors import listed
 from ..export.files import npy_file
 from ..graph import Graph
+from ..nodes.workflow import Workflow
 from ..parts import load, module_of
 from ..printed import counted, short
 from ..progress import progress_bar
-from ..workflow import Workflow
 from .arguments import (
     add_batch,
     add_device,

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print the schema."""
-    from ..workflow import Workflow
+    from ..nodes.workflow import Workflow
 
     print(json.dumps(Workflow.model_json_schema(), indent=1))
     return GOOD

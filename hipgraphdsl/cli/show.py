@@ -14,8 +14,8 @@ from ..arrays import Array, ExternalArray, HostArray
 from ..export import export_graph, formats, is_known
 from ..export.text import HEADS, row
 from ..extensions import others
+from ..nodes.workflow import Workflow
 from ..printed import counted, human_bytes, short
-from ..workflow import Workflow
 from .arguments import add_lanes, add_options, add_target, add_workflow, count_from, option_value, pairs
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse

@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import Parameter, kind_of
 from ..errors import DeclarationError, listed
 from ..graph import Graph
-from ..workflow import Level, Workflow
+from ..nodes.workflow import Level, Workflow
 from .arguments import add_repeated, pairs
 from .files import load_npy
 from .status import Misuse

@@ -20,8 +20,8 @@ from ..document.text import MAX_BYTES
 from ..errors import DeclarationError, HipGraphError, listed
 from ..graph import Graph
 from ..nodes import UnboundCallback
+from ..nodes.workflow import Workflow
 from ..parts import module_of
-from ..workflow import Workflow
 from .status import Misuse, UserCodeFailed
 
 FILES = (".json", ".yaml", ".yml", ".graphml")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..export.files import fitting
 from ..nodes import KINDS
-from ..workflow import Workflow
+from ..nodes.workflow import Workflow
 from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, shortened, style_of, text_width

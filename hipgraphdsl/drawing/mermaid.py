@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from ..workflow import Workflow
+from ..nodes.workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, codes, draw
 from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, shortened, style_of
 

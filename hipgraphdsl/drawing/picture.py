@@ -16,6 +16,8 @@ from ..arrays.coercion import as_time
 from ..checks import Diagnostic, Report, check_workflow
 from ..errors import DeclarationError
 from ..export.fold import Repeat, find_repeats, signature
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from ..order import longest_path, reduced
 from ..parts import load
 from ..placement import device_of
@@ -25,7 +27,6 @@ from ..plan.steps import Plan
 from ..printed import human_count
 from ..runtimes import target_of
 from ..target import Target
-from ..workflow import AnyNode, Workflow
 from .style import shortened
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def _through(workflow: Workflow, spans: Sequence[Any]) -> list[str]:
     return names[::-1]
 
 
-def details(node: AnyNode) -> tuple[str, ...]:
+def details(node: Node) -> tuple[str, ...]:
     """Return the lines below a node's name: what it does, to what, how much, and on which device if one is declared."""
     device = device_of(node, _UNNAMED)
     return node.details if device in (None, _UNNAMED) else (*node.details, f"device {device}")

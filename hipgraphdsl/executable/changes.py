@@ -17,12 +17,12 @@ from ..errors import DeclarationError, UpdateError, listed, node_error
 from ..kernels import Symbol
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
+from ..nodes.workflow import Level, Workflow
 from ..plan.steps import Step
 from ..plan.suited import suits_copy_kernel
 from ..plan.temporaries import alloc_roots
 from ..target import Target
 from ..update import explain_update
-from ..workflow import AnyNode, Level, Workflow
 from .state import Change, Name, State, within
 
 
@@ -33,7 +33,7 @@ class Changes:
         self._target = target
         self._scope = scope
 
-    def with_fields(self, state: State, node: str | AnyNode, fields: Mapping[str, Any]) -> Change:
+    def with_fields(self, state: State, node: str | Node, fields: Mapping[str, Any]) -> Change:
         """Return the change that sets fields of a node; see `Executable.set`."""
         name = _name_of(node, "set")
         found, indices = self._find(state, name, "set")
@@ -74,7 +74,7 @@ class Changes:
         self._require_same_places(state, changes, children)
         return self._replaced(state, changes, children)
 
-    def enabled(self, state: State, node: str | AnyNode, *, enabled: bool) -> Change:
+    def enabled(self, state: State, node: str | Node, *, enabled: bool) -> Change:
         """Return the change that enables or disables a node, or all nodes of a child."""
         action = "enable" if enabled else "disable"
         name = _name_of(node, action)
@@ -119,7 +119,7 @@ class Changes:
             return self._find(state.replanned(self._target, replace(state.options, inline=True)), name, action)
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
-    def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> Change:
+    def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> Change:
         old = state.plan.steps
         for i, step in changes.items():
             self._require_within_limits(step, old[i].node)
@@ -127,7 +127,7 @@ class Changes:
             i: step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(step.node, self._target) else step
             for i, step in changes.items()
         }
-        nodes: dict[str, AnyNode] = {step.name: step.node for step in steps.values()}
+        nodes: dict[str, Node] = {step.name: step.node for step in steps.values()}
         same_parameters = not children and all(
             set(old[i].node.parameters) == set(step.node.parameters) for i, step in steps.items()
         )
@@ -154,7 +154,7 @@ class Changes:
         kernels = tuple(kernel for node in nodes.values() for kernel in node.kernels)
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
 
-    def _require_within_limits(self, step: Step, before: AnyNode) -> None:
+    def _require_within_limits(self, step: Step, before: Node) -> None:
         """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""
         new, old = step.node.launched, before.launched
         if new is None or old is None or _extents(new) == _extents(old):
@@ -164,14 +164,14 @@ class Changes:
             if code not in known and code not in (new.ignore or ()):
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 
-    def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> bool:
+    def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> bool:
         """Return whether the packing may change: it depends on which steps use arrays of alloc nodes."""
         plan = state.plan
         if not state.options.pack or not (plan.has_allocs or plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
 
-    def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[AnyNode]) -> None:
+    def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> None:
         """Refuse changes that would move a node to another device: each device has its own lanes and loaded functions."""
         if len(state.plan.devices) == 1:
             return
@@ -216,7 +216,7 @@ def _name_of(node: Any, action: str) -> str:
     return node.name
 
 
-def _node_at(workflow: Workflow, name: str) -> AnyNode | None:
+def _node_at(workflow: Workflow, name: str) -> Node | None:
     level, inner = Level(workflow).at(name)
     return None if _conditional(level) else level.workflow.node(inner)
 
@@ -231,12 +231,12 @@ def _conditional(level: Level) -> str:
     return outer
 
 
-def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
+def _with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
     """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
-    replaced: dict[int, AnyNode] = {}
-    inside: dict[int, dict[str, AnyNode]] = {}
+    replaced: dict[int, Node] = {}
+    inside: dict[int, dict[str, Node]] = {}
     for name, node in nodes.items():
         head, _, rest = name.partition("/")
         at = workflow.index[head]
@@ -250,7 +250,7 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     return _replacing(workflow, replaced)
 
 
-def _replacing(workflow: Workflow, nodes: Mapping[int, AnyNode]) -> Workflow:
+def _replacing(workflow: Workflow, nodes: Mapping[int, Node]) -> Workflow:
     """Return the workflow with the nodes at some indices replaced by others of the same names; the edges stay."""
     replaced = list(workflow.nodes)
     for i, node in nodes.items():
@@ -270,7 +270,7 @@ def with_defaults(workflow: Workflow, defaults: Mapping[str, Any]) -> Workflow:
     return replace(workflow, parameters=parameters, nodes=tuple(nodes))
 
 
-def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
+def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
@@ -280,20 +280,20 @@ def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> 
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 
-def require_switchable(name: str, node: AnyNode, *, enabled: bool) -> None:
+def require_switchable(name: str, node: Node, *, enabled: bool) -> None:
     """Refuse to enable or disable a node that is always enabled."""
     if node.made is not None or node.freed is not None:
         why = "are always enabled" if enabled else "cannot be disabled"
         raise _refused(name, f"nodes of kind {node.kind} {why}, because others use the memory")
 
 
-def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
+def _require_declared(name: str, workflow: Workflow, new: Node, fields: Mapping[str, Any]) -> None:
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
             raise _refused(name, f"parameter {parameter.name!r} is not of the graph that was compiled", next(iter(fields)))
 
 
-def _changed_child(name: str, known: AnyNode, fields: Mapping[str, Any]) -> AnyNode:
+def _changed_child(name: str, known: Node, fields: Mapping[str, Any]) -> Node:
     if "/" in name:
         raise _refused(name, "how a child inside a child is bound is fixed", "bind")
     child = known.changed(**fields)
@@ -304,7 +304,7 @@ def _changed_child(name: str, known: AnyNode, fields: Mapping[str, Any]) -> AnyN
     return child
 
 
-def _require_ordered(state: State, new: AnyNode, field: str) -> None:
+def _require_ordered(state: State, new: Node, field: str) -> None:
     """Refuse accesses that the existing edges do not order."""
     name, workflow = new.name, state.workflow
     for access in new.accesses:
@@ -325,7 +325,7 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
         )
 
 
-def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
+def _differing(workflow: Workflow, new: Workflow) -> list[Node]:
     """Return another workflow's differing nodes, translated to this one's arrays; refuse what cannot change in place."""
     changes = explain_update(workflow, new).changes
     blocking = next((change for change in changes if not change.in_place), None)

@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 from ..errors import DeclarationError, HipError
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from ..placement import Memory, defaults, device_of, memories, reaching, runs_code
 from ..runtimes.base import Runtime
-from ..workflow import AnyNode, Workflow
 
 _log: Final = logging.getLogger("hipgraphdsl")
 
@@ -112,7 +113,7 @@ def let_reach(runtime: Runtime, device: int, owner: int) -> bool:
     return True
 
 
-def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, int, Memory]]:
+def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its name, its device, and memory of another device that it accesses, also by parameter defaults."""
     for level, node in workflow.walk():
         device = device_of(node, default, level)
@@ -122,7 +123,7 @@ def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, 
                     yield level.name(node), node, device, memory
 
 
-def _peers(workflow: Workflow, default: int, reached: Iterable[tuple[str, AnyNode, int, Memory]]) -> dict[int, list[int]]:
+def _peers(workflow: Workflow, default: int, reached: Iterable[tuple[str, Node, int, Memory]]) -> dict[int, list[int]]:
     """Return for each device the others that access its memory: by code, if the array's `access` lists them, and by copies.
 
     Copies work without peer access, but are direct with it. A parameter may be bound to any array.

@@ -24,6 +24,8 @@ from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from ..parts import load
 from ..plan.options import DEFAULT_PLAN, NO_DEBUGGING, DebugOptions, PlanOptions
 from ..plan.steps import Plan
@@ -31,7 +33,6 @@ from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds
-from ..workflow import AnyNode, Workflow
 from .call_path import call_path_of
 from .changing import Users, changing, using
 from .elapsed import elapsed_us
@@ -364,12 +365,12 @@ class Executable:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     @changing("set")
-    def set(self, node: str | AnyNode, /, **fields: Any) -> None:
+    def set(self, node: str | Node, /, **fields: Any) -> None:
         """Change fields of a node, from the next launch on.
 
         Parameters
         ----------
-        node : str or AnyNode
+        node : str or Node
         **fields
             Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel sets
             single arguments by the kernel's parameter names, and so does ``a=2.0`` where no field has that name.
@@ -387,12 +388,12 @@ class Executable:
         self._own.become(how(self._own.state, *asked, **options))
 
     @changing("enable")
-    def enable(self, node: str | AnyNode) -> None:
+    def enable(self, node: str | Node) -> None:
         """Run a disabled node again, from the next launch on."""
         self._change(self._own.changes.enabled, node, enabled=True)
 
     @changing("disable")
-    def disable(self, node: str | AnyNode) -> None:
+    def disable(self, node: str | Node) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
         self._change(self._own.changes.enabled, node, enabled=False)
 

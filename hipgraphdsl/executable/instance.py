@@ -21,11 +21,11 @@ from ..backends.program import GraphProgram
 from ..checks import require_sound
 from ..errors import HipError, WaitTimeout, listed
 from ..nodes import same
+from ..nodes.workflow import Workflow
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
-from ..workflow import Workflow
 from .call_path import CallPath
 from .changes import Changes, with_defaults
 from .devices import Home, grant_access

@@ -17,11 +17,11 @@ import numpy as np
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import Lent, bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
+from ..nodes.workflow import Level, Workflow
 from ..plan.temporaries import Packing
 from ..plan.watch import WatchedPlan
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
-from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 

@@ -12,7 +12,7 @@ from ..backends.callbacks import Lent
 from ..errors import DeclarationError, listed
 from ..kernels import Symbol
 from ..nodes import element_value
-from ..workflow import Level, Workflow
+from ..nodes.workflow import Level, Workflow
 from .devices import Home, let_reach
 from .memory import Block, Memory, bind_external, hold
 from .state import Name

@@ -9,7 +9,7 @@ from ..arrays import AllocArray, Array, Parameter, Root, require_fit
 from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
-from ..workflow import Workflow
+from ..nodes.workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters
 

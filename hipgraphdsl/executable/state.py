@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ..kernels import Kernel
+from ..nodes.workflow import Workflow
 from ..placement import devices_of
 from ..plan.launches import names_of, together
 from ..plan.options import PlanOptions
 from ..plan.steps import Plan, Step
 from ..plan.watch import WatchedPlan, planned
 from ..target import Target
-from ..workflow import Workflow
 from .uses import Uses
 
 _log = logging.getLogger("hipgraphdsl")

@@ -18,9 +18,10 @@ from ..checks.levels import CheckedLevel
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..errors import DeclarationError
+from ..nodes import Node
+from ..nodes.workflow import Workflow
 from ..placement import reaching
 from ..plan.steps import Step
-from ..workflow import AnyNode, Workflow
 
 Root = tuple[Environment, Any]
 """An array or parameter, with the scope that owns it."""
@@ -29,7 +30,7 @@ Root = tuple[Environment, Any]
 class Use(NamedTuple):
     """One access of one node; `region` is in bytes of the root."""
 
-    node: AnyNode
+    node: Node
     name: str
     mode: str
     region: Region
@@ -211,7 +212,7 @@ class Uses:
                     )
 
 
-def _require_no_copy_onto_itself(node: AnyNode, root: Root, touched: Sequence[tuple[Root, Use, Region]]) -> None:
+def _require_no_copy_onto_itself(node: Node, root: Root, touched: Sequence[tuple[Root, Use, Region]]) -> None:
     """Refuse a copy whose source and destination overlap because of what a parameter is bound to; HG405 of `check`."""
     if not node.copied or "HG405" in (node.ignore or ()):
         return

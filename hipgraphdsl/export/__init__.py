@@ -19,7 +19,7 @@ from typing import Any
 
 from ..arrays.coercion import as_path
 from ..extensions import offered, others
-from ..workflow import Workflow
+from ..nodes.workflow import Workflow
 from .files import Format, made, need, write_file
 
 __all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "need", "render", "write_file"]

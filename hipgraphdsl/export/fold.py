@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..nodes import Node
 from ..order import follower_counts
 from ..placement import device_of
-from ..workflow import AnyNode
 
 _MAX_PERIOD = 2000
 _LEAST_COUNT = 3  # minimum number of repetitions
@@ -37,7 +37,7 @@ class Repeat:
         return self.start + self.period * self.count
 
 
-def signature(node: AnyNode) -> Hashable:
+def signature(node: Node) -> Hashable:
     """Return what a node does and where, without its name and the names of its arrays."""
     return (device_of(node, 0), *node.likeness)
 

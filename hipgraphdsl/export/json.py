@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..workflow import Workflow
+from ..nodes.workflow import Workflow
 
 
 def render(workflow: Workflow) -> str:

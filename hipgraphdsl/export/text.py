@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..nodes.workflow import Workflow
 from ..printed import aligned, counted, short
-from ..workflow import Workflow
 
 HEADS = ("node", "kind", "what", "after")
 

@@ -18,13 +18,13 @@ from ..arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Nee
 from ..draft import Draft
 from ..errors import node_error
 from ..kernels import Kernel, Module
-from ..workflow import ChildGraphNode, Workflow
 from .base import lazy, require_met
 from .fields import Choice, Flag, Integer, Views
 from .kernel import KernelNode
 from .kinds import add_kind
 from .memory import AllocNode, FreeNode, MemcpyNode, copyable
 from .values import fitting
+from .workflow import ChildGraphNode, Workflow
 
 if TYPE_CHECKING:
     from typing_extensions import Self

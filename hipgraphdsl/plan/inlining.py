@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import DeclarationError
+from ..nodes import Node
+from ..nodes.workflow import Level, Workflow
 from ..order import find_cycle
-from ..workflow import AnyNode, Level, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +16,17 @@ class FlatNode:
     """A node after inlining: of the workflow itself, or of a child graph that is replaced by its nodes."""
 
     name: str  # full name, ``"child/x"`` inside a child
-    node: AnyNode
+    node: Node
     deps: tuple[int, ...]  # positions of the nodes that must finish before it starts
     level: Level  # resolves its names
-    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
+    path: tuple[Node, ...]  # the children that contain it, outermost first
 
 
-def flattened(level: Level, expands: Callable[[str, AnyNode], bool]) -> list[FlatNode]:
+def flattened(level: Level, expands: Callable[[str, Node], bool]) -> list[FlatNode]:
     """Return the nodes of a level in topological order; a child whose full name and node `expands` accepts becomes its nodes."""
     flat: list[FlatNode] = []
 
-    def visit(level: Level, path: tuple[AnyNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    def visit(level: Level, path: tuple[Node, ...], before: tuple[int, ...]) -> tuple[int, ...]:
         """Append the nodes of one workflow; return the positions of those without successors inside it."""
         inner = level.workflow
         if inner.nodes and not inner.order:

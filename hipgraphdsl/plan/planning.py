@@ -16,12 +16,13 @@ from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
 from ..errors import HipGraphError
 from ..extensions import enabled
+from ..nodes import Node
+from ..nodes.workflow import Level, Workflow
 from ..order import follower_counts, positions
 from ..parts import find, load
 from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
-from ..workflow import AnyNode, Level, Workflow
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .merged import Grouping, Merged
@@ -97,7 +98,7 @@ def _merging(batch: Batch) -> Any:
 class _Nodes(NamedTuple):
     """The nodes that become steps."""
 
-    nodes: Sequence[AnyNode]
+    nodes: Sequence[Node]
     deps: Sequence[tuple[int, ...]]  # including the edges that `chained` adds
     order: Sequence[int]  # topological
     entries: Sequence[FlatNode] | None  # the flattened nodes; None if the nodes are the workflow's own
@@ -189,7 +190,7 @@ class _Planner:
     def _nodes(self, workflow: Workflow, entries: Sequence[FlatNode] | None) -> _Nodes:
         """Return the nodes that become steps: the workflow's own, or those of `entries`."""
         target, device = self.target, self.device
-        nodes: Sequence[AnyNode]
+        nodes: Sequence[Node]
         deps: Sequence[tuple[int, ...]]
         if entries is None:
             nodes, deps, order, levels = workflow.nodes, workflow.predecessors, workflow.order, [Level(workflow)]
@@ -280,7 +281,7 @@ def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: 
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
     straight = isinstance(position, range)
     steps = []
-    path: tuple[AnyNode, ...] = ()
+    path: tuple[Node, ...] = ()
     for index, i in enumerate(order):
         node, sources = nodes[i], reduced[i]
         if not straight:
@@ -296,7 +297,7 @@ def _steps(found: _Nodes, order: Sequence[int], position: Sequence[int], cover: 
     return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
-def _any_kind(workflow: Workflow, holds: Callable[[AnyNode], bool]) -> bool:
+def _any_kind(workflow: Workflow, holds: Callable[[Node], bool]) -> bool:
     """Return whether `holds` is true for any node of a workflow or its children; it must depend only on the node's type."""
     return any(holds(node) for document in workflow.documents for node in {type(n): n for n in document.nodes}.values())
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import count, groupby
 from typing import Final, NamedTuple
 
-from ..nodes import node_of
+from ..nodes import Node, node_of
+from ..nodes.workflow import Workflow
 from ..order import between, levels, successors
 from ..printed import counted
-from ..workflow import AnyNode, Workflow
 from .lanes import covered
 from .merged import Merged
 from .segments import segments
@@ -57,12 +57,12 @@ class Step(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which is never used on a step
     name: str
-    node: AnyNode
+    node: Node
     origin: tuple[str, ...]
     deps: tuple[int, ...]
     lane: int
     added: tuple[int, ...] = ()
-    path: tuple[AnyNode, ...] = ()
+    path: tuple[Node, ...] = ()
     child: Plan | None = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False

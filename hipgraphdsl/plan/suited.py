@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..arrays import HostArray
-from ..nodes import node_of
+from ..nodes import Node, node_of
 from ..nodes.values import unused
 from ..order import successors
 from ..target import Target
-from ..workflow import AnyNode
 from .steps import Plan, Step
 
 FAN_OUT: Final = 4
@@ -104,7 +103,7 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
     return made, place
 
 
-def suits_copy_kernel(node: AnyNode, target: Target) -> bool:
+def suits_copy_kernel(node: Node, target: Target) -> bool:
     """Return whether a node is a small device-to-host copy to page-locked memory that a kernel can do."""
     if len(node.copied) != 1 or node.engine != "D2H":
         return False

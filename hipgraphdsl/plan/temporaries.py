@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import AllocArray
+from ..nodes import Node
+from ..nodes.workflow import Level
 from ..order import ancestors
-from ..workflow import AnyNode, Level
 from .inlining import FlatNode
 
 _Place = tuple[Level, Any]  # the level that owns an array, and the array
@@ -31,7 +32,7 @@ class PackedArray:
 
     name: str  # ``"t"``, or ``"child/t"`` inside an inlined child
     array: AllocArray
-    path: tuple[AnyNode, ...]  # the children that contain it, outermost first
+    path: tuple[Node, ...]  # the children that contain it, outermost first
     device: int  # the device of its block
     offset: int  # bytes from the start of that block
 
@@ -198,7 +199,7 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // _ALIGN) * _ALIGN
 
 
-def alloc_roots(node: AnyNode) -> frozenset[Any]:
+def alloc_roots(node: Node) -> frozenset[Any]:
     """Return the arrays of alloc nodes that a node names."""
     roots = {access.view.root for access in node.accesses}
     roots.update(view.root for view in node.addresses)

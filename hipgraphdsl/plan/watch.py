@@ -15,10 +15,10 @@ import numpy as np
 
 from ..arrays import HostArray
 from ..kernels import Module
-from ..nodes import node_of
+from ..nodes import Node, node_of
 from ..nodes.values import unused
+from ..nodes.workflow import Workflow
 from ..target import Target
-from ..workflow import AnyNode, Workflow
 from .options import PlanOptions
 from .planning import make_plan
 from .steps import Plan, Step
@@ -114,7 +114,7 @@ def _marked(
     return plan.renumbered(steps, place)
 
 
-def _mark(words: HostArray, first: int, count: int, begun: int) -> AnyNode:
+def _mark(words: HostArray, first: int, count: int, begun: int) -> Node:
     """Return a kernel node that sets `count` words from `first`: the first `begun` to 0, the others to 1."""
     block = _CLEAR_THREADS if count > 1 else 1
     kernel = MODULE["hipgraphdsl_mark"]

@@ -20,6 +20,7 @@ from specimens import compile_whole
 import hipgraphdsl as hg
 from benchmarks.shapes import cholesky
 from hipgraphdsl import measuring
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.parts.merge.batches import Batched
 from hipgraphdsl.parts.merge.batching import batching
 from hipgraphdsl.parts.merge.switching import Chaining, unchained
@@ -30,7 +31,6 @@ from hipgraphdsl.plan.launches import together as launched_together
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.workflow import Workflow
 
 N, ARRAYS, BLOCK = 24, 12, 8
 MODULE = hg.Module(

@@ -25,7 +25,7 @@ from hipgraphdsl.checks.reach import Reach
 from hipgraphdsl.defects import DEFECTS
 from hipgraphdsl.hazards import AFTER, Reason
 from hipgraphdsl.nodes import collective
-from hipgraphdsl.workflow import Workflow
+from hipgraphdsl.nodes.workflow import Workflow
 
 MODULE = hg.Module(
     r"""

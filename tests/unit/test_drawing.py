@@ -19,8 +19,8 @@ from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.nodes.workflow import ChildGraphNode, Workflow
 from hipgraphdsl.parts.pages.levels import arrange
-from hipgraphdsl.workflow import ChildGraphNode, Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
 

@@ -17,8 +17,8 @@ import hipgraphdsl as hg
 from hipgraphdsl.arrays import EXTRAS, NAMES, as_dtype, kind_of
 from hipgraphdsl.cli import main
 from hipgraphdsl.kernels import ArgumentPacker, Signature, check_argument
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.parts.verify.laboratory import apart
-from hipgraphdsl.workflow import Workflow
 
 # Values that a type holds exactly, and values that it does not hold.
 HELD: dict[str, tuple[Any, ...]] = {"b": (True, False), "i": (0, -1), "u": (0, 1), "f": (1.0, 2.0), "c": (1 - 2j, 0.5j)}

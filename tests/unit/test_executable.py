@@ -30,11 +30,11 @@ import hipgraphdsl as hg
 from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
+from hipgraphdsl.nodes.workflow import ChildGraphNode
 from hipgraphdsl.parts import fast as native
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.runtimes.data import MemcpyKind
-from hipgraphdsl.workflow import ChildGraphNode
 
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {

@@ -26,9 +26,9 @@ from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import FORMATS, export_graph, formats, need, write_file
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.nodes import EmptyNode
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.parts.formats import graphml, python
 from hipgraphdsl.parts.formats.diff import compare
-from hipgraphdsl.workflow import Workflow
 
 
 def text_of(graph: Graph | Workflow) -> str:

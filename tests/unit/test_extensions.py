@@ -20,7 +20,7 @@ from hipgraphdsl.checks import CATALOGUE
 from hipgraphdsl.export import render
 from hipgraphdsl.extensions import Part, installed
 from hipgraphdsl.nodes import KINDS
-from hipgraphdsl.workflow import Workflow
+from hipgraphdsl.nodes.workflow import Workflow
 
 HEAD = """
 import hipgraphdsl as hg

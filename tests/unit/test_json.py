@@ -27,7 +27,7 @@ from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
-from hipgraphdsl.workflow import MAX_DEPTH, Workflow
+from hipgraphdsl.nodes.workflow import MAX_DEPTH, Workflow
 
 
 def text_of(graph: Graph) -> str:

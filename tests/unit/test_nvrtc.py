@@ -13,13 +13,13 @@ import hip_programs
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hiprtc import HipRtc
 from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.runtimes.rtc import kept
 from hipgraphdsl.source import KernelName
-from hipgraphdsl.workflow import Workflow
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"one\n"])

@@ -18,7 +18,7 @@ from specimens import EXTENSIONS
 import hipgraphdsl as hg
 from hipgraphdsl.export import render
 from hipgraphdsl.nodes import KINDS, Node, add_kind
-from hipgraphdsl.workflow import Workflow
+from hipgraphdsl.nodes.workflow import Workflow
 
 N = 8
 Pairs = Sequence[tuple[Any, Any]]

@@ -21,11 +21,11 @@ import hipgraphdsl as hg
 from hipgraphdsl import export
 from hipgraphdsl.drawing.picture import draw
 from hipgraphdsl.nodes import collective
+from hipgraphdsl.nodes.workflow import ConditionalNode
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.parts.ranks.transports.nccl import does
 from hipgraphdsl.parts.timeline import files as timelines
 from hipgraphdsl.parts.timeline.timeline import RankTimes, Timeline
-from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = 'extern "C" __global__ void add(float* x, float a) { x[threadIdx.x] += a; }'
 ADD = hg.Module(SOURCE, name="rank_timelines")["add"]

@@ -15,11 +15,11 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
+from hipgraphdsl.nodes.workflow import ConditionalNode
 from hipgraphdsl.parts.ranks import ranked
 from hipgraphdsl.parts.ranks.partition import Part, partition
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing, crossing
 from hipgraphdsl.parts.ranks.transports.nccl import does
-from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = r"""
 extern "C" __global__ void add(int* x, int k) { x[threadIdx.x] += k; }

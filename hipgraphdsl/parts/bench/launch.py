@@ -20,11 +20,11 @@ from ...cli.arguments import as_lanes, positive
 from ...errors import HipGraphError
 from ...executable import Executable
 from ...graph import Graph
+from ...nodes import Node
 from ...plan.options import PlanOptions
 from ...progress import no_progress, progress_bar
 from ...runtimes import open_runtime
 from ...runtimes.base import Runtime
-from ...workflow import AnyNode
 from .advise import pays_from
 from .arguments import add_device_arguments, add_output_arguments, add_repeats, repeats_of
 from .measure import (
@@ -104,7 +104,7 @@ def with_parameters(graph: Graph) -> Graph:
     return Graph.from_workflow(replace(graph.workflow(), nodes=nodes))
 
 
-def _arguments(node: AnyNode) -> tuple[Any, ...]:
+def _arguments(node: Node) -> tuple[Any, ...]:
     return () if node.launched is None else node.launched.args
 
 

@@ -13,9 +13,9 @@ from ...checks.levels import CheckedLevel
 from ...checks.reach import Reach
 from ...errors import DeclarationError
 from ...kernels import Kernel, KernelParameter, Module
+from ...nodes import Node
 from ...nodes.facets import KernelLaunch
 from ...source import trees as syntax
-from ...workflow import AnyNode
 from .definitions import definitions_of
 from .programs import program_of
 
@@ -61,7 +61,7 @@ def _unordered(reach: Reach, start: int, stop: int, segment: dict[int, int], wan
         before |= 1 << k
 
 
-def _hidden(scope: CheckedLevel, node: AnyNode) -> str:
+def _hidden(scope: CheckedLevel, node: Node) -> str:
     """Return by which data a node reaches memory that it does not name; empty if there is none."""
     if node.launched is not None:
         return _of_kernel(node.launched)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ...document.writer import data_of
+from ...nodes.workflow import Workflow
 from ...printed import Printed, short
 from ...update import paired
-from ...workflow import Workflow
 
 How = Literal["added", "removed", "changed", "rewired"]
 _MARKS: dict[How, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}

@@ -19,7 +19,7 @@ from ...document.text import MAX_BYTES
 from ...draft import Draft
 from ...errors import DeclarationError
 from ...nodes import is_node
-from ...workflow import Workflow
+from ...nodes.workflow import Workflow
 
 
 def render(workflow: Workflow) -> str:

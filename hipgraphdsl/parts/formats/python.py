@@ -34,7 +34,7 @@ from ...nodes import Node
 from ...nodes.fields import quoted
 from ...nodes.host import callback_path
 from ...nodes.values import MAX_VALUES, unique
-from ...workflow import AnyNode, Workflow
+from ...nodes.workflow import Workflow
 
 _EXTRAS = "|".join(EXTRAS)
 _RESERVED = {
@@ -319,7 +319,7 @@ class _Body:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _node(self, node: AnyNode) -> str:
+    def _node(self, node: Node) -> str:
         entries = [entry for entry in node.entries if entry.form.always or not entry.omitted(node)]
         common = ("device", *Node.model_fields)
         own = [entry.argument(node, self) for entry in entries if entry.name not in common]
@@ -372,7 +372,7 @@ class _Body:
 
 
 @contextmanager
-def _of_node(node: AnyNode) -> Iterator[None]:
+def _of_node(node: Node) -> Iterator[None]:
     """Add the node's name to errors that are raised inside."""
     try:
         yield

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ...document.text import MAX_NESTING
 from ...errors import DeclarationError
 from ...export.files import need
-from ...workflow import Workflow
+from ...nodes.workflow import Workflow
 
 _LINES = ("arrays", "parameters", "nodes", "order")
 _MAX_BYTES = 16 * 2**20

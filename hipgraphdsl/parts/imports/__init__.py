@@ -42,10 +42,10 @@ from ...nodes import (
 )
 from ...nodes.base import check_name
 from ...nodes.kernel import pointer_fault
+from ...nodes.workflow import ChildGraphNode, Workflow
 from ...runtimes import opened_runtime
 from ...runtimes.base import Runtime
 from ...runtimes.data import Copy3D, Fill2D, MemOp, NodeType
-from ...workflow import ChildGraphNode, Workflow
 from .known import Known, known_of
 from .memory import BYTE, Memory, Span, filled, plain, sides
 from .raw import RawGraph, RawKernel, RawNode

@@ -21,13 +21,13 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from ...kernels import Kernel, Module
+from ...nodes import Node
 from ...nodes.facets import KernelLaunch
 from ...order import chains
 from ...plan.lanes import Cover
 from ...plan.merged import Grouping, Merged, MergedLaunch
 from ...plan.steps import Step
 from ...target import Target
-from ...workflow import AnyNode
 from .batching import Batching, batching
 from .mixes import mixable
 from .switching import Chaining, Mixing, Switching, mixing, unchained, unswitched
@@ -82,7 +82,7 @@ class Batched(Merged):
 class Batcher:
     """Find batches among the nodes of a workflow."""
 
-    nodes: Sequence[AnyNode]
+    nodes: Sequence[Node]
     order: Sequence[int]  # topological
     cover: Cover  # the reduced edges, and depths along them
     places: Sequence[tuple[int | None, int]]  # device and segment of each node; all nodes of a batch share both
@@ -328,7 +328,7 @@ def shared_bytes_of(kernels: Iterable[Kernel]) -> int:
     return sum(kernel.static_shared_bytes or 0 for kernel in kernels)
 
 
-def link_of(node: AnyNode, known: dict[int, bool]) -> tuple[Module, Any] | None:
+def link_of(node: Node, known: dict[int, bool]) -> tuple[Module, Any] | None:
     """Return the key shared by launches that one block can run one after another; None for a node that cannot be chained.
 
     `known` caches by the `id` of a kernel whether it can be chained.

@@ -37,11 +37,11 @@ from ...drawing.picture import (
 from ...drawing.style import Style, shortened, style_of, text_width
 from ...errors import DeclarationError, HipGraphError
 from ...kernels import Kernel, Module
-from ...nodes import KINDS, callable_name
+from ...nodes import KINDS, Node, callable_name
+from ...nodes.workflow import Workflow
 from ...plan.steps import Plan
 from ...printed import human_bytes, human_count
 from ...target import Target
-from ...workflow import AnyNode, Workflow
 from ..ranks.sharing import ALL, Ranks, Sharing
 from .levels import Placement, arrange, in_bands
 
@@ -283,7 +283,7 @@ class _Document:
         })  # fmt: skip
         return len(self.nodes) - 1
 
-    def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
+    def _node(self, node: Node, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "name": full, "label": shortened(node.name, 40), "kind": node.kind, "parent": parent,
             "box": [round(v) for v in box], "lines": [shortened(line, 44) for line in details(node)], "fields": _fields(node),
@@ -311,7 +311,7 @@ class _Document:
             self.array_rows.append([root.name, root.kind, f"{root.dtype} ({shape})", human_bytes(root.nbytes)])
         return at
 
-    def _source(self, node: AnyNode) -> int | None:
+    def _source(self, node: Node) -> int | None:
         """Return the index of the source text, of a kernel or a function, that the node shows."""
         shown = next((kernel.module for kernel in node.kernels), node.callback)
         if shown is not None and id(shown) not in self.sources:
@@ -354,7 +354,7 @@ def _graphviz(sizes: list[tuple[float, float]], sources: Sequence[Sequence[int]]
     return Placement(width, height, places, curves)
 
 
-def _fields(node: AnyNode) -> list[list[str]]:
+def _fields(node: Node) -> list[list[str]]:
     """Return the node's fields as text, in model order; fields with default values are left out."""
     rows = []
     for name, info in type(node).model_fields.items():

@@ -14,9 +14,9 @@ from ...arrays import AllocArray, Array, ExternalArray, Parameter, UnboundValues
 from ...errors import DeclarationError
 from ...export.files import npy_dtype, npy_file
 from ...nodes import element_bytes
+from ...nodes.workflow import Workflow
 from ...placement import rewritten
 from ...printed import human_bytes
-from ...workflow import Workflow
 from .text import Names, comment, ctype_of, dtype_name, is_exact, is_plain, literal_of, quoted, section, shape_text, sized
 
 _INLINE: Final = 64

@@ -10,8 +10,8 @@ from ...backends.handles import BUILT_IN
 from ...errors import DeclarationError
 from ...kernels import ForeignModule, Module, Symbol
 from ...nodes.facets import KernelLaunch
+from ...nodes.workflow import Workflow
 from ...source import KernelName, tokenize
-from ...workflow import Workflow
 from .parts import FIXED_NAMES
 from .text import CTYPES, KEYWORDS, Names, comment, section
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 from ...backends import backend_named
 from ...defects import with_quirks
 from ...errors import DeclarationError, HipError
+from ...nodes.workflow import Workflow
 from ...placement import devices_of
 from ...plan.options import Lanes, PlanOptions
 from ...plan.planning import make_plan
 from ...printed import counted
 from ...target import Target
-from ...workflow import Workflow
 from .blocks import GraphFunctions
 from .kernels import HEADERS
 from .launches import LaunchWriter

@@ -18,8 +18,8 @@ from ...backends.handles import BUILT_IN, SharedHandles
 from ...kernels import ArgumentPacker, Kernel, Signature, Symbol
 from ...nodes import Event, Semaphore, element_bytes
 from ...nodes.facets import KernelLaunch, UserCall
+from ...nodes.workflow import Level, Workflow
 from ...target import Target
-from ...workflow import Level, Workflow
 from .arrays import Arrays
 from .calls import Block, Place, Places, WritingRuntime
 from .functions import Functions

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...errors import DeclarationError
 from ...executable import Executable
+from ...nodes.workflow import Workflow
 from ...plan.options import PlanOptions
-from ...workflow import Workflow
 from .links import Link
 from .ranked import RankExecutable
 from .sharing import Between, Sharing, as_layout

@@ -18,9 +18,9 @@ from typing import Any
 
 from ...arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, writes
 from ...hazards import Reason
-from ...nodes import node_of
+from ...nodes import Node, node_of
 from ...nodes.values import fitting, unused
-from ...workflow import AnyNode, Workflow
+from ...nodes.workflow import Workflow
 from .sharing import ALL, Layout, Message, Sharing
 from .spread import bindings, word_name
 
@@ -156,7 +156,7 @@ class _Builder:
             return array
         return replace(array, device=device, access=access)
 
-    def _node_here(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
+    def _node_here(self, node: Node, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> Node:
         """Return a node with these arrays (None: its own) and its local device number, without `after`: edges hold the order."""
         fields: dict[str, Any] = {"after": ()} if node.after else {}
         device = getattr(node, "device", None)
@@ -179,7 +179,7 @@ class _Builder:
 
     # -- nodes
 
-    def _conditional(self, i: int) -> AnyNode:
+    def _conditional(self, i: int) -> Node:
         """Return this rank's part of a conditional node that all ranks take part in."""
         node = self._workflow.nodes[i]
         branch = node.branch

@@ -20,12 +20,13 @@ from ...executable import Executable
 from ...executable.changes import require_free, require_switchable
 from ...executable.changing import changing
 from ...executable.in_flight import stream_handle
+from ...nodes import Node
 from ...nodes.base import translated
+from ...nodes.workflow import Level, Workflow
 from ...plan.options import PlanOptions
 from ...runtimes.base import Runtime
 from ...update import HasWorkflow
 from ...waiting import require_seconds
-from ...workflow import AnyNode, Level, Workflow
 from .crossings import Exchange, OnStream, connect
 from .partition import Part, partition
 from .sharing import ALL, Between, Message, Sharing
@@ -361,7 +362,7 @@ class RankExecutable(Executable):
 
     # -- changes
 
-    def set(self, node: str | AnyNode, /, **fields: Any) -> None:
+    def set(self, node: str | Node, /, **fields: Any) -> None:
         """Change fields of a node, on the rank that runs it; see `Executable.set`.
 
         Every rank refuses unknown fields and invalid values. Only the rank that runs the node refuses values that conflict with
@@ -385,7 +386,7 @@ class RankExecutable(Executable):
                 raise UpdateError(f"set: {here}, and array {name!r} belongs to rank {owner}", node=node) from None
             raise
 
-    def enable(self, node: str | AnyNode) -> None:
+    def enable(self, node: str | Node) -> None:
         """Run a disabled node again, on the rank that runs it."""
         name, elsewhere = self._done_here(node, "enable")
         if elsewhere is None:
@@ -393,7 +394,7 @@ class RankExecutable(Executable):
         else:
             require_switchable(name, elsewhere, enabled=True)
 
-    def disable(self, node: str | AnyNode) -> None:
+    def disable(self, node: str | Node) -> None:
         """Skip a node, on the rank that runs it."""
         name, elsewhere = self._done_here(node, "disable")
         if elsewhere is None:
@@ -401,7 +402,7 @@ class RankExecutable(Executable):
         else:
             require_switchable(name, elsewhere, enabled=False)
 
-    def _done_here(self, node: str | AnyNode, action: str) -> tuple[str, AnyNode | None]:
+    def _done_here(self, node: str | Node, action: str) -> tuple[str, Node | None]:
         """Return a node's name in this part, and the node itself if other ranks run it; refuse nodes that cannot change."""
         if self._closed:
             self._refuse_closed(action)

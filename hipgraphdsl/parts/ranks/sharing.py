@@ -18,13 +18,13 @@ from ...draft import Draft
 from ...errors import DeclarationError, node_error
 from ...hazards import AFTER, Reason
 from ...kernels import Symbol
-from ...nodes import node_of
+from ...nodes import Node, node_of
 from ...nodes.collective import dtype_name
 from ...nodes.facets import Collective
 from ...nodes.values import fitting
+from ...nodes.workflow import Level, Workflow
 from ...placement import device_of
 from ...plan.inlining import cycle_error
-from ...workflow import AnyNode, Level, Workflow
 from .links import per_link
 from .spread import put_child, put_conditional, replaced
 
@@ -206,7 +206,7 @@ class Sharing:
             self._reasons[i] = dict(zip(self.workflow.predecessors[i], self.workflow.reasons[i]))
         return self._reasons[i]
 
-    def touches_shared(self, node: AnyNode) -> bool:
+    def touches_shared(self, node: Node) -> bool:
         """Return whether a node accesses an array of which each rank has its own instance."""
         return ALL in self._arrays and any(self.owners.get(access.view.root.name) == ALL for access in node.accesses)
 
@@ -274,7 +274,7 @@ class Sharing:
         opened: set[str] = set()
         while which := {i for i, node in enumerate(self.workflow.nodes) if node.name not in opened and self._is_spread(node)}:
 
-            def put(node: AnyNode, draft: Draft) -> None:
+            def put(node: Node, draft: Draft) -> None:
                 branch = node.branch
                 if branch is not None:
                     opened.add(node.name)
@@ -293,11 +293,11 @@ class Sharing:
 
             self._find_owners(replaced(self.workflow, which, put))
 
-    def _is_spread(self, node: AnyNode) -> bool:
+    def _is_spread(self, node: Node) -> bool:
         """Return whether a node other than a collective contains work of several ranks."""
         return node.collective is None and bool(node.held) and len({*self._inside(node, self._level)} - {ALL}) > 1
 
-    def _unfolds(self, node: AnyNode) -> bool:
+    def _unfolds(self, node: Node) -> bool:
         """Return whether simple copies do what a node does: several copies, or a collective that no single library call does."""
         if node.collective is not None:
             return _by_copies(node.collective, self.layout, self.between)
@@ -363,7 +363,7 @@ class Sharing:
                 found[parameter] = name
         return found
 
-    def _require_own_defaults(self, node: AnyNode, ranks: Ranks, defaults: Mapping[Parameter, str]) -> None:
+    def _require_own_defaults(self, node: Node, ranks: Ranks, defaults: Mapping[Parameter, str]) -> None:
         """Raise if a node's parameter stands by default for an array of another rank."""
         for parameter in node.parameters:
             name = defaults.get(parameter)
@@ -376,7 +376,7 @@ class Sharing:
                     array=parameter.name,
                 )
 
-    def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
+    def _share_bodies(self, i: int, node: Node, count: int) -> int:
         """Assign the nodes in the bodies of a conditional node of all ranks; return the number of the next message."""
         made: list[Sharing] = []
         for inner in self._level.inner(node):
@@ -388,7 +388,7 @@ class Sharing:
         self.bodies[i] = tuple(made)
         return count
 
-    def _ranks_of(self, node: AnyNode, index: int) -> Ranks:
+    def _ranks_of(self, node: Node, index: int) -> Ranks:
         if node.collective is not None and _crosses(node.collective, self.layout):
             return ALL
         if node.reach == "copy" and len(node.copied) == 1:
@@ -417,7 +417,7 @@ class Sharing:
         # A node that touches no memory runs on the rank of its first predecessor that belongs to one rank.
         return next((rank for p in self.workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
 
-    def _inside(self, node: AnyNode, level: Level) -> list[int]:
+    def _inside(self, node: Node, level: Level) -> list[int]:
         """Return the ranks of the memory and devices that a node and all nodes inside it use."""
         roots = dict.fromkeys([access.view.root for access in node.own_accesses])
         roots.update(dict.fromkeys([view.root for view in node.addresses]))
@@ -445,7 +445,7 @@ class Sharing:
             return ALL  # each rank supplies a parameter's memory at launch; a module's variable exists on each device
         return self._owner(root)
 
-    def _own_inside(self, node: AnyNode, level: Level, rank: int) -> None:
+    def _own_inside(self, node: Node, level: Level, rank: int) -> None:
         """Record `rank` as the owner of all arrays inside a node."""
         for inner in level.inner(node):
             self.owners.update((name, rank) for name, _ in inner.own_arrays())
@@ -462,7 +462,7 @@ class Sharing:
         begins = behind if isinstance(behind, tuple) else (behind,)
         return [] if set(ends) & set(begins) else [(ends[-1], begins[0])]
 
-    def _apart(self, node: AnyNode, ranks: list[int]) -> str:
+    def _apart(self, node: Node, ranks: list[int]) -> str:
         arrays = {a.view.root.name: self.owners.get(a.view.root.name, ALL) for a in node.accesses}
         where = ", ".join(f"{name!r} (rank {rank})" for name, rank in arrays.items() if rank != ALL)
         return (
@@ -497,7 +497,7 @@ def _by_copies(node: Collective, layout: Layout, between: Between | None) -> boo
     return between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype))
 
 
-def _unfold(node: AnyNode, draft: Draft) -> None:
+def _unfold(node: Node, draft: Draft) -> None:
     """Add the nodes that do what a collective or a node of several copies does."""
     if node.collective is not None:
         node.collective.unfold(draft)

@@ -16,10 +16,10 @@ from ...arrays import Array, ArrayView, DeviceArray, HostArray
 from ...draft import Draft
 from ...errors import node_error
 from ...hazards import Reason
-from ...nodes import node_of
+from ...nodes import Node, node_of
 from ...nodes.facets import Branch
 from ...nodes.values import fitting, unused
-from ...workflow import AnyNode, Level, Workflow
+from ...nodes.workflow import Level, Workflow
 
 
 def replaced(workflow: Workflow, which: set[int], put: Callable[[Any, Draft], object]) -> Workflow:
@@ -87,7 +87,7 @@ def put_child(level: Level, reasons: Sequence[tuple[Reason, ...]], draft: Draft)
     draft.reasons += reasons
 
 
-def put_conditional(node: AnyNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
+def put_conditional(node: Node, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
     """Add a conditional node of all ranks to a draft, with the copies that send the owner's condition to the other ranks.
 
     `level` is the level that contains the node; `firsts` are the numbers of the ranks' first devices.
@@ -125,7 +125,7 @@ def _add_array(array: Array, node: str, draft: Draft) -> Array:
     return array
 
 
-def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[AnyNode]:
+def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[Node]:
     """Return the nodes that copy a condition to the words of other ranks."""
     return [
         node_of("memcpy", name=fitting(f"{name} (condition to rank {rank})"), dst=word.as_view(), src=condition)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from ...cli.tables import plain_console, print_part, table
+from ...nodes.workflow import Workflow
 from ...printed import human_bytes
-from ...workflow import Workflow
 from .sharing import ALL, Layout, Sharing, crossing
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from ...arrays import as_int
 from ...errors import DeclarationError, RankError, RuntimeUnavailable
+from ...nodes.workflow import Workflow
 from ...runtimes.base import Runtime
-from ...workflow import Workflow
 from .sharing import Layout, device_counts
 from .transports import WORLDS, SingleTransport, Transport
 from .transports.mpi import MpiTransport

@@ -10,11 +10,11 @@ import numpy as np
 from ...arrays import as_dict, as_int, int_from
 from ...arrays.coercion import as_time
 from ...errors import DeclarationError, listed
-from ...nodes import KINDS
+from ...nodes import KINDS, Node
 from ...nodes.facets import Branch
-from ...workflow import AnyNode, Level, Workflow
+from ...nodes.workflow import Level, Workflow
 
-Durations = Mapping[str, float] | Callable[[AnyNode], float]
+Durations = Mapping[str, float] | Callable[[Node], float]
 
 DIRECTIONS: Final = ("H2D", "D2H", "D2D", "H2H")
 """Directions of copies, which are valid keys of durations."""
@@ -55,13 +55,13 @@ class Times:
         self._durations = durations
         self._found: dict[str, float | None] = {}
 
-    def of(self, name: str, node: AnyNode) -> float | None:
+    def of(self, name: str, node: Node) -> float | None:
         """Return the duration of a node; None if it has none."""
         if name not in self._found:
             self._found[name] = _duration(name, node, self._durations)
         return self._found[name]
 
-    def named(self, name: str, node: AnyNode) -> float | None:
+    def named(self, name: str, node: Node) -> float | None:
         """Return the duration that is given by a node's own name; None if there is none."""
         return self.of(name, node) if isinstance(self._durations, Mapping) and name in self._durations else None
 
@@ -149,7 +149,7 @@ def _runs(name: str, node: Branch, bodies: int, value: Any) -> Runs:
     raise DeclarationError(f"simulate: conditions[{name!r}] is {wanted[node.mode]} (got {value!r})", node=name)
 
 
-def _named(level: Level) -> Iterator[tuple[str, AnyNode]]:
+def _named(level: Level) -> Iterator[tuple[str, Node]]:
     """Yield all nodes of a level and of nested levels with their full names, except nodes inside collectives."""
     for node in level.workflow.nodes:
         yield level.name(node), node
@@ -157,7 +157,7 @@ def _named(level: Level) -> Iterator[tuple[str, AnyNode]]:
             yield from _named(inner)
 
 
-def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
+def _duration(name: str, node: Node, durations: Durations) -> float | None:
     if isinstance(durations, Mapping):
         key = next((key for key in (name, *node.duration_keys) if key in durations), None)
         if key is not None:
@@ -169,7 +169,7 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
     return None if node.work else 0.0
 
 
-def missing(name: str, node: AnyNode) -> DeclarationError:
+def missing(name: str, node: Node) -> DeclarationError:
     """Return the error for a node without a duration."""
     keys = " or ".join(f"durations[{key!r}]" for key in dict.fromkeys((name, *node.duration_keys)))
     keys += f", or conditions[{name!r}]" if node.branch is not None else ""

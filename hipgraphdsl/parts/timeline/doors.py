@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...nodes import Node
+from ...nodes.workflow import Workflow
 from ...runtimes import target_of
 from ...target import Target
-from ...workflow import Workflow
 from .. import load
 from .simulation import simulate
 from .timeline import Timeline

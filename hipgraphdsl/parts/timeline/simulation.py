@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from ...errors import DeclarationError
 from ...nodes import node_of
+from ...nodes.workflow import Workflow
 from ...order import successors
 from ...placement import devices_of
 from ...plan.launches import titled
 from ...plan.options import Batch
 from ...target import Target
-from ...workflow import Workflow
 from ..ranks.links import Link
 from ..ranks.partition import partition
 from ..ranks.sharing import Message, Sharing

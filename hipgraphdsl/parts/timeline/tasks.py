@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from ...arrays import Array
 from ...errors import DeclarationError
-from ...nodes import node_of
+from ...nodes import Node, node_of
 from ...nodes.facets import Branch
+from ...nodes.workflow import Level, Workflow
 from ...order import successors
 from ...placement import device_of
 from ...plan.inlining import FlatNode, flattened
@@ -24,7 +25,6 @@ from ...plan.options import Batch, PlanOptions
 from ...plan.planning import make_plan
 from ...plan.steps import Cut, Plan, Step
 from ...target import Target
-from ...workflow import AnyNode, Level, Workflow
 from ..ranks.sharing import Message
 from .assumptions import Conditions, Runs, Times, missing, placed_on
 from .timeline import engine_on
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     """A future span, or a launch that other tasks wait for."""
 
     name: str
-    node: AnyNode
+    node: Node
     deps: tuple[int, ...]
     duration: float
     engine: str

@@ -17,12 +17,12 @@ from ...backends.streams import EagerProgram
 from ...errors import DeclarationError, HipError, HipGraphError
 from ...executable import Executable
 from ...kernels import Symbol
+from ...nodes.workflow import Workflow
 from ...plan.options import PlanOptions
 from ...plan.steps import Step
 from ...progress import no_progress
 from ...runtimes.base import Runtime
 from ...runtimes.data import MemcpyKind
-from ...workflow import Workflow
 from .report import Finding, Kind
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]

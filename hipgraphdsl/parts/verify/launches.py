@@ -14,10 +14,10 @@ from ...arrays import kind_of
 from ...errors import CallbackError, HipError, HipGraphError
 from ...executable import Executable
 from ...executable.state import Planned, plan_for
+from ...nodes.workflow import Workflow
 from ...plan.options import PlanOptions
 from ...printed import counted
 from ...runtimes.base import ERROR_NOT_SUPPORTED, Runtime
-from ...workflow import Workflow
 from .. import find
 from .contraction import contraction_hint, without_contraction
 from .laboratory import WAIT_S, Found, Laboratory, State, copied, overwrite, variables

@@ -15,11 +15,11 @@ from ...backends import backend_named
 from ...checks import OF_GRAPHS, check_workflow
 from ...errors import CheckError, DeclarationError, HipGraphError
 from ...kernels import Symbol
+from ...nodes.workflow import Workflow
 from ...progress import progress_bar
 from ...runtimes import opened_runtime
 from ...runtimes.base import Runtime
 from ...update import HasWorkflow
-from ...workflow import Workflow
 from .audit import audit_accesses, unstable_steps
 from .laboratory import Found, Laboratory, Tolerance, copied, given_memory, overwrite
 from .launches import Trials

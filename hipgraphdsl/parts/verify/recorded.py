@@ -11,11 +11,11 @@ from ...backends.explicit import captured_graph
 from ...errors import HipGraphError
 from ...executable import Executable
 from ...kernels import Symbol
+from ...nodes import Node
 from ...nodes.facets import UserCall
 from ...printed import counted
 from ...runtimes.base import Runtime
 from ...runtimes.data import Copy3D, Fill2D, MemOp, NodeType
-from ...workflow import AnyNode
 from ..imports.memory import filled, sides
 from ..imports.raw import RawGraph, RawKernel, RawNode
 from .laboratory import Found, addressed
@@ -55,7 +55,7 @@ def _recorded(node: UserCall, name: str, scope: Environment) -> Iterator[RawGrap
         runtime.graph_destroy(graph)
 
 
-def _compare(name: str, node: AnyNode, scope: Environment, raw: RawGraph, found: Found) -> None:
+def _compare(name: str, node: Node, scope: Environment, raw: RawGraph, found: Found) -> None:
     nodes = [recorded for recorded in raw.everywhere() if recorded.type is not NodeType.GRAPH]
     busy = [recorded for recorded in nodes if recorded.type not in _IDLE]
     device = scope.device_of(node)

@@ -8,9 +8,9 @@ from typing import Any, Final
 from ...backends.serial import SerialProgram
 from ...errors import HipError, HipGraphError
 from ...executable import Executable
+from ...nodes.workflow import Workflow
 from ...plan.options import DebugOptions
 from ...runtimes.base import Runtime
-from ...workflow import Workflow
 from .laboratory import AS_DECLARED, WAIT_S, Found, full_name, issued
 from .report import Kind
 

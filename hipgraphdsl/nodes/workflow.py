@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-from .arrays import (
+from ..arrays import (
     Access,
     Array,
     ArrayView,
@@ -27,22 +27,22 @@ from .arrays import (
     device_need,
     lacking,
 )
-from .binding import bound, bound_array, bound_value, needs_behind, needs_inside
-from .document.parts import document_schema
-from .document.reader import Loader
-from .document.text import written
-from .document.writer import data_of
-from .draft import Draft
-from .errors import listed, node_error
-from .hazards import Reason
-from .kernels import Module, Symbol
-from .nodes import KINDS, Node, UnboundCallback, add_kind
-from .nodes.base import lazy, parameters_of, require_met, views_of
-from .nodes.facets import Asked
-from .nodes.fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .nodes.values import Data, as_core_schema
-from .order import successors, topological_order
-from .printed import human_count
+from ..binding import bound, bound_array, bound_value, needs_behind, needs_inside
+from ..document.parts import document_schema
+from ..document.reader import Loader
+from ..document.text import written
+from ..document.writer import data_of
+from ..draft import Draft
+from ..errors import listed, node_error
+from ..hazards import Reason
+from ..kernels import Module, Symbol
+from ..order import successors, topological_order
+from ..printed import human_count
+from . import KINDS, Node, UnboundCallback, add_kind
+from .base import lazy, parameters_of, require_met, views_of
+from .facets import Asked
+from .fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
+from .values import Data, as_core_schema
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -80,7 +80,7 @@ class Workflow:
     name: str
     arrays: Mapping[str, Array]
     parameters: Mapping[str, Parameter]
-    nodes: tuple[AnyNode, ...]
+    nodes: tuple[Node, ...]
     predecessors: tuple[tuple[int, ...], ...]
     reasons: tuple[tuple[Reason, ...], ...]
     infer: bool = True
@@ -203,13 +203,13 @@ class Workflow:
             yield level
             waiting += reversed([inner for node in level.workflow.nodes for inner in level.inner(node)])
 
-    def walk(self) -> Iterator[tuple[Level, AnyNode]]:
+    def walk(self) -> Iterator[tuple[Level, Node]]:
         """Yield every node of every level; ``level.name(node)`` is its full name."""
         for level in self.levels():
             for node in level.workflow.nodes:
                 yield level, node
 
-    def node(self, name: str) -> AnyNode | None:
+    def node(self, name: str) -> Node | None:
         """Return the node with this name, or None."""
         at = self.index.get(name)
         return None if at is None else self.nodes[at]
@@ -377,7 +377,7 @@ class Level(Binding):
         self,
         workflow: Workflow,
         parent: Self | None = None,
-        node: AnyNode | None = None,
+        node: Node | None = None,
         key: str = "",
         bind: Mapping[str, Any] = _NOTHING,
     ) -> None:
@@ -391,7 +391,7 @@ class Level(Binding):
         """Return the full name of one of its nodes."""
         return self.prefix + node.name
 
-    def inner(self, node: AnyNode) -> Iterator[Self]:
+    def inner(self, node: Node) -> Iterator[Self]:
         """Yield the levels of the workflows that a node holds."""
         for key, document, bind in node.held:
             yield type(self)(document, self, node, key, bind)
@@ -669,9 +669,3 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
     """Return bodies as child graph nodes, each with the bindings of the names that it declares."""
     own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
     return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))
-
-
-# -- every node
-
-AnyNode = Node
-"""Any node, of this package's kinds or another's: what it does is asked of it."""
