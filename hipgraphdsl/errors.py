@@ -73,12 +73,15 @@ class DeclarationError(HipGraphError, ValueError):
         Name of the node that was being declared.
     array : str or None
         Name of the invalid array, parameter or kernel.
+    field : str or None
+        Name of the invalid field of the node.
     """
 
-    def __init__(self, message: str, *, node: str | None = None, array: str | None = None) -> None:
+    def __init__(self, message: str, *, node: str | None = None, array: str | None = None, field: str | None = None) -> None:
         super().__init__(message)
         self.node = node
         self.array = array
+        self.field = field
 
 
 def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationError:

@@ -37,10 +37,10 @@ def has_passed(deadline: Deadline | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline.at
 
 
-def wait_for_room(hold_back: Callable[[float], bool], deadline: Deadline | None, said: str) -> None:
-    """Wait by `hold_back` until streams take more work; a WaitTimeout begins with `said`, which says how far the launch came."""
+def require_room(wait_for_room: Callable[[float], bool], deadline: Deadline | None, said: str) -> None:
+    """Wait by `wait_for_room` until streams take more work; a WaitTimeout begins with `said`: how far the launch came."""
     left = math.inf if deadline is None else max(0.0, deadline.at - time.monotonic())
-    if not hold_back(left) and deadline is not None:
+    if not wait_for_room(left) and deadline is not None:
         names = deadline.unfinished()
         raise WaitTimeout(f"{said}: too much work is in flight on its streams{unfinished_text(names)}", names)
 

@@ -41,21 +41,24 @@ def lacking(view: ArrayView, need: Need) -> str:
     A parameter meets all needs but "collective": what it stands for is judged in its place.
     """
     root = view.root
-    if need.what == "collective":
+    what, align = need
+    if what == "device" and root.on_device and not view.offset_bytes % align and not root.hazard_offset % align:
+        return ""  # as nearly always
+    if what == "collective":
         able = isinstance(root, Array) and not isinstance(root, AllocArray) and not root.on_host
         return "" if able else f"a collective is about device arrays (got {root.kind} {root.name!r})"
     if isinstance(root, Parameter):
         return ""
-    if need.what == "write" and not root.writeable:
+    if what == "write" and not root.writeable:
         return f"{root.kind} array {root.name!r} is read-only"
-    if need.what == "host" and not root.on_host:
+    if what == "host" and not root.on_host:
         return f"a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first"
-    if need.what == "device" and not root.on_device:
+    if what == "device" and not root.on_device:
         return f"{root.name!r} is pageable host memory, which the device cannot reach; declare it with pinned=True or copy it"
-    if root.hazard_offset % need.align:
-        return f"{root.name!r} begins at address {root.hazard_offset:#x}, not at a multiple of {need.align}"
-    if view.offset_bytes % need.align:
-        return f"{view.name!r} begins at byte {view.offset_bytes}, not at a multiple of {need.align}"
+    if root.hazard_offset % align:
+        return f"{root.name!r} begins at address {root.hazard_offset:#x}, not at a multiple of {align}"
+    if view.offset_bytes % align:
+        return f"{view.name!r} begins at byte {view.offset_bytes}, not at a multiple of {align}"
     return ""
 
 

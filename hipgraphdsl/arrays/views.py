@@ -220,6 +220,11 @@ class ArrayView(Sliceable):
         """The address space and the exact bytes in it, by which accesses are compared."""
         return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
 
+    @cached_property
+    def fits(self) -> dict[int, Any]:
+        """The kernel parameters, by identity, that a view of a whole array was found to fit; a cache."""
+        return {}
+
     def accessed(self, mode: Mode) -> Access:
         """Return the access of the view in a mode; cached, so the same object each time."""
         known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})

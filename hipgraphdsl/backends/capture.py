@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
 from ..errors import HipError
+from ..plan.merged import MergedLaunch
 from ..plan.steps import Step
 from .capturing import captured
 from .explicit import UNJOINED, add_node
@@ -33,8 +35,6 @@ class CaptureProgram(GraphProgram):
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
         """Per lane, the step recorded last; -1 before the first."""
-        self._apart: frozenset[int] = frozenset()
-        """Steps that the plan puts in a batch, but that are separate nodes."""
         self._ends: list[tuple[int, ...]] = []
         """Per step, the nodes that its successors depend on."""
         try:
@@ -62,8 +62,12 @@ class CaptureProgram(GraphProgram):
 
     def _record(self, step: Step, stream: int) -> None:
         try:
-            if step.batch < 0 or not self._in_batch(step, stream):
-                self._issue(step, stream)
+            if step.index not in self.batches:  # else its node has been added with the first step of its batch
+                merged = self.merged(step) if step.batch >= 0 else None
+                if merged is None:
+                    self._issue(step, stream)
+                else:
+                    self._insert(merged, self.deps_of(self.plan.runs[step.index]), stream)
         except HipError as error:  # not `Naming`, which adds 5 % to the time of each step
             raise error.at(self.scope.prefix + step.name) from error.__cause__
         self._previous[step.lane] = step.index
@@ -76,41 +80,26 @@ class CaptureProgram(GraphProgram):
             # Events only fork and join lanes. Dependencies between lanes are set on the capture directly, so the graph gets
             # exactly the plan's edges (the last node of a lane may be an implied predecessor), and streams never wait for
             # each other in a cycle, on which AMD's EndCapture recurses endlessly.
-            self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
+            self.runtime.stream_update_capture_dependencies(stream, self._before(step.deps), replace=True)
         quirks = self.runtime.target.quirks
         if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
-            self._insert(step, operation, stream)
+            self._insert(operation, step.deps, stream)
         elif isinstance(operation, CallCaptured):
             operation.record(self.runtime, stream)
         else:
             operation.issue(self.runtime, stream)
         self.operations.append(operation)
 
-    def _in_batch(self, step: Step, stream: int) -> bool:
-        """Add the node of a batch at its first step; return whether the step is part of a batch node."""
-        if step.index in self.batches or step.index in self._apart:
-            return step.index in self.batches
-        run = self.plan.runs[step.index]
-        batch = self.batch(run, self.place_of(step))
-        if batch is None:
-            self._apart = self._apart.union(run)
-            return False
-        before = dict.fromkeys(node for i in run for d in self.plan.steps[i].deps if d not in run for node in self._ends[d])
-        graph = self.runtime.stream_get_capture_info(stream).graph
-        node = batch.add(self.runtime, graph, list(before))
-        self.runtime.stream_update_capture_dependencies(stream, [node], replace=True)
-        return True
-
-    def _insert(self, step: Step, operation: Operation, stream: int) -> None:
+    def _insert(self, operation: Operation | MergedLaunch, deps: Sequence[int], stream: int) -> None:
         """Add to the graph under capture a node that no stream call records."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
-        node = add_node(graph, self._before(step), operation, runtime)
+        node = add_node(graph, self._before(deps), operation, runtime)
         runtime.stream_update_capture_dependencies(stream, [node], replace=True)
 
-    def _before(self, step: Step) -> list[int]:
-        """Return the nodes that a step depends on; a captured function may end in several nodes."""
-        return list(dict.fromkeys(node for d in step.deps for node in self._ends[d]))
+    def _before(self, deps: Sequence[int]) -> list[int]:
+        """Return the nodes of steps that another waits for; a captured function may end in several nodes."""
+        return list(dict.fromkeys(node for d in deps for node in self._ends[d]))
 
     def _note(self, step: Step, stream: int) -> None:
         """Store the node that the last stream call recorded."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes.facets import KernelLaunch
-from ..plan.steps import Step
-from ..runtimes.base import KernelAdder, Runtime
-from ..runtimes.data import LAUNCH_ATTRIBUTES
+from ..plan.merged import MergedLaunch
+from ..runtimes.base import GraphSteps, Runtime
 from .capturing import captured
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
-from .resolve import PLAIN_LAUNCH, resolve
+from .resolve import resolve
 
-# For the compiled adder: default launch attributes, and the positions of node, predecessors and enclosing children in a step.
-_NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
-_STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
@@ -41,78 +36,71 @@ class ExplicitProgram(GraphProgram):
 
 
 def add_steps(graph: int, program: GraphProgram) -> None:
-    """Add a program's steps to a graph, and store the node and operation of each."""
-    steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
-    runtime, shared = program.runtime, program.scope.shared
-    several = len(shared.devices) > 1  # with several devices, the device of each step must be current
-    places = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
-    adders: dict[int, KernelAdder | None] = {}
-    current = -1 if several else shared.device
-    apart: frozenset[int] = frozenset()
-    count = len(steps)
-    index = 0
-    while index < count:
-        device = places[index]
-        if device not in adders:
-            left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
-            left = left.union(step.index for step in steps if step.batch >= 0) if program.plan.batches else left
-            adders[device] = _kernel_adder(graph, program, device, left)
-        adder = adders[device]
-        try:
-            if device != current:
-                runtime.set_device(device)
-                current = device
-            if adder is not None:
-                index = adder(index)
-                if index == count:
-                    break
-                if adder.code:
-                    runtime.call_failed("hipGraphAddKernelNode", adder.code)
-                if places[index] != device:
-                    continue
-            if steps[index].batch >= 0 and index not in apart:
-                run = program.plan.runs[index]
-                batch = program.batch(run, device)
-                if batch is not None:
-                    deps = dict.fromkeys(nodes[d] for i in run for d in steps[i].deps if d not in run)
-                    nodes += [batch.add(runtime, graph, list(deps))] * len(run)
-                    index = run.stop
-                    continue
-                apart = apart.union(run)
-            scope = program.scope_of(steps[index])
-            operation = Nothing() if index in disabled else resolve(steps[index], scope)
-            node = add_node(graph, list(dict.fromkeys([nodes[d] for d in steps[index].deps])), operation, runtime)
-        except HipError as error:
-            failed = steps[index]
-            raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__
-        if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
-            current = -1  # the user's functions may have made another device current
-        nodes.append(node)
-        operations.append(operation)
-        index += 1
-    if several:
-        runtime.set_device(shared.device)
+    """Add a program's operations to a graph, and store the node of each step."""
+    steps, nodes, shared = program.plan.steps, program.nodes, program.scope.shared
+    try:
+        for operation, deps, count in _operations(graph, program):
+            nodes += [add_node(graph, list(dict.fromkeys([nodes[d] for d in deps])), operation, program.runtime)] * count
+    except HipError as error:
+        failed = steps[len(nodes)]
+        raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__
+    if len(shared.devices) > 1:
+        program.runtime.set_device(shared.device)
     program.make_programmatic(graph)
 
 
-def _kernel_adder(graph: int, program: GraphProgram, device: int, left: frozenset[int]) -> KernelAdder | None:
-    """Return the compiled adder of a device's plain kernel launches, which excludes the steps `left`; None if unavailable."""
-    scope = program.scope
+def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation | MergedLaunch, Sequence[int], int]]:
+    """Yield each operation of a program, the steps that it waits for, and how many it runs; its device is then current.
 
-    def describe(node: KernelLaunch) -> tuple[int, ArgumentPacker, int, int, int, bytes] | None:
+    An operation is resolved after those before it have been added, which gives memory that the graph allocates its address.
+    Plain kernel launches are left out where compiled code can add them to the graph itself.
+    """
+    steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
+    runtime, scope, shared = program.runtime, program.scope, program.scope.shared
+    several = len(shared.devices) > 1
+    devices = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
+    adders = {device: runtime.kernel_adder(_own_steps(graph, program, device, devices)) for device in dict.fromkeys(devices)}
+    current = -1 if several else shared.device
+    while (index := len(nodes)) < len(steps):
+        device = devices[index]
+        if device != current:
+            runtime.set_device(device)
+            current = device
+        adder = adders[device]
+        if adder is not None:
+            index = adder.add(index)
+            if index == len(steps) or devices[index] != device:
+                continue
+        step = steps[index]
+        merged = program.merged(step) if step.batch >= 0 else None
+        if merged is not None:
+            yield merged, program.deps_of(program.plan.runs[index]), len(program.plan.runs[index])
+            continue
+        operation = Nothing() if index in disabled else resolve(step, program.scope_of(step) if step.path else scope)
+        operations.append(operation)
+        yield operation, step.deps, 1
+        if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
+            current = -1  # the user's functions may have made another device current
+
+
+def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence[int]) -> GraphSteps:
+    """Return the steps of a program from which compiled code may add the kernel launches of one device; `devices` is by step."""
+    scope, plan = program.scope, program.plan
+    left = program.disabled
+    if len(scope.shared.devices) > 1:
+        left = left.union(i for i, other in enumerate(devices) if other != device)
+    if plan.batches:
+        left = left.union(step.index for step in plan.steps if step.batch >= 0)
+
+    def function(node: KernelLaunch) -> tuple[int, ArgumentPacker] | None:
         if node.kernel.signature is None or node.kernel.dynamic_shared:  # `resolve` checks these
             return None
-        function, packer = scope.shared.function(node.kernel, node, device)
-        return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
+        return scope.shared.function(node.kernel, node, device)
 
-    return program.runtime.kernel_adder(
-        graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
-        left, describe, Launch, _NO_ATTRIBUTES, tuple(LAUNCH_ATTRIBUTES),
-        (PLAIN_LAUNCH, ArrayView, Access, Parameter), _STEP_FIELDS,
-    )  # fmt: skip
+    return GraphSteps(graph, plan.steps, program.nodes, program.operations, scope.addresses, scope.values, left, function)
 
 
-def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime) -> int:
+def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, runtime: Runtime) -> int:
     """Add one operation to a graph."""
     match operation:
         case CallCaptured():

@@ -175,6 +175,8 @@ class GraphProgram(Program):
         """hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch share one."""
         self.batches: dict[int, MergedLaunch] = {}
         """The batch of each step that is in one."""
+        self._apart: frozenset[int] = frozenset()
+        """Steps of the plan's batches that cannot share a node now, so that each has its own."""
         self.programmatic: frozenset[int] = frozenset()
         """Steps to which programmatic edges lead."""
 
@@ -193,25 +195,34 @@ class GraphProgram(Program):
     def fill(self) -> None:
         """Create and fill `graph`; a no-op for a program whose steps are added to a graph that another one owns."""
 
-    def batch(self, run: range, device: int) -> MergedLaunch | None:
-        """Resolve the steps `run` and return their batch; None if each must be a separate node."""
-        steps = self.plan.steps
-        operations = [Nothing() if i in self.disabled else self.resolve(steps[i]) for i in run]
-        batches = self.plan.batches
-        planned = batches[steps[run.start].batch]
-        made = planned.resolve(batches, [steps[i] for i in run], operations, self.scope.shared, device)
-        if made is not None:
+    def merged(self, step: Step) -> MergedLaunch | None:
+        """Resolve the members of the merged launch that a step begins; None if they do not fit one launch now.
+
+        The operations of all members are stored; without a launch none is, here and for the members after it.
+        """
+        if step.index in self._apart:
+            return None
+        batches, run = self.plan.batches, self.plan.runs[step.index]
+        steps = self.plan.steps[run.start : run.stop]
+        operations = [Nothing() if each.index in self.disabled else self.resolve(each) for each in steps]
+        made = batches[step.batch].resolve(batches, steps, operations, self.scope.shared, self.place_of(step))
+        if made is None:
+            self._apart = self._apart.union(run)
+        else:
             self.batches |= dict.fromkeys(run, made)
             self.operations += operations
         return made
+
+    def deps_of(self, run: range) -> list[int]:
+        """Return the steps that the members of a merged launch wait for."""
+        return [d for i in run for d in self.plan.steps[i].deps if d not in run]
 
     def make_programmatic(self, graph: int) -> None:
         """Make edges of the graph that holds the steps programmatic, where the plan requests it and the added nodes allow it."""
         sources, targets, found = list[int](), list[int](), set[int]()
         steps = self.plan.steps
         for i in self.plan.programmatic:
-            own = self.plan.runs[i] if i in self.batches else range(i, i + 1)
-            deps = {d for k in own for d in steps[k].deps if d not in own}
+            deps = set(self.deps_of(self.plan.runs[i]) if i in self.batches else steps[i].deps)
             if all(self._is_plain_launch(d) for d in (i, *deps)) and (i in self.batches or self._waits(self.operations[i])):
                 nodes = dict.fromkeys(self.nodes[d] for d in deps)
                 sources += nodes

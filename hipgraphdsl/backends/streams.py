@@ -12,7 +12,7 @@ from ..errors import HipError
 from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
-from ..waiting import wait_for_room
+from ..waiting import require_room
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
@@ -273,7 +273,7 @@ class StreamsProgram(EagerProgram):
     def _pause(self, step: Step, stream: int) -> None:
         """Wait until the stream of a step takes more work; Ctrl-C and the deadline of the launch end the wait."""
         said = f"the launch has not come past {self._said(step)!r}"
-        wait_for_room(partial(self.runtime.hold_back, stream, ()), self.scope.shared.deadline, said)
+        require_room(partial(self.runtime.wait_for_room, stream, ()), self.scope.shared.deadline, said)
 
     def laned(self) -> Plan:
         """Return the plan whose steps are issued, each in its lane."""

@@ -16,7 +16,7 @@ from ..errors import DeclarationError, listed, shown
 from ..extensions import who_knows
 from ..kernels import Module
 from ..nodes.base import Node, check_name
-from ..nodes.values import Data, Fault, Members, Names
+from ..nodes.values import Data, Fault, Names, wrong_type
 from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
 from .text import LISTS, MAX_NODES, Document, Place
@@ -138,8 +138,8 @@ class Loader(Generic[W]):
     def refuse(self, place: Place, error: Exception) -> NoReturn:
         """Raise the error of an element with its place."""
         message = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        node, array = getattr(error, "node", None), getattr(error, "array", None)
-        self.document.refuse(place, message, node=node, array=array)
+        node, array, field = (getattr(error, what, None) for what in ("node", "array", "field"))
+        self.document.refuse((*place, field) if field else place, message, node=node, array=array)
 
     def _refuse_unused(self) -> None:
         for name in self.arrays:
@@ -217,14 +217,14 @@ class _Section(Names):
 
     def _node(self, data: dict[str, Data], line: int) -> None:
         kind = data.get("kind")
-        found = self.loader.kinds.get(kind) if isinstance(kind, str) else None
-        members = Members(data, "a node")
-        members.take("kind", str)
-        if found is None:
-            who = who_knows(str(kind)[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
-            raise Fault(f"there is no kind {str(kind)[:60]!r}; {who}")
+        if type(kind) is not str:
+            raise wrong_type("kind", kind, (str,)) if "kind" in data else Fault("field 'kind' is missing")
+        model = self.loader.kinds.get(kind)
+        if model is None:
+            who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
+            raise Fault(f"there is no kind {kind[:60]!r}; {who}")
         self._count(1)
-        self.made.add(found.from_data(members, self, (self.loader.file, line)))
+        self.made.add(model.from_data(data, self, (self.loader.file, line)))
 
     def _edge(self, data: list[Data]) -> None:
         if len(data) != 2 or not all(type(name) is str for name in data):

@@ -120,8 +120,8 @@ class Document:
         raise DeclarationError(": ".join((", ".join(("workflow file", *where)), message)), node=node, array=array)
 
     def _spelled(self, place: Place) -> str:
-        """Return a place as text, ``nodes[3] ('scale')``."""
-        text = ""
+        """Return a place as text, with the name of the node that holds it: ``nodes[3].grid ('scale')``."""
+        text, name = "", ""
         value: Any = getattr(self, "data", None)
         for key in place:
             held = isinstance(value, list) or (isinstance(value, dict) and key in value)
@@ -132,8 +132,9 @@ class Document:
                 text += f"[{key[:60]!r}]"
             else:
                 text += f".{key[:60]}" if text else key[:60]
-        name = value.get("name") if isinstance(value, dict) else None
-        return f"{text} ({name[:60]!r})" if isinstance(name, str) and "nodes" in place else text
+            if isinstance(value, dict) and isinstance(value.get("name"), str) and "nodes" in place[:-1]:
+                name = f" ({value['name'][:60]!r})"
+        return text + name
 
     def _refuse_text(self, error: json.JSONDecodeError) -> NoReturn:
         """Raise DeclarationError for a text that is no JSON, with line and column."""

@@ -15,6 +15,23 @@ from .devices import Home
 _NONE: Final[frozenset[int]] = frozenset()
 
 
+SERVED: Final = ("launch", "synchronize", "run")
+"""The methods of an Executable that a compiled launcher may serve."""
+
+
+def serve(executable: Any, launcher: Any) -> None:
+    """Let a launcher serve calls of the methods `SERVED`; None restores the Executable's own.
+
+    Its methods stand in the instance's dictionary, where Python finds them first: a method that passes calls on would double the
+    time of a launch.
+    """
+    for name in SERVED:
+        if launcher is not None:
+            executable.__dict__[name] = getattr(launcher, name)
+        else:
+            executable.__dict__.pop(name, None)
+
+
 class CallPath:
     """The Python methods alone. The part `fast` overrides this to bind a compiled launcher to the program of an Executable."""
 
@@ -24,7 +41,7 @@ class CallPath:
     """Whether the launcher can launch the current program."""
     wanted: bool = False
     """Whether launches give parameter values, so that compiled code should be told which it may set."""
-    held_back: bool = False
+    blocked: bool = False
     """Whether every launch must take the Python methods, because a transport between ranks must act before it."""
 
     def take_over(self, other: CallPath) -> None:
@@ -33,19 +50,19 @@ class CallPath:
     def bind(self, program: Program | None, stream: int) -> None:
         """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
 
-    def enter(self, program: Program, stream: int) -> bool:
+    def bind_calls(self, program: Program, stream: int) -> bool:
         """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
         return False
 
-    def hold_back(self) -> None:
+    def block(self) -> None:
         """Send all launches to the Python methods, without waiting for calls in progress."""
-        self.held_back = True
+        self.blocked = True
 
-    def let(self) -> None:
+    def unblock(self) -> None:
         """Allow compiled launches again; the caller ensures that no change is in progress."""
-        self.held_back = False
+        self.blocked = False
 
-    def refuse(self) -> None:
+    def disable(self) -> None:
         """Disable compiled calls, without waiting for calls in progress."""
 
     def pause(self) -> bool:
@@ -53,21 +70,21 @@ class CallPath:
         return False
 
     @property
-    def waits_slowly(self) -> bool:
-        """Whether waits take the Python method although compiled code launches."""
-        return False
+    def can_wait(self) -> bool:
+        """Whether `synchronize` waits by compiled code if the launches are compiled code's."""
+        return True
 
-    def be_calm(self, calm: bool) -> None:
+    def allow_wait(self, *, allowed: bool) -> None:
         """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for compiled calls in progress."""
 
     def counts(self) -> tuple[int, int]:
         """Return how many launches and node updates compiled code has made since the last call of this method."""
         return 0, 0
 
-    def take_back(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the parameter values that compiled code has set."""
         return {}
 
@@ -80,7 +97,7 @@ class CallPath:
     ) -> None:
         """Enable compiled calls of the bound program again; these callables tell what they may set."""
 
-    def withdraw(self) -> None:
+    def invalidate(self) -> None:
         """Mark what compiled code was told that it may set as outdated."""
 
     def note_step(self, index: int, operation: Operation) -> None:
@@ -90,5 +107,5 @@ class CallPath:
 def call_path_of(executable: weakref.ref[Any], graph: str, home: Home) -> CallPath:
     """Return the call path of an Executable; the part `fast` has one by compiled code."""
     fast = find("fast")
-    path: CallPath = CallPath() if fast is None else fast.CompiledPath(home, fast.LongWay(executable, graph))
+    path: CallPath = CallPath() if fast is None else fast.CompiledPath(home, fast.SlowPath(executable, graph))
     return path

@@ -48,12 +48,12 @@ def changing(action: str, *, when_closed: bool = False, limited: int | None = No
                 home = self._own.home
                 with self._outermost, home.returning() if action == "close" else home.there():
                     if self._own.compiled.pause():
-                        self._own.take_back()
+                        self._own.read_compiled()
                     try:
                         return method(self, *args, **kwargs)
                     finally:
                         if not (self._closed or self._forked):
-                            self._own.offer()
+                            self._own.resume_compiled()
 
         return call
 

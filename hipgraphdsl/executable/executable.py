@@ -186,7 +186,7 @@ class Executable:
         own.compiled.wanted = bool(params)
         held = [] if stream is None else in_flight.held(handle, stream)
         deadline = Deadline.after(timeout_s, own.unfinished)
-        own.hold_back(handle, deadline)
+        own.wait_for_room(handle, deadline)
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
@@ -199,7 +199,7 @@ class Executable:
             pass
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
-                in_flight.settle(handle)
+                in_flight.drain(handle)
             issued = not in_flight.is_gone(handle, error)
             raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
@@ -226,7 +226,7 @@ class Executable:
             raise own.blamed(error) from error.__cause__
         finally:
             if self.plan.cut is not None:
-                own.in_flight.settle(own.in_flight.stream)
+                own.in_flight.drain(own.in_flight.stream)
 
     def run(self, /, **params: Any) -> None:
         """Launch on the Executable's own stream and wait."""
@@ -652,7 +652,7 @@ class Executable:
         """Refuse further calls, but keep all resources until the process ends."""
         if not self._closed:
             self._closed = True
-            self._own.compiled.refuse()
+            self._own.compiled.disable()
             left_running.append(self)
 
     def __enter__(self) -> Executable:

@@ -53,7 +53,7 @@ class InFlight:
 
     def launched(self, stream: int) -> None:
         """Note a launch on a stream as in flight."""
-        self._compiled.be_calm(calm=False)
+        self._compiled.allow_wait(allowed=False)
         with self.lock:
             self.pending[stream] = []
 
@@ -132,7 +132,7 @@ class InFlight:
         """Note launches of the compiled call path as in flight on the own stream, which it uses."""
         launcher = self._compiled.launcher
         if launcher is not None and launcher.pending:
-            self._compiled.be_calm(calm=False)
+            self._compiled.allow_wait(allowed=False)
             with self.lock:  # both without a function call, which Ctrl-C could interrupt
                 launcher.pending = False
                 self.pending[self.stream] = []
@@ -202,7 +202,7 @@ class InFlight:
             return again.code == ERROR_INVALID_HANDLE
         return False
 
-    def settle(self, stream: int) -> None:
+    def drain(self, stream: int) -> None:
         """Wait until a stream's work has ended, and ignore its errors; Ctrl-C interrupts."""
         with suppress(HipError):
             while not self._runtime.stream_wait(stream, SLICE_S):

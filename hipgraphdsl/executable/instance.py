@@ -24,7 +24,7 @@ from ..nodes import same
 from ..plan.steps import Plan
 from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
-from ..waiting import Deadline, unfinished_text, wait_for_room
+from ..waiting import Deadline, require_room, unfinished_text
 from ..workflow import Workflow
 from .call_path import CallPath
 from .changes import Changes, with_defaults
@@ -283,7 +283,7 @@ class Instance:
         state, parameters = change.state, self.parameters
         afresh = state.replans != self.state.replans
         if state is not self.state:
-            self.compiled.withdraw()
+            self.compiled.invalidate()
         before = [(table, key, table.get(key)) for table, key, _ in change.names]
         try:
             put(change.names)
@@ -304,7 +304,7 @@ class Instance:
         except BaseException:
             put(before)
             self.hosts.undo()
-            self.compiled.withdraw()  # the values that it has set are not valid any more
+            self.compiled.invalidate()  # the values that it has set are not valid any more
             raise
         self.hosts.keep()
         stale = self.stale()
@@ -417,13 +417,13 @@ class Instance:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def hold_back(self, stream: int, deadline: Deadline | None) -> None:
+    def wait_for_room(self, stream: int, deadline: Deadline | None) -> None:
         """Wait until the streams of a launch take more work; Ctrl-C and the deadline end the wait."""
         assert self.program is not None
         streams = self.program.streams
-        if not self._runtime.hold_back(stream, streams, 0):
+        if not self._runtime.wait_for_room(stream, streams, 0):
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
-            wait_for_room(partial(self._runtime.hold_back, stream, streams), deadline, said)
+            require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
@@ -503,7 +503,7 @@ class Instance:
         Release the memory that array parameters were previously bound to, and let compiled code wait from now on if only the own
         stream has to be waited for.
         """
-        if not (self.compiled.waits_slowly or self.parameters.keeps_replaced):
+        if self.compiled.can_wait and not self.parameters.keeps_replaced:
             return
         held: list[bool] = []
         try:
@@ -513,7 +513,7 @@ class Instance:
             if self.parameters.keeps_replaced:
                 self.forget_replaced()
             hosts = self.hosts
-            self.compiled.be_calm(not (hosts.names() or hosts.failures or hosts.stale()))
+            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.stale()))
         finally:
             if True in held:
                 changing.release()
@@ -529,10 +529,10 @@ class Instance:
 
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
-    def take_back(self) -> None:
+    def read_compiled(self) -> None:
         """Read back the launches and parameter values of the compiled call path since the last call."""
         self._count_compiled()
-        for name, value in self.compiled.take_back().items():
+        for name, value in self.compiled.values().items():
             self.parameters.chosen.add(name)
             if not same(self.parameters.current(name), value):
                 put([self.parameters.name(name, value)])
@@ -564,12 +564,12 @@ class Instance:
             if not compiled.launcher.set(name, values[name]):
                 left += compiled.steps_of(name)
         if left:
-            compiled.withdraw()
+            compiled.invalidate()
         self._count_compiled()
         return left
 
-    def offer(self) -> None:
-        """Tell the compiled call path which parameters it may set."""
+    def resume_compiled(self) -> None:
+        """Enable the compiled call path again, with what it may set."""
         if self.compiled.bound and not self.torn and self.program is not None and not self.in_flight.is_elsewhere:
             self._limit()
             self.compiled.resume(self.program.refreshed, self._settable)

@@ -18,7 +18,7 @@ left_running: Final[list[Any]] = []
 def _after_fork() -> None:
     for executable in living:
         executable._forked = True
-        executable._own.compiled.refuse()
+        executable._own.compiled.disable()
         if executable._lock.acquire(blocking=False):
             executable._lock.release()
         else:  # the owner is a thread that does not exist in this process

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ..arrays import AllocArray, Array, Parameter, require_fit
+from collections.abc import Iterable
+from operator import attrgetter
+
+from ..arrays import AllocArray, Array, Parameter, Root, require_fit
 from ..backends import Scope
-from ..kernels import Module, Symbol
+from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
 from ..workflow import Workflow
 from .memory import Memory
@@ -49,16 +52,22 @@ def _add_parameter(name: str, scope: Scope, parameter: Parameter, workflow: Work
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
+    kernels: dict[int, Kernel] = {}  # by identity: the hash of a kernel costs more than the rest
+    roots: set[Root] = set()
+    for document in workflow.documents:
+        for node in document.nodes:
+            for kernel in node.kernels:
+                kernels[id(kernel)] = kernel
+            for access in node.own_accesses:
+                roots.add(access.view.root)
+            for view in node.addresses:
+                roots.add(view.root)
     found: dict[Module, tuple[list[str], list[str]]] = {}
-
-    for node in (node for document in workflow.documents for node in document.nodes):
-        for kernel in node.kernels:
-            names, _ = found.setdefault(kernel.module, ([], []))
-            if kernel.name not in names:
-                names.append(kernel.name)
-        for root in (view.root for view in (*(access.view for access in node.own_accesses), *node.addresses)):
-            if isinstance(root, Symbol) and not root.hidden:
-                _, symbols = found.setdefault(root.module, ([], []))
-                if root.name not in symbols:
-                    symbols.append(root.name)
+    symbols = sorted((root for root in roots if isinstance(root, Symbol) and not root.hidden), key=attrgetter("name"))
+    asked: tuple[Iterable[Kernel | Symbol], ...] = kernels.values(), symbols
+    for at, uses in enumerate(asked):
+        for use in uses:
+            names = found.setdefault(use.module, ([], []))[at]
+            if use.name not in names:
+                names.append(use.name)
     return found

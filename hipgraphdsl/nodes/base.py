@@ -19,7 +19,7 @@ from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import Entry, Form, NodeNames, Reasons
-from .values import DEFINITIONS, MAX_NAME, Data, Fault, Members, Names, Unstorable, record, ref
+from .values import DEFINITIONS, MAX_NAME, Data, Fault, Names, Unstorable, record, ref, wrong_type
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,15 +133,20 @@ class Node(BaseModel):
 
     def __init__(self, /, **data: Any) -> None:
         name = check_name(data.get("name"), "node")
-        for field, default, normal in self.normals:
-            if data.get(field, default) is not default:
-                data[field] = normal(data[field], field, name)
+        field = None
+        try:
+            for field, default, normal in self.normals:
+                if data.get(field, default) is not default:
+                    data[field] = normal(data[field], field, name)
+        except DeclarationError as error:
+            error.field = field
+            raise
         if self.required <= data.keys():
             self._prepare(data)
         if not self.__pydantic_complete__:
             self._build()
         try:
-            super().__init__(**data)
+            self.__pydantic_validator__.validate_python(data, self_instance=self)
         except ValidationError as error:
             raise _as_declaration_error(name, error, type(self).model_fields) from None
 
@@ -194,31 +199,46 @@ class Node(BaseModel):
         return out
 
     @classmethod
-    def from_data(cls, members: Members, names: Names, source: tuple[str, int] | None = None) -> Node:
-        """Return the node stored in a file; the caller has already taken `kind` from `members`.
+    def from_data(cls, data: Mapping[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
+        """Return the node stored in a file, whose `kind` is this class's.
 
         Raises
         ------
         Fault, DeclarationError
             If a field is missing, unknown or wrong.
         """
-        data: dict[str, Any] = {"name": members.take("name", str), "source": source}
-        given = members.data
-        for name, form, _, required in cls.entries:
-            if required or name in given:
-                data[name] = form.load(members.take(name, *form.json_types), names, data["name"])
-        members.done(f"{a_or_an(cls.kind)} node")
-        return cls(**data)
+        name = data.get("name")
+        if type(name) is not str:
+            raise wrong_type("name", name, (str,)) if "name" in data else Fault("field 'name' is missing")
+        values: dict[str, Any] = {"name": name, "source": source}
+        field = None
+        try:
+            for field, form, _, required in cls.entries:
+                if field in data:
+                    value = data[field]
+                    if form.json_types and type(value) not in form.json_types:
+                        raise wrong_type(field, value, form.json_types)
+                    values[field] = form.load(value, names, name)
+                elif required:
+                    raise Fault(f"field {field!r} is missing")
+        except Fault as fault:
+            fault.field = field
+            raise
+        if len(data) - ("kind" in data) + 1 != len(values):
+            unknown = next(key for key in data if key == "source" or (key not in values and key != "kind"))
+            raise Fault(f"{a_or_an(cls.kind)} node has no field {unknown[:60]!r}")
+        return cls(**values)
 
     @classmethod
-    def _from_json(cls, data: Data, info: core_schema.ValidationInfo) -> Node:
+    def _from_json(cls, data: Data, info: core_schema.ValidationInfo) -> Self:
         try:
-            members = Members(data, "a node")
-            if members.take("kind", str, default=cls.kind) != cls.kind:
+            if not isinstance(data, dict):
+                raise Fault(f"a node is an object {{...}} (got {shown(data)})")
+            if data.get("kind", cls.kind) != cls.kind:
                 raise Fault(f"the kind of a {cls.__name__} is {cls.kind!r}")
-            return cls.from_data(members, _names_of(info.context))
+            return cls.from_data(data, _names_of(info.context))
         except Fault as fault:
-            raise DeclarationError(str(fault)) from None
+            raise DeclarationError(str(fault), field=fault.field) from None
 
     @model_serializer(mode="plain", when_used="json")
     def _to_json(self, info: SerializationInfo) -> dict[str, Any]:
@@ -634,7 +654,8 @@ def argument_text(arg: Any) -> str:
 
 def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:
     parts = []
-    for item in error.errors():
+    found = error.errors()
+    for item in found:
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             parts.append(f"there is no field {where!r}{suggested(where, fields)}; its fields are {', '.join(fields)}")
@@ -643,4 +664,4 @@ def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[st
         else:
             text = "..." if isinstance(item["input"], Mapping) else shown(item["input"])
             parts.append(f"{where}: {item['msg'].lower()} (got {text})")
-    return DeclarationError(f"node {node!r}: " + "; ".join(parts), node=node)
+    return DeclarationError(f"node {node!r}: " + "; ".join(parts), node=node, field=str(found[0]["loc"][0]))

@@ -345,8 +345,12 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     if parameter.pointer:
         if isinstance(arg, Viewable):
             given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
-            view = given.as_view()
-            fault, array = pointer_fault(parameter, view, given), view.root.name
+            fits = None if given is arg else given.fits
+            if fits is None or fits.get(id(parameter)) is not parameter:
+                view = given.as_view()
+                fault, array = pointer_fault(parameter, view, given), view.root.name
+                if fits is not None and not fault:
+                    fits[id(parameter)] = parameter
         elif arg is not None:
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
@@ -393,8 +397,8 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
     """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
     wanted = parameter.dtype
     # A float2 holds a complex64, a half2 a complex32. NumPy treats None as float64, so None is not compared.
-    part = part_of(view.dtype)
-    is_complex = parameter.lanes == 2 and part is not None and wanted is not None and wanted == part
+    part = part_of(view.dtype) if parameter.lanes == 2 else None
+    is_complex = part is not None and wanted is not None and wanted == part
     if wanted is not None and wanted != view.dtype and not is_complex:
         return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
     if not view.contiguous and not isinstance(given, Access):
@@ -411,8 +415,8 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
     mode = given.mode if isinstance(given, Access) else "read" if parameter.const else "update"
     if mode != "read" and parameter.const:
         return f" is {parameter.ctype} and cannot be written"
-    faults = (lacking(view, need) for need in (_reached(parameter, view), WRITE)[: 1 + (mode != "read")])
-    return next((f": {fault}" for fault in faults if fault), "")
+    fault = lacking(view, _reached(parameter, view)) or (lacking(view, WRITE) if mode != "read" else "")
+    return f": {fault}" if fault else ""
 
 
 def _reached(parameter: KernelParameter, view: ArrayView) -> Need:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 import math
-from collections.abc import Callable, Container, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
@@ -52,7 +52,15 @@ Data = Any
 
 
 class Fault(Exception):
-    """Invalid data; caught where the line and the element are known."""
+    """Invalid data; caught where the line and the element are known.
+
+    Attributes
+    ----------
+    field : str or None
+        The field of a node whose data it is.
+    """
+
+    field: str | None = None
 
 
 class Unstorable(Exception):
@@ -75,7 +83,7 @@ class Members:
             return default
         value = self.data.pop(key)
         if types and type(value) not in types:
-            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
+            raise wrong_type(key, value, types)
         return value
 
     def done(self, what: str) -> None:
@@ -83,6 +91,11 @@ class Members:
         if self.data:
             key = next(iter(self.data))
             raise Fault(f"{what} has no field {key[:60]!r}")
+
+
+def wrong_type(key: str, value: Data, types: Iterable[type]) -> Fault:
+    """Return the error that the value of a key has none of these types."""
+    return Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
 
 
 _JSON_NAMES: dict[type, str] = {

@@ -6,8 +6,9 @@ the target's quirks (`suited`) -> `Plan`, which backends lower and which can be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..arrays import as_int
@@ -56,22 +57,36 @@ def make_plan(
         batch = False
     devices = devices_of(workflow, device)
     automatic = lanes is None or isinstance(lanes, str)
-    plan = _Planner(target, device, devices, options.inline, bound, automatic, join, options.pack, batch).plan(workflow)
+    planner = _Planner(
+        target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
+    )
+    plan = planner.plan(workflow)
+    for change in _passes(target, batch=batch, programmatic=options.programmatic):
+        plan = change(plan)
+    return plan
+
+
+def _passes(target: Target, *, batch: Batch, programmatic: bool) -> Iterator[Callable[[Plan], Plan]]:
+    """Yield what changes a plan after its steps have their lanes, in order; each takes a plan and returns a plan."""
     if batch is True or (batch == "auto" and target.costs.batched_us):
         merge = _merging(batch)
-        plan = plan if merge is None else merge.with_chains(plan, target, automatic=batch == "auto")
-    merge = find("merge") if options.programmatic and target.programmatic_launch else None
-    return _changed_by_others(plan if merge is None else merge.with_programmatic_edges(plan), target)
-
-
-def _changed_by_others(plan: Plan, target: Target) -> Plan:
-    """Return the plan after the passes of enabled parts of other packages."""
+        if merge is not None:
+            yield partial(merge.with_chains, target=target, automatic=batch == "auto")
+    if programmatic and target.programmatic_launch:
+        merge = find("merge")
+        if merge is not None:
+            yield merge.with_programmatic_edges
     for part, own in enabled.items():
         for name, change in own.passes.items():
-            plan = change(plan, target)
-            if not isinstance(plan, Plan):
-                raise HipGraphError(f"pass {name!r} of part {part!r} returns a Plan (got {type(plan).__name__})")
-    return plan
+            yield partial(_changed_by, part, name, change, target)
+
+
+def _changed_by(part: str, name: str, change: Callable[[Plan, Target], Plan], target: Target, plan: Plan) -> Plan:
+    """Return a plan after a pass of another package."""
+    changed = change(plan, target)
+    if not isinstance(changed, Plan):
+        raise HipGraphError(f"pass {name!r} of part {part!r} returns a Plan (got {type(changed).__name__})")
+    return changed
 
 
 def _merging(batch: Batch) -> Any:
@@ -218,18 +233,7 @@ class _Planner:
         """Return the plan of a child or body; its `devices` are not resolved, because they depend on the binding."""
         plan = self.children.get((id(workflow), inline))
         if plan is None:
-            inner = _Planner(
-                self.target,
-                self.device,
-                (0,),
-                inline,
-                None,
-                automatic=False,
-                join=False,
-                pack=False,
-                batch=False,
-                children=self.children,
-            )
+            inner = replace(self, devices=(0,), inline=inline, bound=None, automatic=False, join=False, pack=False, batch=False)
             plan = self.children[id(workflow), inline] = inner.plan(workflow)
         return plan
 

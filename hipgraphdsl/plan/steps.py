@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..nodes import node_of
 from ..order import between, levels, successors
@@ -72,7 +72,7 @@ class Step(NamedTuple):
 
     def in_batch(self, number: int) -> Step:
         """Return the step with another `batch`; planning calls this for most steps, and `_replace` takes three times as long."""
-        return Step._make((*self[:-1], number))
+        return Step._make((*self[:_BATCH], number, *self[_BATCH + 1 :]))
 
     def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
         """Return the step with a new index and renumbered dependencies.
@@ -81,6 +81,9 @@ class Step(NamedTuple):
         """
         deps, added = (tuple(sorted({place[d] for d in old if d in place} - {index})) for old in (self.deps, self.added))
         return self._replace(index=index, deps=deps, added=added)
+
+
+_BATCH: Final = Step._fields.index("batch")
 
 
 class Cut(NamedTuple):
@@ -106,6 +109,10 @@ class Cut(NamedTuple):
             f"A backend that builds graphs makes {counted(len(self.plan.steps) - len(hosts), 'segment')} of it, each one graph;"
             f" between them the host {', '.join(said)}{more}."
         )
+
+
+_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "depth", "has_allocs"})
+"""The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +160,8 @@ class Plan:
         made = list(self.steps)
         for i, step in steps.items():
             made[i] = step
-        plan = object.__new__(type(self))
-        plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the cached properties that do not depend on nodes
-        plan.__dict__.pop("cut", None)
-        plan.__dict__.pop("runs", None)
+        plan = replace(self, steps=tuple(made))
+        plan.__dict__.update((name, self.__dict__[name]) for name in _OF_THE_SHAPE & self.__dict__.keys())
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:

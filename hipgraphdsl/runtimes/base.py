@@ -8,9 +8,9 @@ Methods without a HIP counterpart say so. Type checkers reject a platform that l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from ..errors import HipError
 from ..target import Target
@@ -43,13 +43,37 @@ def not_supported(api: str, text: str) -> HipError:
     return HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", text)
 
 
+class GraphSteps(NamedTuple):
+    """A graph, and the steps of a plan that a backend adds to it, in order."""
+
+    graph: int
+    steps: Sequence[Any]
+    """`Step` of `plan.steps`."""
+    nodes: list[int]
+    """The nodes of the steps that have been added."""
+    operations: list[Any]
+    """The operations of these."""
+    addresses: Mapping[Any, int]
+    """Addresses by array."""
+    values: Mapping[Any, Any]
+    """Values by parameter."""
+    left: frozenset[int]
+    """Steps that a `KernelAdder` must leave to the backend: disabled, merged with others, or of another device."""
+    function: Callable[[Any], tuple[int, Any] | None]
+    """Returns the function and the `ArgumentPacker` of a kernel node; None if the backend must check its launch."""
+
+
 class KernelAdder(Protocol):
-    """Adds the kernel nodes of consecutive steps to a graph, from `first` on; returns the first step that it leaves to Python."""
+    """Adds plain kernel launches of `GraphSteps` to the graph by compiled code."""
 
-    code: int
-    """Error code of the platform's call for the step that was left, 0 if no call was made."""
+    def add(self, first: int, /) -> int:
+        """Add the steps from `first` on, with their nodes and operations; return the first that is left to the backend.
 
-    def __call__(self, first: int, /) -> int: ...
+        Raises
+        ------
+        HipError
+            If the platform does not add a step.
+        """
 
 
 class Replay(Protocol):
@@ -483,8 +507,8 @@ class Runtime(Protocol):
         """Return an object that makes these calls on a stream by compiled code, or None if it cannot make all of them."""
         return None
 
-    def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
-        """Return a compiled `KernelAdder` for a graph, or None if it is unavailable."""
+    def kernel_adder(self, steps: GraphSteps) -> KernelAdder | None:
+        """Return a compiled `KernelAdder` for the steps of a graph, or None if it is unavailable."""
         return None
 
     def call_failed(self, api: str, code: int) -> NoReturn:
@@ -515,10 +539,10 @@ class Runtime(Protocol):
         return 0
 
     def room_address(self) -> int:
-        """Return, for `launcher`, the address of a function that returns 0 for a stream if `hold_back` would not wait; or 0."""
+        """Return, for `launcher`, the address of a function that returns 0 if `wait_for_room` would return at once; or 0."""
         return 0
 
-    def hold_back(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
+    def wait_for_room(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
         """Wait while too many operations of a stream are in flight, where Ctrl-C and a limit end no wait of a platform's launch.
 
         Return False if that has taken `timeout_s` seconds. Otherwise the thread's next operations, some thousands, do not wait.

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from ..errors import HipError
 from ..parts import find, load
-from .base import KernelAdder, Replay, not_supported
+from .base import GraphSteps, KernelAdder, Replay, not_supported
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     ERROR_NOT_READY,
@@ -187,12 +187,13 @@ class HipAbiRuntime(HipCore):
         )
         return made
 
-    def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
+    def kernel_adder(self, steps: GraphSteps) -> KernelAdder | None:
         module = native()
         # A method that was replaced, to observe its calls or make them fail, must not be bypassed.
         if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not HipAbiRuntime.graph_add_kernel_node:
             return None
-        return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
+        made: KernelAdder = load("fast").CompiledAdder(module, self._kernel_node_layout(), steps, self.call_failed)
+        return made
 
     def _kernel_node_layout(self) -> bytes:
         add = address_of(self._hip.hipGraphAddKernelNode)

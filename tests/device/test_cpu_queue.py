@@ -95,12 +95,12 @@ def test_launch_waits_for_room_no_longer_than_its_limit(backend: Backend, eager:
 @contextmanager
 def another_thread_launches(exe: hg.Executable, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Inside the block another thread waits for room in `launch`."""
-    inside, hold_back = threading.Event(), exe.runtime.hold_back
+    inside, wait_for_room = threading.Event(), exe.runtime.wait_for_room
     raised: list[BaseException] = []
 
     def note(*given: Any) -> bool:
         inside.set()
-        return hold_back(*given)
+        return wait_for_room(*given)
 
     def launch() -> None:
         try:
@@ -108,7 +108,7 @@ def another_thread_launches(exe: hg.Executable, monkeypatch: pytest.MonkeyPatch)
         except BaseException as error:
             raised.append(error)
 
-    monkeypatch.setattr(exe.runtime, "hold_back", note)
+    monkeypatch.setattr(exe.runtime, "wait_for_room", note)
     thread = threading.Thread(target=launch)
     thread.start()
     try:

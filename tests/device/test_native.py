@@ -17,7 +17,7 @@ from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.parts.fast.extension import native
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.base import GraphSteps, KernelAdder, Runtime
 from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -93,16 +93,15 @@ def test_compiled_code_and_python_build_the_same_graph(
     left: list[str] = []
     original = runtime.kernel_adder
 
-    def watched(graph: int, *rest: Any) -> Any:
-        adder: Any = original(graph, *rest)
-        assert adder is not None
+    def watched(steps: GraphSteps) -> KernelAdder:
+        made = original(steps)
+        assert made is not None
+        adder: KernelAdder = made
 
         class Watched:
-            code = property(lambda _: adder.code)
-
-            def __call__(self, first: int) -> int:
-                index = int(adder(first))
-                left.extend(step.name for step in rest[0][index : index + 1])
+            def add(self, first: int) -> int:
+                index = adder.add(first)
+                left.extend(step.name for step in steps.steps[index : index + 1])
                 return index
 
         return Watched()
@@ -406,7 +405,7 @@ class Driver:
         made.bind(address["launch"], address["give"], 16, 32, *current, address["query"], address["clear"])
         self.value = ctypes.create_string_buffer(4)
         made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64)], True)], self.value)
-        made.ready = made.calm = True
+        made.ready = made.can_wait = True
         return made
 
 
@@ -441,7 +440,7 @@ def test_launch_asks_nothing_where_nothing_depends_on_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["get", "set"])
-def test_launch_goes_the_long_way_where_its_context_cannot_be_made_current(name: str) -> None:
+def test_launch_takes_the_slow_path_where_its_context_cannot_be_made_current(name: str) -> None:
     driver = Driver(current=9)
     launcher = driver.launcher(home=7)
     driver.codes[name] = [709]
@@ -459,7 +458,7 @@ def test_launch_restores_what_was_current_where_a_call_fails() -> None:
         launcher.launch()
     assert driver.current == 9
     driver.codes["give"] = [1]
-    launcher.launch(k=5)  # the long way meets the same failure, and reports it
+    launcher.launch(k=5)  # the slow path meets the same failure, and reports it
     assert driver.calls[-2:] == [("set", 9), "slow"]
     assert driver.current == 9
 
@@ -516,7 +515,7 @@ def test_waits_that_take_long_or_fail_are_left_to_python(call: str, code: int) -
     assert launcher.pending == (call == "run")
 
 
-@pytest.mark.parametrize("name", ["calm", "ready"])
+@pytest.mark.parametrize("name", ["can_wait", "ready"])
 def test_waits_are_left_to_python_where_there_is_more_to_wait_for(name: str) -> None:
     driver = Driver(current=7)
     launcher = driver.launcher(home=7)

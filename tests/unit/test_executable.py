@@ -1477,23 +1477,23 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
         compiled: Any = exe._own.compiled
-        offers: list[Any] = []
-        original = compiled.offer
+        registered: list[Any] = []
+        original = compiled.register
 
-        def offer(*args: Any) -> None:
-            offers.append(args)
+        def register(*args: Any) -> None:
+            registered.append(args)
             original(*args)
 
-        monkeypatch.setattr(compiled, "offer", offer)
+        monkeypatch.setattr(compiled, "register", register)
         for i in range(5):
             exe.set("k3", args=(hg.writes(y[3]), y[3], p, 1 + i))
             exe.launch()
-        assert not offers
+        assert not registered
         for i in range(5):
-            exe.launch(fill=i + 1)  # a memset is set the long way, which nothing else depends on
+            exe.launch(fill=i + 1)  # a memset is set on the slow path, which nothing else depends on
             exe.launch(p=i)
         exe.synchronize()
-        assert len(offers) == 1
+        assert len(registered) == 1
         assert exe.read("z").tolist() == [5] * 4
         wanted = np.zeros(10, "i4")
         for by in (0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4):
@@ -1555,7 +1555,7 @@ def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRunt
 
     monkeypatch.setattr(GraphProgram, "resolve", noted)
     with g.compile(runtime=cpu) as exe:
-        exe.run(a=2, b=2, fill=2, blocks=2)  # the first launch with values goes the long way
+        exe.run(a=2, b=2, fill=2, blocks=2)  # the first launch with values takes the slow path
 
         def costs(**values: int) -> tuple[list[str], int]:
             """Return the nodes that Python looked at, and how many were set."""
@@ -1593,7 +1593,7 @@ def test_enable_of_a_node_that_was_off_while_a_parameter_changed_gives_it_its_va
     for i in range(2):
         g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], a, 1), name=f"k{i}")
     with g.compile(runtime=cpu, backend=backend) as exe:
-        for value in (2, 3):  # the long way, and the short one where there is one
+        for value in (2, 3):  # the slow path, and the fast one where there is one
             exe.run(a=value)
         exe.disable("k0")
         exe.run(a=4)
@@ -1610,7 +1610,7 @@ def test_a_value_that_one_of_its_nodes_refuses_is_taken_from_all(cpu: CpuRuntime
     g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (y, y, blocks, 1), name="argument")
     g.kernel(hg.Module(SOURCE)["mix"], blocks, 1, (y, y, 0, 1), name="grid")
     with g.compile(runtime=cpu) as exe:
-        for value in (2, 3):  # the long way, and by the compiled call path as far as it can
+        for value in (2, 3):  # the slow path, and by the compiled call path as far as it can
             exe.run(blocks=value)
         with pytest.raises(hg.DeclarationError, match="'grid'"):
             exe.launch(blocks=-1)
@@ -1629,7 +1629,7 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     for i in range(10):
         g.kernel(mix, 1, 1, (hg.writes(y[i]), y[i], g.param(f"p{i}", "int32", 0), 1), name=f"k{i}")
     with g.compile(runtime=cpu) as exe:
-        exe.run(p0=1)  # the first launch with values goes the long way
+        exe.run(p0=1)  # the first launch with values takes the slow path
         exe.write("y", 0)
         before = exe._own.compiled.launcher.launches
         exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
@@ -1637,9 +1637,9 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
         assert exe.read("y").tolist() == list(range(10))
 
 
-def calm(exe: hg.Executable) -> bool:
+def waits_compiled(exe: hg.Executable) -> bool:
     """Return whether short waits are compiled code's."""
-    return bool(exe._own.compiled.launcher.calm)
+    return bool(exe._own.compiled.launcher.can_wait)
 
 
 @pytest.mark.skipif(native.native() is None, reason="no compiled call path: no Python headers or no compiler")
@@ -1648,20 +1648,20 @@ def test_short_waits_are_compiled_codes_as_long_as_the_own_stream_is_all(cpu: Cp
     with g.compile(runtime=cpu) as exe:
         exe.run(k=1)
         exe.run(k=2)
-        assert calm(exe)
+        assert waits_compiled(exe)
         stream = cpu.stream_create()
         exe.launch(stream=stream)
-        assert not calm(exe)
+        assert not waits_compiled(exe)
         exe.synchronize()
         assert cpu.stream_query(stream)
-        assert calm(exe)
+        assert waits_compiled(exe)
         exe.disable("up")
-        assert not calm(exe)
+        assert not waits_compiled(exe)
         exe.run()
-        assert calm(exe)
+        assert waits_compiled(exe)
         exe.launch(k=3)
         exe.synchronize()
-        assert calm(exe)
+        assert waits_compiled(exe)
         assert exe.done()
         cpu.stream_destroy(stream)
     with pytest.raises(hg.HipGraphError, match="closed"):

@@ -585,7 +585,7 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
         (lambda d: next(iter(d["modules"].values())).update(structs={"Params": "O"}), "no dtype"),
         (lambda d: d["workflows"]["inner"].update(workflows={}), "no field 'workflows'"),
         (lambda d: d["workflows"]["inner"].update(modules={"m": {}}), "top of the file"),
-        (lambda d: d["workflows"]["inner"]["nodes"][0].update(grid=0), "workflows['inner'].nodes[0] ('scale')"),
+        (lambda d: d["workflows"]["inner"]["nodes"][0].update(grid=0), "workflows['inner'].nodes[0].grid ('scale')"),
     ],
 )
 def test_fault_is_named_with_its_place(change: Callable[[Any], None], said: str) -> None:
@@ -599,7 +599,7 @@ def test_fault_names_line_and_node() -> None:
     at = next(i for i, line in enumerate(lines) if '"name": "K2"' in line)
     lines[at] = lines[at].replace('"grid": 1', '"grid": 0')
     message = refused("\n".join(lines))
-    assert f"line {at + 1}, nodes[7] ('K2')" in message
+    assert f"line {at + 1}, nodes[7].grid ('K2')" in message
     assert "grid.0 must be at least 1" in message
 
 
@@ -625,26 +625,40 @@ def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "place", "said"),
     [
-        ('"infer": true', '"infer": 1', "infer: 'infer' is true or false"),
-        ('"grid": 1', '"grid": 0', "nodes[1] ('K0'): node 'K0': grid.0 must be"),
-        ('"grid": 1', '"grid": 1, "grid": 1', "nodes[1] ('K0'): key 'grid' stands twice"),
-        ('"grid": 1', '"grid": NaN', "nodes[1] ('K0').grid: NaN is no JSON"),
-        ('"dtype": "float32"', '"dtype": "float33"', "arrays[0]: there is no dtype"),
-        ('"infer": true', '"infer": 1e999', "infer: 1e999 is too large"),
+        ('"infer": true', '"infer": 1', "infer", "'infer' is true or false"),
+        ('"infer": true', '"infer": 1e999', "infer", "1e999 is too large"),
+        ('"grid": 1', '"grid": 0', "nodes[1].grid ('K0')", "node 'K0': grid.0 must be at least 1"),
+        ('"grid": 1', '"grid": 1.5', "nodes[1].grid ('K0')", "an axis of grid or block is"),
+        ('"block": 64', '"block": NaN', "nodes[1].block", "NaN is no JSON"),
+        ('"src": "source[0, 0:64]"', '"src": "nowhere"', "nodes[0].src ('H2D0')", "there is no array 'nowhere'"),
+        ('"src": "source[0, 0:64]"', '"src": 3', "nodes[0].src ('H2D0')", "an array or a view"),
     ],
 )
-def test_fault_in_an_indented_file_names_its_line(old: str, new: str, said: str) -> None:
+def test_fault_in_an_indented_file_names_its_field_and_line(old: str, new: str, place: str, said: str) -> None:
     lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
     at = next(i for i, line in enumerate(lines) if old in line)
     lines[at] = lines[at].replace(old, new)
-    place = said.split(":")[0]
-    while "." not in place and "[" in place and lines[at].strip() != "{":  # the line where its element begins
-        at -= 1
-    message = refused("\n".join(lines))
-    assert message.startswith(f"workflow file, line {at + 1}, ")
-    assert said.replace(" ('K0')", "") in message.replace(" ('K0')", "")
+    assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
+        ('"grid": 1', '"grid": 1, "grid": 1', "nodes[1]", "key 'grid' stands twice"),
+        ('"grid": 1', '"grit": 1', "nodes[1].grid ('K0')", "field 'grid' is missing"),
+        ('"dst": "work', '"pace": 1, "dst": "work', "nodes[0] ('H2D0')", "a memcpy node has no field 'pace'"),
+        ('"dst": "work', '"source": ["f", 1], "dst": "work', "nodes[0] ('H2D0')", "a memcpy node has no field 'source'"),
+        ('"dtype": "float32"', '"dtype": "float33"', "arrays[0]", "there is no dtype"),
+    ],
+)
+def test_fault_of_an_object_in_an_indented_file_names_the_line_where_it_begins(old: str, new: str, place: str, said: str) -> None:
+    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
+    at = next(i for i, line in enumerate(lines) if old in line)
+    lines[at] = lines[at].replace(old, new)
+    begun = max(i for i in range(at) if lines[i] == "    {")
+    assert refused("\n".join(lines)).startswith(f"workflow file, line {begun + 1}, {place}: {said}")
 
 
 def test_child_that_holds_itself_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -479,3 +480,25 @@ def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
     plan = planned(g.workflow(), Target.named("cpu"), hg.PlanOptions(), watch=True)
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names) == 9
+
+
+@pytest.mark.needs("bench")
+def test_plan_with_other_steps_keeps_no_answer_that_depends_on_them() -> None:
+    from hipgraphdsl.parts.bench.shapes import KERNELS
+
+    g = hg.Graph("kept")
+    for i in range(5):
+        x = g.device_array(f"x{i}", shape=32, dtype="float32")
+        g.kernel(KERNELS["axpy"], 1, 32, (x, x, 32), name=f"k{i}")
+    g.eager(print, args=(), name="between", after=["k0"])
+    plan = g.plan(target="nvidia:sm_90", batch=True)
+    answers = [name for name, value in vars(Plan).items() if isinstance(value, cached_property)]
+    assert len(answers) > 5
+    for name in answers:
+        getattr(plan, name)
+    alone = {step.index: step.in_batch(-1)._replace(by_host=False) for step in plan.steps}
+    assert [alone[i] for i in alone] == [step._replace(batch=-1, by_host=False) for step in plan.steps]
+    changed, afresh = plan.with_steps(alone), replace(plan, steps=tuple(alone.values()))
+    for name in answers:
+        assert getattr(changed, name) == getattr(afresh, name), name
+    assert (changed.cut, len(changed.runs[1])) == (None, 1)

@@ -76,6 +76,8 @@ def _of_kernel(node: KernelLaunch) -> str:
     if node.kernel.signature is None or not node.kernel.module.source:
         return ""
     hidden = addresses_of(node.kernel)
+    if not hidden:
+        return ""
     for n, (parameter, arg) in enumerate(zip(node.kernel.signature.parameters, node.args, strict=False)):
         if n in hidden and not _is_null(parameter, arg):
             return hidden[n]

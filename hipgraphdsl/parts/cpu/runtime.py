@@ -194,7 +194,7 @@ class CpuRuntime(HipAbiRuntime):
     def wait_addresses(self) -> tuple[int, int]:
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)
 
-    def hold_back(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
+    def wait_for_room(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:
         room = self._ext.hgcpuRoomForLaunch
         if room(stream, 0) != ERROR_NOT_READY and not others:
             return True
@@ -208,7 +208,7 @@ class CpuRuntime(HipAbiRuntime):
         return True
 
     def room_address(self) -> int:
-        return 0 if "hold_back" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
+        return 0 if "wait_for_room" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
 
     def host_func_failed(self) -> None:
         """Report, inside a host function, that it failed: no later work starts, and the next synchronize raises."""

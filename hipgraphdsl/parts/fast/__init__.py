@@ -3,5 +3,12 @@
 from .. import lazily
 
 __getattr__ = lazily(
-    __name__, {"CompiledCalls": "compiled_calls", "CompiledPath": "call_path", "LongWay": "call_path", "native": "extension"}
+    __name__,
+    {
+        "CompiledAdder": "adding",
+        "CompiledCalls": "compiled_calls",
+        "CompiledPath": "call_path",
+        "SlowPath": "call_path",
+        "native": "extension",
+    },
 )

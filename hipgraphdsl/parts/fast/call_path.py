@@ -2,8 +2,8 @@
 
 A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
 other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
-(`take_back`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`offer`).
-A wait runs without a Python frame if it is short and only the Executable's own stream has to be waited for (`calm`).
+(`values`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`register`).
+A wait runs without a Python frame if it is short and only the Executable's own stream has to be waited for (`can_wait`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...backends import Program, Scope
 from ...backends.operations import Launch, Operation
 from ...backends.program import GraphProgram
 from ...errors import HipGraphError
-from ...executable.call_path import CallPath
+from ...executable.call_path import CallPath, serve
 from ...executable.devices import Home
 from ...kernels import ArgumentPacker
 from ...runtimes.base import Runtime
@@ -55,14 +55,14 @@ class _Arguments:
         return self._runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, table)
 
 
-class LongWay:
+class SlowPath:
     """The slow path: Python methods for calls that the compiled path does not handle; weakly references its Executable."""
 
     def __init__(self, executable: weakref.ref[Any], graph: str) -> None:
         self._executable = executable
         self._graph = graph
-        self._aside: Any = None
-        """The launcher whose methods the Executable has."""
+        self._served: Any = None
+        """The launcher that serves the Executable's calls; None while its own methods do."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         executable = self._required("launch")
@@ -98,51 +98,46 @@ class LongWay:
             )
         return executable
 
-    def stand_aside(self, launcher: Any) -> None:
-        """Replace the Executable's methods with those of a launcher; None restores them."""
-        if launcher is self._aside:
-            return
-        self._aside = launcher
+    def serve_by(self, launcher: Any) -> None:
+        """Let a launcher serve the Executable's calls; None restores its own methods."""
         executable = self._executable()
-        for name in ("launch", "synchronize", "run") if executable is not None else ():
-            if launcher is not None:
-                executable.__dict__[name] = getattr(launcher, name)
-            else:
-                executable.__dict__.pop(name, None)
+        if launcher is not self._served and executable is not None:
+            serve(executable, launcher)
+        self._served = launcher
 
 
 class CompiledPath(CallPath):
     """A compiled launcher that is bound to a program; without a launcher every call takes the slow path."""
 
-    def __init__(self, home: Home, long_way: LongWay) -> None:
+    def __init__(self, home: Home, slow_path: SlowPath) -> None:
         self._home = home
         self._runtime = home.runtime
-        self._long_way = long_way
-        self.launcher: Any = home.runtime.launcher(long_way)
+        self._slow_path = slow_path
+        self.launcher: Any = home.runtime.launcher(slow_path)
         """The compiled launcher, which counts its launches and updates, or None."""
         self.bound = False
         """Whether the launcher can launch the current program."""
         self.wanted = False
-        """Whether launches give parameter values, so that an `offer` is worth its time."""
-        self.held_back = False
+        """Whether launches give parameter values, so that `register` is worth its time."""
+        self.blocked = False
         """Whether every launch must take the slow path, because a transport between ranks must act before it."""
-        self._entered = False
+        self._by_calls = False
         """Whether it is bound to a program that is not a graph; the next call of a `changing` method unbinds it."""
         self._counted = (0, 0)
         """The launcher's counts at the last call of `counts`."""
         self._stale = True
-        """Whether the last offer is outdated."""
+        """Whether what the launcher may set must be registered again."""
         self._kinds: dict[str, str] = {}
         """Struct codes of the parameters that the launcher can set alone, because only kernel arguments use them."""
         self._steps: dict[str, frozenset[int]] = {}
-        """For each offered parameter the steps whose arguments the launcher sets."""
+        """For each registered parameter the steps whose arguments the launcher sets."""
         self._kept: dict[int, _Arguments] = {}
         """The launch parameters that the launcher writes to, by step."""
 
     def take_over(self, other: CallPath) -> None:
         assert isinstance(other, CompiledPath)
-        self._long_way, self.launcher = other._long_way, other.launcher
-        self.held_back, self._counted = other.held_back, other._counted
+        self._slow_path, self.launcher = other._slow_path, other.launcher
+        self.blocked, self._counted = other.blocked, other._counted
 
     def bind(self, program: Program | None, stream: int) -> None:
         """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
@@ -150,23 +145,23 @@ class CompiledPath(CallPath):
             return
         self.launcher.ready = False
         self._clear()
-        self._stale, self._entered = True, False
+        self._stale, self._by_calls = True, False
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             runtime = self._runtime
             self._bind(*runtime.launch_addresses(), program.handle, stream)
         if not self.bound:
-            self._long_way.stand_aside(None)
+            self._slow_path.serve_by(None)
 
-    def enter(self, program: Program, stream: int) -> bool:
+    def bind_calls(self, program: Program, stream: int) -> bool:
         """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
         if self.launcher is None or self.bound:
             return self.bound
         entry = program.entry()
         if entry is not None:
             self._bind(entry[0], 0, entry[1], stream)
-            self.bound = self._entered = True
-            self._long_way.stand_aside(self.launcher)
+            self.bound = self._by_calls = True
+            self._slow_path.serve_by(self.launcher)
         return self.bound
 
     def _bind(self, *calls: int) -> None:
@@ -174,17 +169,17 @@ class CompiledPath(CallPath):
         current = runtime.current_addresses(self._home.device)
         self.launcher.bind(*calls, *current, *runtime.wait_addresses(), runtime.room_address())
 
-    def hold_back(self) -> None:
+    def block(self) -> None:
         """Send all launches through the slow path, without waiting for calls in progress."""
-        self.held_back = True
-        self.refuse()
+        self.blocked = True
+        self.disable()
 
-    def let(self) -> None:
+    def unblock(self) -> None:
         """Allow the fast path again; the caller ensures that no change is in progress."""
-        self.held_back = False
+        self.blocked = False
         self.launcher.ready = self.bound
 
-    def refuse(self) -> None:
+    def disable(self) -> None:
         """Disable the fast path, without waiting for calls in progress."""
         if self.launcher is not None:
             self.launcher.ready = False
@@ -194,23 +189,21 @@ class CompiledPath(CallPath):
         if not self.bound:
             return False
         self.launcher.ready = False
-        self.launcher.calm = False
-        self.settle()
-        if self._entered:
-            self.bound = self._entered = False
+        self.launcher.can_wait = False
+        self.drain()
+        if self._by_calls:
+            self.bound = self._by_calls = False
         return True
 
     @property
-    def waits_slowly(self) -> bool:
-        """Whether waits take the slow path although compiled code launches."""
-        return self.bound and not self.launcher.calm
+    def can_wait(self) -> bool:
+        return not self.bound or self.launcher.can_wait
 
-    def be_calm(self, calm: bool) -> None:
-        """Set whether `synchronize` only has to wait for the own stream, so that compiled code may wait until the next change."""
+    def allow_wait(self, *, allowed: bool) -> None:
         if self.bound:
-            self.launcher.calm = calm and self._runtime.wait_addresses()[0] != 0
+            self.launcher.can_wait = allowed and self._runtime.wait_addresses()[0] != 0
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for calls in progress."""
         while self.launcher is not None and self.launcher.inside:
             time.sleep(0)
@@ -223,7 +216,7 @@ class CompiledPath(CallPath):
         before, self._counted = self._counted, (launcher.launches, launcher.updates)
         return self._counted[0] - before[0], self._counted[1] - before[1]
 
-    def take_back(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the parameter values that launches have given on the fast path, also where they are the current ones."""
         if self._stale:  # a failed change has been rolled back without the launcher
             return {}
@@ -237,22 +230,22 @@ class CompiledPath(CallPath):
     def resume(
         self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
-        """Enable the bound fast path again; if the offer is outdated and launches give values, renew it from these callables.
+        """Enable the bound fast path again; if launches give values, register from these callables what has changed.
 
         Its first call comes after the first launch or change, so `graph.compile().run()` calls the method of the class: those of
         the launcher do not keep the Executable, and nothing else holds it there.
         """
-        self._long_way.stand_aside(self.launcher)
+        self._slow_path.serve_by(self.launcher)
         if self._stale and self.wanted:
             self.wanted = False
-            self.offer(program(), users())
-        elif self._stale and self._steps:  # the next launch with values offers again: more changes may come before it
+            self.register(program(), users())
+        elif self._stale and self._steps:  # the next launch with values registers again: more changes may come before it
             self._clear()
-        self.launcher.ready = not self.held_back
-        if self.held_back:  # checked after enabling, too, because another thread may call `hold_back` meanwhile
+        self.launcher.ready = not self.blocked
+        if self.blocked:  # checked after enabling, too, because another thread may call `block` meanwhile
             self.launcher.ready = False
 
-    def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
+    def register(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
         """Tell the launcher which parameters it may set, and where in the bound program.
 
         `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
@@ -283,16 +276,16 @@ class CompiledPath(CallPath):
         self._stale = False
 
     def _clear(self) -> None:
-        """Stop the launcher from setting parameters until the next offer."""
+        """Stop the launcher from setting parameters until the next `register`."""
         self.launcher.slots([], [])  # first: the launcher may set only what the tables below list
         self._kinds, self._steps, self._kept = {}, {}, {}
 
-    def withdraw(self) -> None:
-        """Mark the offer as outdated."""
+    def invalidate(self) -> None:
+        """Mark what is registered as outdated."""
         self._stale = True
 
     def note_step(self, index: int, operation: Operation) -> None:
-        """Update the launcher's copy of a step's launch parameters; mark the offer as outdated if that is impossible."""
+        """Update the launcher's copy of a step's launch parameters; mark what is registered as outdated if that is impossible."""
         kept = self._kept.get(index)
         if kept is not None and not self._stale:
             self._stale = not kept.follow(operation)

@@ -38,8 +38,8 @@ struct Adder {
   PyObject_HEAD
   platform_t platform;
   void *graph;
-  PyObject *steps, *nodes, *operations, *addresses, *values, *disabled; /* tuple or list, list, list, dict, dict, set */
-  PyObject *describe, *launch_type, *rest, *plain; /* callable, type, tuple, tuple of names */
+  PyObject *steps, *nodes, *operations, *addresses, *values, *left; /* tuple, list, list, dict, dict, frozenset */
+  PyObject *describe, *launch_type, *rest, *attributes; /* callable, type, tuple, tuple of names */
   PyObject *node_type, *view_type, *access_type, *parameter_type;
   PyObject *kept, *names[NAMES];
   Py_ssize_t node_at, deps_at, path_at;
@@ -173,17 +173,17 @@ static PyObject *operation(Adder *self, const kernel_t *kernel, PyObject *grid, 
   return made;
 }
 
-/* Whether a step is a kernel launch like most: in no child, not disabled, without attributes. */
+/* Whether a step is a kernel launch like most: in no child, not left to Python, without attributes. */
 static bool is_plain(Adder *self, PyObject *step, PyObject *node, Py_ssize_t index) {
   if ((PyObject *)Py_TYPE(node) != self->node_type || PyTuple_GET_SIZE(PyTuple_GET_ITEM(step, self->path_at))) return false;
-  if (PySet_GET_SIZE(self->disabled)) {
+  if (PySet_GET_SIZE(self->left)) {
     PyObject *number = PyLong_FromSsize_t(index);
-    int found = number ? PySet_Contains(self->disabled, number) : -1;
+    int found = number ? PySet_Contains(self->left, number) : -1;
     Py_XDECREF(number);
     if (found) return false;
   }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->plain); ++i) {
-    PyObject *value = field(node, PyTuple_GET_ITEM(self->plain, i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->attributes); ++i) {
+    PyObject *value = field(node, PyTuple_GET_ITEM(self->attributes, i));
     if (value != Py_None && value != Py_False) return false;
   }
   return true;
@@ -257,23 +257,23 @@ static PyObject *call(PyObject *object, PyObject *args, PyObject *kwargs) {
   return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(index);
 }
 
-/* KernelAdder(platform, graph, steps, nodes, operations, addresses, values, disabled, describe, launch_type, rest, plain,
- *             (node type, view type, access type, parameter type), (positions of node, deps, path in a step)) */
+/* KernelAdder(platform, steps, describe, kinds): `steps` is a runtimes.base.GraphSteps, `kinds` are adding._KINDS. */
 static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   Adder *self = (Adder *)object;
   const char *platform;
   Py_ssize_t length;
   unsigned long long graph;
+  PyObject *function; /* `describe` calls it */
   if (self->params) {
     PyErr_SetString(PyExc_TypeError, "a KernelAdder is made once");
     return -1;
   }
   if (!PyArg_ParseTuple(
-          args, "y#KO!O!O!O!O!O!OO!O!O!(OOOO)(nnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyList_Type,
+          args, "y#(KO!O!O!O!O!O!O)O(O!O!O!OOOOnnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyList_Type,
           &self->nodes, &PyList_Type, &self->operations, &PyDict_Type, &self->addresses, &PyDict_Type, &self->values,
-          &PyFrozenSet_Type, &self->disabled, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type, &self->rest,
-          &PyTuple_Type, &self->plain, &self->node_type, &self->view_type, &self->access_type, &self->parameter_type,
-          &self->node_at, &self->deps_at, &self->path_at) ||
+          &PyFrozenSet_Type, &self->left, &function, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type,
+          &self->rest, &PyTuple_Type, &self->attributes, &self->node_type, &self->view_type, &self->access_type,
+          &self->parameter_type, &self->node_at, &self->deps_at, &self->path_at) ||
       length != (Py_ssize_t)sizeof(platform_t) || !PyType_IsSubtype((PyTypeObject *)self->launch_type, &PyTuple_Type)) {
     memset(&self->steps, 0, (char *)&self->kept - (char *)&self->steps); /* borrowed until here */
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a platform's layout and a type of tuples are needed");

@@ -9,7 +9,7 @@
  * executable's before each call, because another library may have changed it since the last one, makes the executable's current
  * if it differs, and what was current before, or none, afterwards.
  *
- * Where nothing but the own stream is to be waited for (`calm`), short work is waited for here too; what takes longer, or fails, is
+ * Where nothing but the own stream is to be waited for (`can_wait`), short work is waited for here too; what takes longer, or fails, is
  * left to the Python method.
  *
  * Where others know the own stream (`capturing` is set), a launch first asks whether it captures; the Python method refuses it then.
@@ -20,7 +20,7 @@
 
 namespace launcher {
 
-enum { kMostKeywords = 16 }; /* calls with more go the long way */
+enum { kMostKeywords = 16 }; /* calls with more take the slow path */
 enum { kNotReady = 600 };    /* hipErrorNotReady */
 
 /* Whether this thread runs a host callback, in which the Python function refuses every launch, and how many threads do. */
@@ -59,11 +59,11 @@ typedef struct {
   launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
   void *exec, *stream;
   get_current_fn get_current; /* NULL where it makes no difference what is current */
-  int inside;                 /* calls on the short way that have not returned */
-  char ready, pending, calm;
+  int inside;                 /* calls on the fast path that have not returned */
+  char ready, pending, can_wait;
   char torn; /* a value could be neither set nor set back */
   unsigned long long launches;
-  uint64_t home; /* what must be current */
+  uint64_t context; /* what must be current */
   set_fn set;
   set_current_fn set_current;
   waiting::query_fn query;
@@ -73,7 +73,7 @@ typedef struct {
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
-  long long left; /* updates that may still be made the short way; negative: any number */
+  long long left; /* updates that may still be made on the fast path; negative: any number */
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
@@ -157,17 +157,17 @@ static bool enter(const Launcher *self, uint64_t *before) {
   *before = 0; /* hipGetDevice writes the low half */
   if (!self->get_current) return true;
   if (self->get_current(before)) return false;
-  if (*before == self->home) return true;
+  if (*before == self->context) return true;
   int code;
   Py_BEGIN_ALLOW_THREADS /* the driver may wait for a lock of its own, whose owner waits for a host function */
-  code = self->set_current(self->home);
+  code = self->set_current(self->context);
   Py_END_ALLOW_THREADS
   return !code;
 }
 
 /* Make current again what was before `enter`. Returns the driver's code. */
 static int leave(const Launcher *self, uint64_t before) {
-  return !self->get_current || before == self->home ? 0 : self->set_current(before);
+  return !self->get_current || before == self->context ? 0 : self->set_current(before);
 }
 
 /* Whether the own stream captures, or cannot be asked. */
@@ -215,7 +215,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
 
 /* Wait for the own stream. Returns 0, hipErrorNotReady where the slow path must wait, or the driver's code. */
 static int wait_shortly(Launcher *self) {
-  if (!self->ready || !self->calm || (callbacks && in_callback)) return kNotReady;
+  if (!self->ready || !self->can_wait || (callbacks && in_callback)) return kNotReady;
   const unsigned long long launches = self->launches;
   uint64_t before;
   int code = kNotReady;
@@ -302,11 +302,11 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room=0): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream, get_current, set_current, home, query, clear, room = 0;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKK|K", &launch, &set, &exec, &stream, &get_current, &set_current, &home, &query, &clear, &room))
+  unsigned long long launch, set, exec, stream, get_current, set_current, context, query, clear, room = 0;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKK|K", &launch, &set, &exec, &stream, &get_current, &set_current, &context, &query, &clear, &room))
     return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
@@ -316,11 +316,11 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->stream = (void *)(uintptr_t)stream;
   self->get_current = (get_current_fn)(uintptr_t)get_current;
   self->set_current = (set_current_fn)(uintptr_t)set_current;
-  self->home = home;
+  self->context = context;
   self->query = (waiting::query_fn)(uintptr_t)query;
   self->clear = (clear_fn)(uintptr_t)clear;
   self->room = (waiting::query_fn)(uintptr_t)room;
-  self->calm = 0;
+  self->can_wait = 0;
   Py_RETURN_NONE;
 }
 
@@ -409,15 +409,15 @@ static PyObject *callback(PyObject *object, PyObject *runs) {
 }
 
 static PyMemberDef members[] = {
-    {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
+    {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the fast path"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
-    {"calm", T_BOOL, offsetof(Launcher, calm), 0, "whether to wait for the own stream is all that `synchronize` would do"},
+    {"can_wait", T_BOOL, offsetof(Launcher, can_wait), 0, "whether to wait for the own stream is all that `synchronize` would do"},
     {"torn", T_BOOL, offsetof(Launcher, torn), 0, "whether a value could be neither set nor set back since this was reset"},
-    {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
-    {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
-    {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
+    {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the fast path that have not returned"},
+    {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches on the fast path"},
+    {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set on the fast path"},
     {"capturing", T_ULONGLONG, offsetof(Launcher, capturing), 0, "hipStreamIsCapturing where others know the own stream, or 0"},
-    {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
+    {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set on the fast path; negative: any number"},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef methods[] = {
@@ -428,7 +428,7 @@ static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
-     "bind(launch, set, exec, stream, get_current, set_current, home, query, clear, room=0): what to call, with what, and where"},
+     "bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},

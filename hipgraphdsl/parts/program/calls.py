@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...errors import HipError
 from ...kernels import KernelParameter
 from ...nodes.facets import KernelLaunch
 from ...plan.steps import Step
+from ...runtimes.base import GraphSteps
 from ...runtimes.data import (
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
@@ -205,11 +206,10 @@ class WritingRuntime(RecorderRuntime):
         self.blocks[graph].flags = flags
         return super().graph_instantiate(graph, flags)
 
-    def kernel_adder(self, graph: int, *rest: Any) -> None:
+    def kernel_adder(self, steps: GraphSteps) -> None:
         """Record which steps are lowered to a graph, and where their nodes are stored; the call itself writes no code."""
-        steps, nodes, _, addresses, *_ = rest
-        block = self.blocks[graph]
-        block.steps, block.nodes, block.scope = steps, nodes, addresses.scope
+        block = self.blocks[steps.graph]
+        block.steps, block.nodes, block.scope = steps.steps, steps.nodes, cast(Any, steps.addresses).scope
         holder = block.scope.level.node
         if holder is not None and holder.is_child:
             block.scope.shared.enter(block, block.scope)

@@ -120,7 +120,7 @@ class RankExecutable(Executable):
         if link is not None and direct:
             made._link = link
             made._shown = f"{graph} ({listed([message.name for message in mine])})"
-            made._own.compiled.held_back = True
+            made._own.compiled.blocked = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
         return made
@@ -185,7 +185,7 @@ class RankExecutable(Executable):
         """Let later launches on the own stream take the compiled fast path, if there is one."""
         with self._lock:
             program = self._program
-            if not self._closed and program is not None and self._own.compiled.enter(program, stream):
+            if not self._closed and program is not None and self._own.compiled.bind_calls(program, stream):
                 link.hold(self._own.compiled, stream)
 
     def profile(self, /, **params: Any) -> Timeline:

@@ -361,7 +361,7 @@ class Nccl:
             self._busy.append((me, what))
             holder = self._seize()
         if holder is not None:
-            holder.settle()
+            holder.drain()
         self._what, self._progress = what, time.monotonic()
         self._partners = self._others if partners is None else partners
         if not self._work.is_set():
@@ -396,14 +396,14 @@ class Nccl:
             if self.broken or self._busy or self._last != stream:
                 return
             self._holder = compiled
-            compiled.let()
+            compiled.unblock()
         self._work.set()
 
     def _seize(self) -> CallPath | None:
         """Revoke the permission of `hold` and return its holder, without waiting for calls in progress."""
         holder, self._holder = self._holder, None
         if holder is not None:
-            holder.hold_back()
+            holder.block()
             self._launches += 1
         return holder
 
@@ -412,7 +412,7 @@ class Nccl:
         with self._lock:
             holder = self._seize() if self._holder is compiled else None
         if holder is not None:
-            holder.settle()
+            holder.drain()
 
     def _made(self) -> tuple[int, int]:
         """Return a value that changes with each launch, and differs while compiled code makes one."""
