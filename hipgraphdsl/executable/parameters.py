@@ -255,10 +255,11 @@ class Parameters:
         return array if whole else there.part(twin, there.pointer + address - block.pointer)
 
     def _holding(self, name: str, address: int) -> Block | None:
-        """Return the memory that an address of an array parameter lies in: its own, what it was given, or that of an array."""
+        """Return the memory that an array parameter with an address is in: its own, what it was given, or that of an array."""
+        nbytes = self.table[name][1].nbytes
         mine = (*self.kept.get(name, {}).values(), *((self.own[name],) if name in self.own else ()))
-        found = next((block for block in mine if block.holds(address)), None)
-        owned = self._memory.holding(address) if found is None else None
+        found = next((block for block in mine if block.holds(address, nbytes)), None)
+        owned = self._memory.holding(address, nbytes) if found is None else None
         return owned[1] if owned is not None else found
 
     def lend(self, scope: Environment, view: ArrayView) -> Lent | None:

@@ -2326,3 +2326,17 @@ def test_compiling_again_and_again_takes_no_more_memory(cpu: CpuRuntime, backend
     before = resident_bytes()
     compiles(500)
     assert resident_bytes() - before < 8 << 20
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_launch_before_another_is_waited_for_may_be_given_overlapping_memory(backend: Any) -> None:
+    seen: list[list[int]] = []
+    g = hg.Graph("slices")
+    p = g.param("p", "i4", shape=4)
+    g.host(lambda values: seen.append(values.tolist()), (hg.reads(p),))
+    memory = np.arange(8, dtype="i4")
+    with g.compile("cpu", backend) as exe:
+        for first in (0, 2, 1, 4):
+            exe.launch(p=memory[first : first + 4])
+        exe.synchronize()
+    assert seen == [[0, 1, 2, 3], [2, 3, 4, 5], [1, 2, 3, 4], [4, 5, 6, 7]]
