@@ -270,8 +270,8 @@ def test_parts_are_those_that_the_core_knows_and_use_those_that_they_name() -> N
     assert uses == {name: set(part.uses) for name, part in OWN.items()}
 
 
-def test_architecture_lists_every_module_in_this_order() -> None:
-    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+def test_docs_list_every_module_in_this_order() -> None:
+    text = (PACKAGE.parent / "docs" / "modules.md").read_text(encoding="utf-8")
     rows = [
         line.split("|")[1] for line in re.findall(r"^\| `.*", text.partition("| module |")[2].partition("\n\n")[0], re.MULTILINE)
     ]

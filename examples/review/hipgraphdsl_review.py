@@ -21,13 +21,13 @@ def as_table(workflow: hg.Workflow, *, separator: str = ",") -> str:
     return text.getvalue()
 
 
-def find_unproved(scope: CheckedLevel) -> None:
+def find_unproved(level: CheckedLevel) -> None:
     """Report each kernel node whose kernel has no NumPy reference."""
-    for node in scope.workflow.nodes:
+    for node in level.workflow.nodes:
         if isinstance(node, hg.KernelNode) and node.kernel.reference is None:
-            scope.found(
+            level.found(
                 "REV101",
-                f"{scope.name(node)!r} launches kernel {node.kernel.name!r}, which has no NumPy reference",
+                f"{level.name(node)!r} launches kernel {node.kernel.name!r}, which has no NumPy reference",
                 node,
                 hint="give it one with kernel.with_reference, and hipgraphdsl verify compares their values",
             )
