@@ -304,12 +304,12 @@ class Schema(ProjectDirective):
 
 
 class Mermaid(ProjectDirective):
-    """A flowchart whose boxes have labels and whose arrows join two boxes; all that the pages use."""
+    """A flowchart of boxes with labels, rounded ones in dashed lines, and arrows, which may be dashed; all that the pages use."""
 
     required_arguments = 0
     has_content = True
 
-    BOX = re.compile(r'(\w+)(?:\["([^"]*)"\])?')
+    BOX = re.compile(r'(\w+)(?:(\(?)\["([^"]*)"\]\)?)?')
 
     def run(self) -> list[nodes.Node]:
         kind, *lines = (line.strip() for line in self.content if line.strip())
@@ -322,15 +322,16 @@ class Mermaid(ProjectDirective):
         ]
         for line in lines:
             ends = []
-            for part in line.split("-->"):
+            for part in re.split("-->|-\\.->", line):
                 box = self.BOX.fullmatch(part.strip())
                 if box is None:
                     raise self.error(f"not understood: {line}")
                 ends.append(box[1])
-                if box[2]:
-                    first, *rest = (html.escape(html.unescape(text)) for text in box[2].split("<br/>"))
-                    dot.append(f"{box[1]} [label=<<B>{first}</B>{''.join('<BR/>' + text for text in rest)}>];")
-            dot.append(" -> ".join(ends) + ";")
+                if box[3]:
+                    first, *rest = (html.escape(html.unescape(text)) for text in box[3].split("<br/>"))
+                    dashed = ' style="rounded,dashed"' if box[2] else ""
+                    dot.append(f"{box[1]} [label=<<B>{first}</B>{''.join('<BR/>' + text for text in rest)}>{dashed}];")
+            dot.append(" -> ".join(ends) + (" [style=dashed];" if "-.->" in line else ";"))
         drawing = svg_text("\n".join([*dot, "}"]), "A flowchart: " + "; ".join(lines))
         return [nodes.raw("", f'<div class="flowchart">{drawing}</div>', format="html")]
 

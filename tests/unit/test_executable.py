@@ -1045,6 +1045,7 @@ g = graph(False)
 x = g.arrays["x"]
 graphs = itertools.cycle([graph(True), g])
 exe, numbers, values = g.compile(runtime="cpu", backend=backend), itertools.count(5), []
+exe.profile()  # imports what it needs: Python 3.11 turns Ctrl-C while it makes a class into a RuntimeError
 calls = [  # each with how many bytecodes lie between two interruptions
     (3, lambda: exe.launch(exe.stream, a=float(next(numbers)))),
     (2, lambda: (exe.launch(), exe.synchronize(timeout_s=60))),
