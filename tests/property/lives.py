@@ -471,6 +471,7 @@ class World:
             exe.launch()
         else:
             with launched:
+                exe.synchronize()  # the other graph is not ordered with launches that are in flight
                 launched.run()
 
     def failing(self, life: Life, way: str, given: Mapping[str, Any]) -> hg.CallbackError | hg.HipError:
