@@ -89,10 +89,12 @@ class InFlight:
         Where a call with a destroyed stream only fails, that is the user's stream itself.
         """
         own, runtime = self.stream, self._runtime
-        if not runtime.target.gone_streams_crash or stream in (own, 0, 1, 2):
+        if stream in (own, 0, 1, 2):
             return stream
         if self.captures(stream):
-            return own  # nothing runs yet
+            return own  # nothing runs yet, and the stream may be gone when somebody waits
+        if not runtime.target.gone_streams_crash:
+            return stream
         if not self._home.several or runtime.stream_get_device(stream) == self._home.device:  # else it was made on the own one
             self.fence = self.fence or runtime.event_create(timing=False)
             runtime.event_record(self.fence, stream)

@@ -104,7 +104,8 @@ class Block:
         else:
             start, nbytes = _base(self.keep, start, nbytes)
         try:
-            registered = runtime.host_register(start, nbytes)
+            with runtime.relaxed():  # a launch that is captured may be the first that is given the memory
+                registered = runtime.host_register(start, nbytes)
         except HipError as error:
             if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
                 raise DeclarationError(
