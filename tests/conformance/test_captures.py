@@ -314,9 +314,7 @@ def test_what_a_capture_has_recorded_lives_until_its_graph_is_closed(runtime: Ru
     if outer == "from_capture" and not computes:
         pytest.skip("the recorder reads no memory nodes back")
     if outer == "from_capture" and runtime.name == "amd":
-        pytest.skip(
-            "a copy to memory of NumPy cannot be read back from AMD's runtime (7.2), and is refused by name"
-        )
+        pytest.skip("a copy to memory of NumPy cannot be read back from AMD's runtime (7.2), and is refused by name")
     live = {} if computes else runtime.live  # type: ignore[attr-defined]
     inner = Inner(runtime)
     exe = OUTERS[outer](runtime, inner)
