@@ -232,6 +232,15 @@ class Life:
         writing = ((part, *self.views(part)) for part in self.parts)
         return not any(np.shares_memory(to, origin) for part, to, origin in writing if getattr(part, "kind", "") != "set")
 
+    def copies_onto_itself(self) -> bool:
+        """Return whether a copy moves elements onto themselves by what parameters stand for by default, which no order permits."""
+        given, bound = self.given, self.bound
+        self.given, self.bound = {}, {}
+        try:
+            return not self.is_defined()
+        finally:
+            self.given, self.bound = given, bound
+
     def has_aliases(self) -> bool:
         """Return whether two names are the same memory: nodes that have no order may then not run."""
         places = list(self.places.values())
@@ -550,7 +559,8 @@ class World:
             except (hg.CallbackError, hg.HipError):
                 raise
             except hg.HipGraphError as error:
-                self.require_reason(error, self.owners_gone(life), aliases=life.has_aliases() and not life.in_line)
+                aliases = life.copies_onto_itself() or (life.has_aliases() and not life.in_line)
+                self.require_reason(error, self.owners_gone(life), aliases=aliases)
         life.parts, life.defaults = before
 
     def clone(self, life: Life) -> None:
@@ -578,7 +588,7 @@ class World:
             new.exe = g.compile(self.runtime, self.backend, **self.story.options)
         except hg.CheckError:
             assert new.has_aliases()
-            assert not new.in_line
+            assert not new.in_line or new.copies_onto_itself()
             return
         self.add(new)
 

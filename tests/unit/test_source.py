@@ -483,7 +483,7 @@ def test_source_beyond_the_limits_is_refused_at_once(source: str, said: str) -> 
     begun = time.process_time()
     with pytest.raises(DeclarationError, match=said) if said else nullcontext():
         hg.Module(source)
-    assert time.process_time() - begun < 10  # 1 s on an idle machine
+    assert time.process_time() - begun < 40  # at most 7 s on an idle machine
 
 
 @pytest.mark.parametrize("source", [CONDITIONS * 2, CHOICES], ids=["conditions", "choices"])
