@@ -233,7 +233,7 @@ class Life:
         return not any(np.shares_memory(to, origin) for part, to, origin in writing if getattr(part, "kind", "") != "set")
 
     def copies_onto_itself(self) -> bool:
-        """Return whether a copy moves elements onto themselves by what parameters stand for by default, which no order permits."""
+        """Return whether a node reads what it writes as others, by what parameters stand for by default: no order permits it."""
         given, bound = self.given, self.bound
         self.given, self.bound = {}, {}
         try:
