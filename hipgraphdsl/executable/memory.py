@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import Lent, bytes_at, memory_view
+from ..backends.capturing import recordings
 from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
 from ..plan.temporaries import Packing
@@ -104,7 +105,8 @@ class Block:
         else:
             start, nbytes = _base(self.keep, start, nbytes)
         try:
-            with runtime.relaxed():  # a launch that is captured may be the first that is given the memory
+            # A launch that is captured may be the first that is given the memory.
+            with runtime.relaxed() if recordings else nullcontext():
                 registered = runtime.host_register(start, nbytes)
         except HipError as error:
             if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
