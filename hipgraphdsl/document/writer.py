@@ -10,20 +10,7 @@ from .parts import VERSION, array_data, module_data, parameter_data
 
 
 def data_of(workflow: Any, *, strict: bool = True, values: bool = True) -> tuple[dict[str, Data], dict[str, Any]]:
-    """Return the whole file as plain data, in the order of the text, and a dict of the children by their keys in it.
-
-    Parameters
-    ----------
-    strict : bool
-        False writes ``{"python": text}`` for what cannot be stored in a file; such data is for display and does not load.
-    values : bool
-        Whether arrays are written with their values.
-
-    Raises
-    ------
-    DeclarationError
-        If it holds something that cannot be stored.
-    """
+    """Return what `Workflow.document` returns, with its parameters and errors, and a dict of the children by their keys in it."""
     names = Names(strict=strict, values=values)
     bodies: dict[str, dict[str, Data]] = {}
     done: set[Any] = set()

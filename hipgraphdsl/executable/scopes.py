@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import attrgetter
-
 from ..arrays import AllocArray, Array, Parameter, Root, require_fit
 from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
@@ -53,21 +50,23 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, workflow
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
     kernels: dict[int, Kernel] = {}  # by identity: the hash of a kernel costs more than the rest
-    roots: set[Root] = set()
+    roots: dict[Root, None] = {}
     for document in workflow.documents:
         for node in document.nodes:
             for kernel in node.kernels:
                 kernels[id(kernel)] = kernel
             for access in node.own_accesses:
-                roots.add(access.view.root)
+                roots[access.view.root] = None
             for view in node.addresses:
-                roots.add(view.root)
+                roots[view.root] = None
     found: dict[Module, tuple[list[str], list[str]]] = {}
-    symbols = sorted((root for root in roots if isinstance(root, Symbol) and not root.hidden), key=attrgetter("name"))
-    asked: tuple[Iterable[Kernel | Symbol], ...] = kernels.values(), symbols
-    for at, uses in enumerate(asked):
-        for use in uses:
-            names = found.setdefault(use.module, ([], []))[at]
-            if use.name not in names:
-                names.append(use.name)
+    for kernel in kernels.values():
+        names, _ = found.setdefault(kernel.module, ([], []))
+        if kernel.name not in names:
+            names.append(kernel.name)
+    for root in roots:
+        if isinstance(root, Symbol) and not root.hidden:
+            _, symbols = found.setdefault(root.module, ([], []))
+            if root.name not in symbols:
+                symbols.append(root.name)
     return found

@@ -624,6 +624,14 @@ def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
             assert [lines[line].strip() for line in at] == [f'"name": "{name}",' for name in names]
 
 
+def indented_with(old: str, new: str) -> tuple[list[str], int]:
+    """Return the lines of an indented file, with a text replaced where it stands first, and the index of that line."""
+    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
+    at = next(i for i, line in enumerate(lines) if old in line)
+    lines[at] = lines[at].replace(old, new)
+    return lines, at
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [
@@ -637,9 +645,7 @@ def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
     ],
 )
 def test_fault_in_an_indented_file_names_its_field_and_line(old: str, new: str, place: str, said: str) -> None:
-    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
-    at = next(i for i, line in enumerate(lines) if old in line)
-    lines[at] = lines[at].replace(old, new)
+    lines, at = indented_with(old, new)
     assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
 
 
@@ -654,9 +660,7 @@ def test_fault_in_an_indented_file_names_its_field_and_line(old: str, new: str, 
     ],
 )
 def test_fault_of_an_object_in_an_indented_file_names_the_line_where_it_begins(old: str, new: str, place: str, said: str) -> None:
-    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
-    at = next(i for i, line in enumerate(lines) if old in line)
-    lines[at] = lines[at].replace(old, new)
+    lines, at = indented_with(old, new)
     begun = max(i for i in range(at) if lines[i] == "    {")
     assert refused("\n".join(lines)).startswith(f"workflow file, line {begun + 1}, {place}: {said}")
 
