@@ -191,11 +191,9 @@ class Executable:
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
-        issued, waits_on = True, handle
+        issued = True
         try:
             own.launch(handle)
-            if stream is not None:
-                waits_on = in_flight.taken_over(handle)
         except Stopped:
             pass
         except (CallbackError, HipError) as error:
@@ -207,7 +205,9 @@ class Executable:
             own.shared.deadline = None
             if issued:  # noted without a function call, which Ctrl-C could interrupt
                 with in_flight.lock:
-                    in_flight.pending[waits_on] = held
+                    in_flight.pending[handle] = held
+                if stream is not None:
+                    in_flight.take_over(handle)
         own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:

@@ -83,23 +83,30 @@ class InFlight:
             if stream != own:
                 runtime.event_record(self.end, stream)
 
-    def taken_over(self, stream: int) -> int:
-        """Let the own stream wait for a launch on a stream of the user's, who may destroy it; return the stream to wait on.
+    def take_over(self, stream: int) -> None:
+        """Let the own stream wait for a launch on a stream of the user's, who may destroy it, also one that has failed.
 
-        Where a call with a destroyed stream only fails, that is the user's stream itself.
+        Where a call with a destroyed stream only fails, launches in flight stay on the user's stream itself.
         """
-        own, runtime = self.stream, self._runtime
-        if stream in (own, 0, 1, 2):
-            return stream
-        if self.captures(stream):
-            return own  # nothing runs yet, and the stream may be gone when somebody waits
-        if not runtime.target.gone_streams_crash:
-            return stream
-        if not self._home.several or runtime.stream_get_device(stream) == self._home.device:  # else it was made on the own one
+        if stream in (self.stream, 0, 1, 2):
+            return
+        # Whoever waits for the stream is told what has failed. The backend may have made another device current.
+        with suppress(HipError), self._home.there():
+            # While it captures nothing runs, and it may be gone when somebody waits.
+            if not self.captures(stream):
+                if not self._runtime.target.gone_streams_crash:
+                    return
+                self._follow(stream)
+            with self.lock:
+                self.pending[self.stream] = self.pending.pop(stream, [])
+
+    def _follow(self, stream: int) -> None:
+        """Let the own stream wait for work on another stream of its device; a launch for another device was made on it."""
+        runtime = self._runtime
+        if not self._home.several or runtime.stream_get_device(stream) == self._home.device:
             self.fence = self.fence or runtime.event_create(timing=False)
             runtime.event_record(self.fence, stream)
-            runtime.stream_wait_event(own, self.fence)
-        return own
+            runtime.stream_wait_event(self.stream, self.fence)
 
     def lend(self) -> int:
         """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""

@@ -28,8 +28,9 @@ from property.stories import DEFAULTS, EQUAL, LONG, MEMORY, MOST_LIVES, NUMBERED
 import hipgraphdsl as hg
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.runtimes.data import MemcpyKind
+from hipgraphdsl.runtimes.data import ERROR_INVALID_HANDLE, MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.target import Target
 
 CALLBACKS = {f"{fn.__module__}:{fn.__qualname__}": fn for fn in (called, called_between, issued)}
 OWN = (*DEVICE, *HOST, *LONG, *DEFAULTS)
@@ -617,6 +618,20 @@ class World:
                 self.close(life)
 
 
+def refuse_gone_handles(runtime: Runtime, patched: pytest.MonkeyPatch) -> None:
+    """Let no call take a handle that has been destroyed: where they crash nobody may count on an error."""
+    real: Callable[..., None] | None = getattr(runtime, "_fail", None)
+
+    def fail(api: str, code: int, *detail: str) -> None:
+        assert code != ERROR_INVALID_HANDLE, f"{api} was called with a handle that has been destroyed"
+        assert real is not None
+        real(api, code, *detail)
+
+    patched.setattr(Target, "gone_streams_crash", True)
+    if real is not None:
+        patched.setattr(runtime, "_fail", fail)
+
+
 def play(story: Story, runtime: Runtime, backend: Any) -> None:
     """Let a story happen, and compare."""
     allocations = Allocations(runtime)
@@ -624,6 +639,7 @@ def play(story: Story, runtime: Runtime, backend: Any) -> None:
         allocations.watch(patched)
         if not story.compiled:
             patched.setattr(runtime, "launcher", lambda slow: None)
+        refuse_gone_handles(runtime, patched)
         happen(World(story, runtime, backend))
     allocations.require_returned()
 
