@@ -108,6 +108,7 @@ ORDER = (
     "executable.devices",
     "executable.call_path",
     "executable.memory",
+    "executable.aliases",
     "executable.uses",
     "executable.state",
     "executable.elapsed",

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from ..errors import unknown_name
 from ..plan.steps import Plan
-from .capture import CaptureProgram
 from .environment import Environment
-from .explicit import ExplicitProgram
 from .handles import SharedHandles
 from .program import Program
-from .segmented import in_segments
-from .serial import SerialProgram
-from .streams import StreamsProgram
 
 __all__ = ["BACKENDS", "Environment", "Program", "SharedHandles", "backend_named", "into_captures"]
 
-BACKENDS: dict[str, Callable[..., Program]] = {
-    "explicit": partial(in_segments, ExplicitProgram.build),
-    "capture": partial(in_segments, CaptureProgram.build),
-    "streams": StreamsProgram,
-    "serial": SerialProgram,
-}
-"""Builders by name: ``build(plan, scope, disabled) -> Program``."""
+BACKENDS: Final = ("explicit", "capture", "streams", "serial")
+
+Build = Callable[[Plan, Environment, frozenset[int]], Program]
 
 
 def into_captures(backend: str, plan: Plan) -> bool:
@@ -45,13 +37,40 @@ _CALLED = {  # names in other libraries
 
 
 def backend_named(name: str) -> Callable[..., Program]:
-    """Return a backend's builder.
+    """Import a backend and return its builder, ``build(plan, scope, disabled) -> Program``.
 
     Raises
     ------
     DeclarationError
         If there is no backend of that name.
     """
-    if not isinstance(name, str) or name not in BACKENDS:
-        raise unknown_name("backend", name, BACKENDS, _CALLED)
-    return BACKENDS[name]
+    match name:
+        case "explicit":
+            from .explicit import ExplicitProgram
+
+            return partial(_in_segments, ExplicitProgram.build)
+        case "capture":
+            from .capture import CaptureProgram
+
+            return partial(_in_segments, CaptureProgram.build)
+        case "streams":
+            from .streams import StreamsProgram
+
+            return StreamsProgram
+        case "serial":
+            from .serial import SerialProgram
+
+            return SerialProgram
+        case _:
+            raise unknown_name("backend", name, BACKENDS, _CALLED)
+
+
+def _in_segments(
+    build: Build, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None
+) -> Program:
+    """Return a single program if one graph can hold the plan, else a `SegmentedProgram`, which has a program per segment."""
+    if plan.cut is None:
+        return build(plan, scope, disabled)
+    from .segmented import SegmentedProgram
+
+    return SegmentedProgram(plan, scope, disabled, build, partial(_in_segments, build), device)

@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, KnownMemory, Parameter, is_extra
-from ..arrays.dlpack import capsule_of
+from ..arrays import Access, ArrayView, Parameter
 from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import ForeignFunction, UnboundCallback, same
 from ..nodes.facets import UserCall
@@ -21,6 +20,7 @@ from ..runtimes.base import Runtime
 from .capturing import Kept, recording
 from .environment import Environment
 from .handles import EagerCall
+from .lent import Lent
 
 # One C function serves all callbacks: the runtime passes it a token, which `_table` maps to a Python function. The table keeps
 # alive what a launch may still call; the C function lives as long as the process.
@@ -56,37 +56,6 @@ _TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
 
 NO_CALL: Final = (_TRAMPOLINE, 0)
 """A host function that does nothing."""
-
-
-def memory_view(
-    address: int,
-    nbytes: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    strides: tuple[int, ...] | None = None,
-    owner: Any = None,
-) -> np.ndarray[Any, Any]:
-    """Return host memory as a NumPy array, without a copy; it keeps `owner` alive, and without one the caller the memory."""
-    buffer: Any = (ctypes.c_char * nbytes).from_address(address)
-    buffer.owner = owner
-    return np.ndarray(shape, dtype, buffer, 0, strides)
-
-
-def bytes_at(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return host memory as bytes, without a copy; the caller keeps the memory alive."""
-    return memory_view(address, nbytes, (nbytes,), np.dtype(np.uint8))
-
-
-class Lent(NamedTuple):
-    """The memory of one array, lent to code of the user."""
-
-    buffer: Any
-    """The memory lives as long as a reference to this object exists, also after the Executable has been closed."""
-    start: int
-    on_host: bool
-    device: int
-    access: tuple[int, ...]
-    writeable: bool
 
 
 Lend = Callable[[Environment, ArrayView], Lent | None]
@@ -192,6 +161,8 @@ class HostCalls:
         return call
 
     def _between(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[int], None]:
+        from .interop import CapturedStream
+
         inside, runtime = self.inside, self._runtime
         given, handle, failures = CapturedStream(0, runtime), 0, self.failures
 
@@ -231,6 +202,8 @@ class HostCalls:
         view = _view(arg)
         lent = self._lend(scope, view)
         if node.calls == "capture" or (node.calls == "between" and not scope.is_host(view)):
+            from .interop import CapturedArray
+
             borrowed = None if lent is None else lent._replace(buffer=None)  # a traceback would keep the memory with the argument
             return CapturedArray(scope.address(view), view, scope, borrowed)
         if lent is None or not lent.on_host:
@@ -247,6 +220,8 @@ class HostCalls:
 
     def captured(self, name: str, node: UserCall, scope: Environment) -> Callable[[int], None]:
         """Return a function that calls the user's code of a captured node with a stream to issue work on."""
+        from .interop import CapturedStream
+
         _require_bound(name, node.fn)
         args, recorded = [self._argument(arg, node, scope) for arg in node.args], self._recorded
 
@@ -325,113 +300,3 @@ def _require_bound(name: str, fn: Any) -> None:
 
 def _view(arg: Any) -> ArrayView:
     return arg.view if isinstance(arg, Access) else arg
-
-
-class CapturedStream:
-    """The stream that a captured function issues its work on.
-
-    Attributes
-    ----------
-    runtime : Runtime
-        The HIP calls of the runtime.
-    """
-
-    def __init__(self, handle: int, runtime: Runtime) -> None:
-        self._handle = handle
-        self.runtime = runtime
-
-    def __int__(self) -> int:
-        return self._handle
-
-    def __index__(self) -> int:
-        return self._handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self._handle)
-
-
-class CapturedArray(KnownMemory):
-    """An array's memory: what a captured or eager function is given, and `Executable.array` returns.
-
-    What `Executable.array` returns keeps the memory alive, also after `close`, and so does whatever wraps it: NumPy, DLPack,
-    `Graph.external_array`, an array parameter. What a function is given is valid until the function returns.
-
-    Attributes
-    ----------
-    ptr : int
-        Address of the first element.
-    shape, dtype, strides, nbytes
-        As in NumPy; strides in bytes.
-    on_host : bool
-        Whether it is host memory.
-    device : int
-        The device that owns it.
-    access : tuple of int
-        Other devices that may reach it from their kernels.
-    writeable : bool
-    """
-
-    def __init__(self, ptr: int, view: ArrayView, scope: Environment, lent: Lent | None) -> None:
-        self.ptr = ptr
-        self.shape = view.shape
-        self.dtype = view.dtype
-        self.strides = view.strides
-        self.nbytes = view.nbytes
-        self.on_host = scope.is_host(view) if lent is None else lent.on_host
-        self.device = scope.owner(view) if lent is None else lent.device
-        self.access = tuple(getattr(view.root, "access", ())) if lent is None else lent.access
-        self.writeable = view.root.writeable if lent is None else lent.writeable
-        self._span = view.region.stop - view.region.start
-        self._runtime = scope.runtime
-        self._keep = None if lent is None else lent.buffer
-
-    def __int__(self) -> int:
-        return self.ptr
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("memory of an Executable belongs to this process and cannot be pickled; read its values and pickle those")
-
-    def __deepcopy__(self, memo: object) -> CapturedArray:
-        return self  # as NumPy and Graph do with memory from outside: the copy uses the same
-
-    def __repr__(self) -> str:
-        where = "host memory" if self.on_host else f"memory of device {self.device}"
-        return f"<{where} at {self.ptr:#x}: {self.dtype}{list(self.shape)}>"
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        # A type of ml_dtypes has no typestr; it is given as raw bytes, and DLPack names it.
-        typestr = f"|V{self.dtype.itemsize}" if is_extra(self.dtype) else self.dtype.str
-        data = (self.ptr, not self.writeable)
-        return {"version": 3, "shape": self.shape, "strides": self.strides, "typestr": typestr, "data": data}
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        if not self._reachable:
-            raise AttributeError("__array_interface__: this is device memory, which NumPy cannot reach")
-        if self.dtype.kind not in "biufc" or is_extra(self.dtype):
-            raise AttributeError(f"__array_interface__: it has no name for dtype {self.dtype}; __array__ gives the array")
-        return {**self.__cuda_array_interface__}
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if not self._reachable:
-            raise TypeError("this is device memory, which NumPy cannot reach; copy it, as by Executable.read")
-        memory = memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides)
-        return memory.copy() if copy else memory
-
-    @property
-    def _reachable(self) -> bool:
-        return self.on_host or self._runtime.target.dlpack_device == 1
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        if self._reachable:
-            return (1, 0)
-        return (self._runtime.target.dlpack_device, self.device)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return capsule_of(self._viewed(self.dtype), self.__dlpack_device__(), options)
-
-    def _viewed(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        array = memory_view(self.ptr, self._span, self.shape, dtype, self.strides, self._keep)
-        array.flags.writeable = self.writeable
-        return array

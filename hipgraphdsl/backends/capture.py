@@ -11,10 +11,10 @@ from ..plan.merged import MergedLaunch
 from ..plan.steps import Step
 from .capturing import captured
 from .explicit import UNJOINED, add_node
+from .lanes import LaneStreams
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
 from .program import GraphProgram
 from .resolve import prepare
-from .streams import LaneStreams
 
 
 class CaptureProgram(GraphProgram):

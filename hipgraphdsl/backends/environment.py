@@ -122,3 +122,13 @@ class Environment(Binding):
 
     def bound(self, root: Any) -> Any:
         return self.bound_from.get(root)
+
+
+Root = tuple[Environment, Any]
+"""An array or parameter, with the scope that owns it."""
+
+
+def named(root: Root) -> str:
+    """Return the quoted full name of an array or parameter, as errors give it."""
+    scope, array = root
+    return repr(scope.prefix + array.name)

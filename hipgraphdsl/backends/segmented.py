@@ -13,30 +13,32 @@ from ..plan.suited import with_one_root
 from ..runtimes.data import LAUNCH_STREAM, LaunchCall
 from .environment import Environment
 from .host_steps import HostSteps
+from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
-from .streams import LaneStreams
 
 Build = Callable[[Plan, Environment, frozenset[int]], Program]
-
-
-def in_segments(
-    build: Build, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), device: int | None = None
-) -> Program:
-    """Return a single program if one graph can hold the plan, else a `SegmentedProgram`, which has a program per segment."""
-    return build(plan, scope, disabled) if plan.cut is None else SegmentedProgram(plan, scope, disabled, build, device)
 
 
 class SegmentedProgram(Program):
     """Segments as graphs, made by `build`, and host steps, arranged in lanes; each graph is launched on the stream of its lane.
 
-    `device` is the device of the launch stream: for a body, that of the conditional node; else that of the plan.
+    `build_body` makes the program of a conditional body, which may be cut as well. `device` is the device of the launch stream:
+    for a body, that of the conditional node; else that of the plan.
     """
 
     in_turn = False
 
-    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int], build: Build, device: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        scope: Environment,
+        disabled: frozenset[int],
+        build: Build,
+        build_body: Callable[..., Program],
+        device: int | None = None,
+    ) -> None:
         super().__init__(plan, scope, disabled)
         assert plan.cut is not None
         self._outer, self._members = plan.cut
@@ -44,7 +46,7 @@ class SegmentedProgram(Program):
         """The graph of each step of the outer plan; None for a host step."""
         self._places: list[tuple[Program | None, int]] = [(None, i) for i in range(len(plan.steps))]
         """Per step, the graph of its segment and its index in it; a host step has no graph."""
-        self._host = HostSteps(scope, partial(in_segments, build))
+        self._host = HostSteps(scope, build_body)
         self._lanes: LaneStreams | None = None
         self._launched = False
         self._calls: LaunchCalls | None = None

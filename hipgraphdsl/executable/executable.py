@@ -18,12 +18,10 @@ import numpy as np
 
 from ..arrays import Array, as_int
 from ..backends import Program, backend_named, into_captures
-from ..backends.callbacks import CapturedArray, Stopped, refuse_inside, running
+from ..backends.callbacks import Stopped, refuse_inside, running
 from ..backends.capturing import keep_recorded, recordings
 from ..backends.program import GraphProgram
-from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
-from ..graph_pool import GraphMemory
 from ..nodes import Node
 from ..nodes.workflow import Workflow
 from ..parts import load
@@ -31,11 +29,9 @@ from ..plan.options import DEFAULT_PLAN, NO_DEBUGGING, DebugOptions, PlanOptions
 from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds
 from .call_path import call_path_of
 from .changing import Users, changing, using
-from .elapsed import elapsed_us
 from .in_flight import stream_handle
 from .instance import Instance
 from .living import left_running, living
@@ -47,6 +43,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .. import Timeline
+    from ..backends.interop import CapturedArray
+    from ..graph_pool import GraphMemory
+    from ..update import HasWorkflow
 
 _log = logging.getLogger("hipgraphdsl")
 _CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting close()
@@ -354,6 +353,8 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
+        from ..backends.interop import CapturedArray
+
         block = self._own.memory.find(name, "array")
         return CapturedArray(block.pointer, block.array.as_view(), self._own.scope, block.lend())
 
@@ -430,52 +431,17 @@ class Executable:
         except (UpdateError, HipError):  # a rule of the package or of the platform
             if not rebuild:
                 raise
-        self._replace_by(self._afresh(new))
+        from .rebuilding import afresh, replace_by
 
-    def _afresh(self, workflow: Workflow) -> Executable:
-        """Build a replacement of this Executable for another workflow, with the same values; change nothing here."""
-        self._own.require_sound(workflow, self.backend)
-        self.synchronize()  # raise a callback's error before anything is changed
-        return self._twin(workflow)
-
-    def _replace_by(self, other: Executable) -> None:
-        """Close, and take ownership of another Executable's resources."""
-        try:
-            self.close()
-        finally:
-            if self._closed:  # even if one of the release calls has failed
-                self._take_over(other)
-            else:
-                other.close()
-
-    def _take_over(self, other: Executable) -> None:
-        """Take ownership of another Executable's resources and discard it; this one's resources are already released."""
-        other.stats.include(self.stats)
-        living.discard(other)
-        other._closed = True
-        other._own.compiled.take_over(self._own.compiled)  # other threads may hold this one's `launch`
-        self._own, self._closed = other._own, False
-        self._own.memory.keep_inherited()
-        self._own.bind_compiled()
+        replace_by(self, afresh(self, Executable.build, new))
 
     @changing("clone")
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
-        return self._twin(None)
+        from .rebuilding import twin
 
-    def _twin(self, workflow: Workflow | None) -> Executable:
-        """Return an Executable with this one's values: of another workflow with this one's memory, or a copy with its own."""
-        own, inherit = self._own, None if workflow is None else self._own.memory
-        new = own.state.workflow if workflow is None else workflow
-        twin = Executable.build(new, self.runtime, self.backend, device=self.device, inherit=inherit, **own.options)
-        try:
-            self.synchronize()
-            twin._own.memory.copy_from(own.memory)
-            twin._own.take_over(own, same_graph=workflow is None)
-        except BaseException:
-            twin.close()
-            raise
-        return twin
+        made: Executable = twin(self, Executable.build, None)
+        return made
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -518,6 +484,8 @@ class Executable:
             If the last launch did not record both, because there was none or the nodes that record one were disabled; or if a
             launch of another graph, which shares an event, is recording it.
         """
+        from .elapsed import elapsed_us
+
         self.synchronize()
         own = self._own
         return elapsed_us(own.state, own.switched, self.stats.launches, own.shared, self.runtime, start, stop)
@@ -544,9 +512,9 @@ class Executable:
     @property
     def handle(self) -> int:
         """The raw hipGraphExec_t; 0 for the streams and serial backends. HipGraphError if there are several: see `handles`."""
-        program = self._program
-        if isinstance(program, SegmentedProgram):
-            said = f"a launch of graph {self.workflow.name!r} launches {len(program.handles)} graphs; `handles` has them"
+        program, graphs = self._program, len(self.handles)
+        if graphs and program is not None and not program.handle:
+            said = f"a launch of graph {self.workflow.name!r} launches {graphs} graph{'s' * (graphs > 1)}; `handles` has them"
             raise HipGraphError(f"handle: {said}")
         return program.handle if program is not None else 0
 
@@ -566,6 +534,8 @@ class Executable:
     @property
     def graph_memory(self) -> GraphMemory:
         """The memory that all graphs of the device use and reserve for alloc nodes."""
+        from ..graph_pool import GraphMemory
+
         return GraphMemory(self.runtime, self.device)
 
     @property

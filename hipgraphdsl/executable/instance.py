@@ -9,13 +9,14 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Array, Parameter
 from ..backends import Environment, Program, SharedHandles, backend_named
-from ..backends.callbacks import HostCalls, memory_view
+from ..backends.callbacks import HostCalls
+from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..checks import require_sound
@@ -27,9 +28,7 @@ from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
-from .changes import Changes, with_defaults
 from .devices import Home, grant_access
-from .elapsed import Switched
 from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
@@ -38,6 +37,10 @@ from .scopes import fill, modules_of
 from .state import Change, Planned, State, put, within
 from .stats import Stats
 from .uses import Uses
+
+if TYPE_CHECKING:
+    from .changes import Changes
+    from .elapsed import Switched
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -85,9 +88,7 @@ class Instance:
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.scope = Environment(self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
-        self.changes = Changes(runtime.target, self.scope)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
-        self.switched = Switched()
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""
         self.program: Program | None = None
@@ -104,6 +105,20 @@ class Instance:
         self._since = 0
         """Node updates since the last instantiation."""
         self._leaks = "update_leaks" in runtime.target.quirks
+
+    @cached_property
+    def changes(self) -> Changes:
+        """Computes the changes that are asked for."""
+        from .changes import Changes
+
+        return Changes(self._runtime.target, self.scope)
+
+    @cached_property
+    def switched(self) -> Switched:
+        """Which nodes were enabled or disabled."""
+        from .elapsed import Switched
+
+        return Switched()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -272,6 +287,8 @@ class Instance:
         if not state.defaults:
             return state.workflow
         if known is None or known[0] is not state.workflow or known[1] is not state.defaults:
+            from .changes import with_defaults
+
             known = self._described = state.workflow, state.defaults, with_defaults(state.workflow, state.defaults)
         return known[2]
 

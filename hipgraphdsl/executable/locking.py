@@ -8,15 +8,19 @@ one is issued, nodes after it in the previous launch. So all memory that one nod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays import AllocArray, HostArray
+from ..backends.environment import Root
 from ..errors import DeclarationError
 from ..placement import runs_code
 from .devices import Home
 from .memory import Block, Memory
 from .parameters import Parameters
-from .uses import Root, Use, Uses
+from .uses import Uses
+
+if TYPE_CHECKING:
+    from .aliases import Use
 
 
 def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
@@ -25,7 +29,7 @@ def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None
     if not pageable:
         return
     target = home.runtime.target
-    touched = [(root, found) for root, found in uses.by_root() if _may_be_pageable(root[1])]
+    touched = [(root, found) for root, found in uses.aliases.by_root() if _may_be_pageable(root[1])]
     for root, found in touched:
         block = _block_at(_address(root), pageable)
         reaching = next((use for use in found if runs_code(use.node) and not use.node.copies), None)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
-from ..backends.callbacks import Lent, bytes_at, memory_view
 from ..backends.capturing import recordings
+from ..backends.lent import Lent, bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
 from ..plan.temporaries import Packing

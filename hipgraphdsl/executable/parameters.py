@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
 from ..backends import Environment
-from ..backends.callbacks import Lent
+from ..backends.lent import Lent
 from ..errors import DeclarationError, listed
 from ..kernels import Symbol
 from ..nodes import element_value
@@ -149,7 +149,7 @@ class Parameters:
         if self._home.several:
             for name in names:
                 self._require_reached(name, bound[self.table[name]], uses)
-        uses.require_ordered([self.table[name] for name in names], bound)
+        uses.aliases.require_ordered([self.table[name] for name in names], bound)
         if len(uses.apart) >= _MOST_APART:
             uses.apart.clear()
         uses.apart.add(together)

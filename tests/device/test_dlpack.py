@@ -15,7 +15,7 @@ from places import EXTRA_DTYPES, runtime_or_skip
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import EXTRAS, as_dtype
-from hipgraphdsl.backends.callbacks import memory_view
+from hipgraphdsl.backends.lent import memory_view
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import MemcpyKind
 

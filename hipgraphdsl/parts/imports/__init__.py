@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays import AllocArray, ArrayView, DeviceArray, ExternalArray, as_handle
-from ...backends.callbacks import CapturedStream
 from ...backends.capturing import Kept, captured, recording
+from ...backends.interop import CapturedStream
 from ...draft import Draft
 from ...errors import DeclarationError, listed
 from ...executable import Executable

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from ...arrays import Array, as_int
-from ...backends.callbacks import CapturedArray
+from ...backends.interop import CapturedArray
 from ...checks import require_sound
 from ...errors import CallbackError, DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from ...executable import Executable
 from ...executable.changes import require_free, require_switchable
 from ...executable.changing import changing
 from ...executable.in_flight import stream_handle
+from ...executable.rebuilding import afresh, replace_by
 from ...nodes import Node
 from ...nodes.base import translated
 from ...nodes.workflow import Level, Workflow
@@ -442,12 +443,12 @@ class RankExecutable(Executable):
     def _update(self, workflow: Workflow, name: str, rebuild: bool) -> None:
         """Update all ranks or none; if a HIP call then fails on some ranks only, close the Executable on every rank."""
         ranks, what, graphs = self.ranks, f"update of {self._whole.name!r}", f"graph {self._whole.name!r} cannot take {name!r}"
-        afresh = None
+        replacement = None
         try:
-            afresh, refused = _attempt(self._ready, workflow, rebuild)
+            replacement, refused = _attempt(self._ready, workflow, rebuild)
             refusals = ranks.refusals(refused, what)
             if not refusals:
-                _, refused = _attempt(self._take, workflow, afresh)
+                _, refused = _attempt(self._take, workflow, replacement)
                 refusals = ranks.refusals(refused, what)
                 if 0 < len(refusals) < ranks.size:
                     self.close()
@@ -455,8 +456,8 @@ class RankExecutable(Executable):
             self._leave_others(error)
             raise
         finally:
-            if afresh is not None:
-                afresh.close()  # a no-op if this Executable has taken it over
+            if replacement is not None:
+                replacement.close()  # a no-op if this Executable has taken it over
         if refused is not None:
             raise refused
         if refusals:
@@ -478,17 +479,18 @@ class RankExecutable(Executable):
         except UpdateError:
             if not rebuild:
                 raise
-            return self._afresh(workflow)
+            made: Executable = afresh(self, Executable.build, workflow)
+            return made
         return None
 
     @changing("update")
-    def _take(self, workflow: Workflow, afresh: Executable | None) -> None:
+    def _take(self, workflow: Workflow, replacement: Executable | None) -> None:
         if self._link is not None:
             self._link.release(self._own.compiled)  # the updated Executable starts on the slow path
-        if afresh is None:
+        if replacement is None:
             super().update(workflow)
         else:
-            self._replace_by(afresh)
+            replace_by(self, replacement)
 
     def clone(self) -> NoReturn:
         """Refuse: all ranks must be able to distinguish the messages of two Executables.

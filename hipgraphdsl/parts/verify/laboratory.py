@@ -11,7 +11,8 @@ import numpy as np
 
 from ...arrays import Access, AllocArray, Array, ExternalArray, Mode, Parameter, Region, Viewable, kind_of
 from ...backends import Environment, SharedHandles
-from ...backends.callbacks import Stopped, bytes_at
+from ...backends.callbacks import Stopped
+from ...backends.lent import bytes_at
 from ...backends.serial import SerialProgram
 from ...backends.streams import EagerProgram
 from ...errors import DeclarationError, HipError, HipGraphError

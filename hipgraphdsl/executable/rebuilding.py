@@ -1,0 +1,58 @@
+"""An Executable built a second time from the resources of another: a copy of it, or its replacement for a changed workflow.
+
+`build` is `Executable.build`, and the caller is in the critical section of the Executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..nodes.workflow import Workflow
+from .living import living
+
+Build = Callable[..., Any]
+
+
+def afresh(executable: Any, build: Build, workflow: Workflow) -> Any:
+    """Build a replacement of an Executable for another workflow, with the same values; change nothing of the Executable."""
+    executable._own.require_sound(workflow, executable.backend)
+    executable.synchronize()  # raise a callback's error before anything is changed
+    return twin(executable, build, workflow)
+
+
+def twin(executable: Any, build: Build, workflow: Workflow | None) -> Any:
+    """Return an Executable with another one's values: of another workflow with its memory, or a copy with its own."""
+    own, inherit = executable._own, None if workflow is None else executable._own.memory
+    new = own.state.workflow if workflow is None else workflow
+    made = build(new, executable.runtime, executable.backend, device=executable.device, inherit=inherit, **own.options)
+    try:
+        executable.synchronize()
+        made._own.memory.copy_from(own.memory)
+        made._own.take_over(own, same_graph=workflow is None)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def replace_by(executable: Any, other: Any) -> None:
+    """Close an Executable, and let it take ownership of another one's resources."""
+    try:
+        executable.close()
+    finally:
+        if executable._closed:  # even if one of the release calls has failed
+            _take_over(executable, other)
+        else:
+            other.close()
+
+
+def _take_over(executable: Any, other: Any) -> None:
+    """Take ownership of another Executable's resources and discard it; the own ones are already released."""
+    other.stats.include(executable.stats)
+    living.discard(other)
+    other._closed = True
+    other._own.compiled.take_over(executable._own.compiled)  # other threads may hold this one's `launch`
+    executable._own, executable._closed = other._own, False
+    executable._own.memory.keep_inherited()
+    executable._own.bind_compiled()
