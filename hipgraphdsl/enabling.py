@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .checks.catalogue import CATALOGUE, Entry
-from .extensions import Installed, enabled, named
+from .extensions import Installed, named
 from .nodes import KINDS, Node, add_kind
+from .parts import ENABLED
 
 
 def enable(*names: str) -> None:
@@ -28,8 +29,8 @@ def enable(*names: str) -> None:
         codes.update(there.read().checks)
     CATALOGUE.update(codes)
     for name, there in found.items():
-        enabled[name] = there.read()
-        for cls in enabled[name].kinds.values():
+        ENABLED[name] = there.read()
+        for cls in ENABLED[name].kinds.values():
             add_kind(cls)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import DeclarationError, HipGraphError, PartRefused, listed, shown, suggested
-from .parts import OWN
+from .parts import ENABLED, OWN
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -106,8 +106,6 @@ class Part:
         return {what: tuple(getattr(self, what)) for what in _FORMS if getattr(self, what)}
 
 
-enabled: Final[dict[str, Part]] = {}
-"""The parts of other packages that the program has enabled, by name."""
 _read: Final[dict[str, Part]] = {}
 _offered: Final[dict[tuple[str, str], Any]] = {}
 """What `offered` has found, by mapping and name."""
@@ -228,8 +226,8 @@ def who_knows(kind: str) -> str:
     there = next((part for part in installed() if part.name == name), None)
     if there is None:
         return f"it is of the part {name!r} of another package, which is not installed"
-    if name in enabled:
-        return f"the part {name!r} of {there.package} has none: its kinds are {listed(enabled[name].kinds)}"
+    if name in ENABLED:
+        return f"the part {name!r} of {there.package} has none: its kinds are {listed(ENABLED[name].kinds)}"
     return (
         f"it is of the part {name!r} of {there.package}, which is not enabled: call hipgraphdsl.enable({name!r}), or give a"
         f" command --enable {name}, if you trust that package; a file enables nothing"

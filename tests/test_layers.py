@@ -38,6 +38,7 @@ ORDER = (
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",
+    "arrays.wrapping",
     "arrays.regions",
     "arrays.views",
     "arrays.arrays",

@@ -18,10 +18,10 @@ from .coercion import (
     converted,
     int_from,
     naming,
+    ndarray_of,
     own_copy,
     require_flags,
 )
-from .dlpack import ndarray_of
 from .dtypes import (
     CODES,
     EXTRAS,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError
 from .coercion import as_shape, naming
-from .dlpack import described, exported, gpu_of, on_host, require_plain
 from .dtypes import as_dtype
 from .regions import Region
 from .views import ArrayView, Root
-
-_PLAIN: Final = re.compile("[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16))")  # a typestr of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,32 +192,18 @@ class ExternalArray(Array):
             If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold, or
             if `access` is given for host memory.
         """
-        known = isinstance(obj, KnownMemory)
+        strides: tuple[int, ...] | None
         with naming(what, name):
-            interface = None if known or type(obj) is np.ndarray else _shared(obj, _interface)
-            if known:
+            if isinstance(obj, KnownMemory):
                 given, shape, strides, pointer, writeable = obj.dtype, obj.shape, obj.strides, obj.ptr, obj.writeable
                 location: Literal["host", "device"] = "host" if obj.on_host else "device"
                 if not obj.on_host:
                     device, access = _placed(obj, device), access or obj.access
-            elif isinstance(interface, dict):
-                given, shape, strides, pointer, writeable = _device_memory(interface, obj)
-                location = "device"
-                device = gpu_of(obj) if device is None else device
-            elif (gpu := _shared(obj, gpu_of)) is not None:
-                capsule = _shared(obj, exported)
-                given, shape, strides, pointer, writeable = described(capsule, obj)
-                obj, location, device = (obj, capsule), "device", gpu if device is None else device
             else:
-                obj = host = _shared(obj, _on_host)
-                if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
-                    raise DeclarationError(
-                        f"{what} {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask;"
-                        " give x.data, or x.filled(value), which copies",
-                        array=name,
-                    )
-                given, shape, strides, location = host.dtype, host.shape, host.strides, "host"
-                pointer, writeable = int(host.ctypes.data), bool(host.flags.writeable)
+                from .wrapping import memory_of
+
+                obj, location, device, found = memory_of(obj, device, what, name)
+                given, shape, strides, pointer, writeable = found
             if access and location == "host":
                 raise DeclarationError(
                     "access lists devices that may reach another device's memory, and this is host memory; leave it out"
@@ -291,63 +270,3 @@ def _placed(memory: KnownMemory, device: int | None) -> int:
     if device not in (None, memory.device):
         raise DeclarationError(f"it is memory of device {memory.device} (got device={device}); leave device out")
     return memory.device
-
-
-def _interface(obj: Any) -> Any:
-    """Return an object's `__cuda_array_interface__`; None if it has none, or one that fails where DLPack is offered too."""
-    require_plain(obj)
-    try:
-        return getattr(obj, "__cuda_array_interface__", None)
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:  # torch's, for types that it cannot describe
-        if hasattr(obj, "__dlpack__"):
-            return None
-        raise TypeError(f"its __cuda_array_interface__ raises {type(error).__name__}: {error}") from None
-
-
-def _device_memory(interface: dict[str, Any], obj: Any) -> tuple[Any, tuple[int, ...], Any, int, bool]:
-    """Return dtype, shape, strides, address and writeability from an object's `__cuda_array_interface__`."""
-    try:
-        given, shape, strides = interface["typestr"], as_shape(interface["shape"]), interface.get("strides")
-        pointer, readonly = interface["data"]
-        pointer = operator.index(pointer)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DeclarationError(f"its __cuda_array_interface__ is wrong ({type(error).__name__}: {error})") from None
-    if interface.get("mask") is not None:
-        raise DeclarationError("its __cuda_array_interface__ has a mask, and a device knows none")
-    if not 0 < pointer < 2**64:
-        raise DeclarationError(f"its __cuda_array_interface__ has address {pointer:#x}, where no memory is")
-    if isinstance(given, str) and not _PLAIN.fullmatch(given):
-        given = _named_dtype(obj) or given
-    return given, shape, strides, pointer, not readonly
-
-
-def _named_dtype(obj: Any) -> np.dtype[Any] | None:
-    """Return the dtype of an object whose typestr is raw bytes, as for structs, bfloat16 or float8; None if nothing names it."""
-    own = getattr(obj, "dtype", None)
-    if isinstance(own, np.dtype):
-        return own
-    with suppress(BufferError, TypeError, ValueError, AttributeError):
-        return described(exported(obj), obj).dtype
-    return None
-
-
-def _shared(obj: Any, by: Callable[[Any], Any]) -> Any:
-    """Return what `by` makes of an object's memory; raise DeclarationError if the object refuses."""
-    try:
-        return by(obj)
-    except DeclarationError:
-        raise
-    except (TypeError, AttributeError, BufferError, RuntimeError, ValueError, KeyError) as error:
-        raise DeclarationError(
-            f"{type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array, or an object with"
-            " __cuda_array_interface__, __dlpack__ or the buffer protocol"
-        ) from None
-
-
-def _on_host(obj: Any) -> np.ndarray[Any, Any]:
-    """Return an array that shares an object's host memory."""
-    if isinstance(obj, np.ndarray):
-        return obj
-    if hasattr(obj, "__array_interface__"):
-        return np.asarray(obj)
-    return on_host(obj) if hasattr(obj, "__dlpack__") else np.asarray(memoryview(obj))

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import DeclarationError, shown
-from .dlpack import ndarray_of
 from .dtypes import float_overflow, int_range, kind_of, unheld, widened
 
 _MAX_DIMS = 32
@@ -274,3 +273,18 @@ def as_time(value: Any, where: str, node: str = "") -> float:
     if isinstance(value, (bool, np.bool_, str, bytes)) or not 0 <= number < math.inf:
         raise DeclarationError(f"{where} is a time, a finite number from 0 (got {value!r})", node=node)
     return number
+
+
+def ndarray_of(values: Any) -> np.ndarray[Any, Any]:
+    """Return values as an array, also those of a type that NumPy takes only from ml_dtypes; TypeError if none can be."""
+    if isinstance(values, np.ndarray) or type(values) in (int, float, complex, bool, list, tuple):
+        return np.asarray(values)
+    from .dlpack import is_on_host, on_host, require_plain
+
+    require_plain(values)
+    try:
+        return np.asarray(values)
+    except (TypeError, RuntimeError, BufferError):
+        if not is_on_host(values):
+            raise
+        return on_host(values)

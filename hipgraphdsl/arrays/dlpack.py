@@ -200,19 +200,6 @@ class _Memory:
         self.owner = owner
 
 
-def ndarray_of(values: Any) -> np.ndarray[Any, Any]:
-    """Return values as an array, also those of a type that NumPy takes only from ml_dtypes; TypeError if none can be."""
-    if isinstance(values, np.ndarray):
-        return np.asarray(values)
-    require_plain(values)
-    try:
-        return np.asarray(values)
-    except (TypeError, RuntimeError, BufferError):
-        if not is_on_host(values):
-            raise
-        return on_host(values)
-
-
 def capsule_of(memory: np.ndarray[Any, Any], device: tuple[int, int], options: dict[str, Any]) -> Any:
     """Return a capsule of memory at a DLPack device; NumPy makes it, without reading the memory.
 

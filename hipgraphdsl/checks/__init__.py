@@ -11,9 +11,8 @@ from contextlib import suppress
 
 from ..collecting import collector_paused
 from ..errors import CheckError, DeclarationError
-from ..extensions import enabled
 from ..nodes.workflow import Workflow
-from ..parts import find
+from ..parts import ENABLED, find
 from ..placement import devices_of
 from ..target import Target
 from .advice import check_redundant_edges, check_reuse, check_shape
@@ -55,7 +54,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     bounds = find("bounds")
     check_kernels = None if bounds is None else bounds.checker()
     several = len(devices_of(workflow, device)) > 1
-    of_others = [entry.check for part in enabled.values() for entry in part.checks.values() if entry.check is not None]
+    of_others = [entry.check for part in ENABLED.values() for entry in part.checks.values() if entry.check is not None]
     scopes = levels_of(workflow)
     for scope in scopes:
         check_ignores(scope)

@@ -24,7 +24,6 @@ from ..errors import HipError, WaitTimeout, listed
 from ..nodes import same
 from ..nodes.workflow import Workflow
 from ..plan.steps import Plan
-from ..plan.watch import MODULE, WatchedPlan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
@@ -137,7 +136,9 @@ class Instance:
         self.in_flight.open()
         times = [time.perf_counter()]
         modules = modules_of(workflow)
-        if isinstance(plan, WatchedPlan):
+        if plan.watch is not None:
+            from ..plan.watch import MODULE
+
             modules[MODULE] = (list(MODULE.kernels), [])
         self.shared.load(modules, report)
         times.append(time.perf_counter())
@@ -395,10 +396,10 @@ class Instance:
             if before is not None:
                 self.wait()
             restore = scope.snapshot()
-            if isinstance(plan, WatchedPlan):
-                words = self.memory.words(plan)
+            if plan.watch is not None:
+                words = self.memory.words(plan.watch.words)
                 for inner in scope.all_inside():
-                    inner.addresses[plan.words] = words
+                    inner.addresses[plan.watch.words] = words
             blocks = self.memory.make_packed(plan.packing)
             try:
                 self._place_packed(plan, blocks)
@@ -542,12 +543,13 @@ class Instance:
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, if known."""
-        program, plan = self.program, self.state.plan
-        if program is None or not isinstance(plan, WatchedPlan):
+        program, watch = self.program, self.state.plan.watch
+        if program is None or watch is None:
             return () if program is None else program.unfinished()
-        words = memory_view(self.scope.addresses[plan.words], plan.words.nbytes, plan.words.shape, plan.words.dtype)
+        marks = watch.words
+        words = memory_view(self.scope.addresses[marks], marks.nbytes, marks.shape, marks.dtype)
         # A launch that has not begun yet has no progress mark.
-        return plan.unfinished(words.tolist()) or (() if self.in_flight.done() else plan.all())
+        return watch.unfinished(words.tolist()) or (() if self.in_flight.done() else watch.all())
 
     # -- the compiled call path ------------------------------------------------------------------------------------------
 

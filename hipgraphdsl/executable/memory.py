@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from ..backends.capturing import recordings
 from ..backends.lent import Lent, bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
-from ..plan.temporaries import Packing
-from ..plan.watch import WatchedPlan
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
 from .devices import Home
 from .stats import Stats
+
+if TYPE_CHECKING:
+    from ..plan.temporaries import Packing
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
@@ -322,13 +323,13 @@ class Memory:
 
     # -- marks of watched plans ----------------------------------------------------------------------------------------
 
-    def words(self, plan: WatchedPlan) -> int:
-        """Return the address of the words of a watched plan, all set to 1; no launch may be in flight."""
-        if not self._words or self._words[-1].array.nbytes < plan.words.nbytes:
-            start = self._runtime.host_malloc(plan.words.nbytes)
-            self._words.append(Block(plan.words, start, self._runtime.host_free, device=self._home.device))
+    def words(self, marks: HostArray) -> int:
+        """Return the address of the words with the marks of a watched plan, all set to 1; no launch may be in flight."""
+        if not self._words or self._words[-1].array.nbytes < marks.nbytes:
+            start = self._runtime.host_malloc(marks.nbytes)
+            self._words.append(Block(marks, start, self._runtime.host_free, device=self._home.device))
         start = self._words[-1].pointer
-        memory_view(start, plan.words.nbytes, plan.words.shape, plan.words.dtype)[...] = 1
+        memory_view(start, marks.nbytes, marks.shape, marks.dtype)[...] = 1
         return start
 
     # -- the end -------------------------------------------------------------------------------------------------------

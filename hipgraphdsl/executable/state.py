@@ -13,8 +13,8 @@ from ..nodes.workflow import Workflow
 from ..placement import devices_of
 from ..plan.launches import names_of, together
 from ..plan.options import PlanOptions
+from ..plan.planning import make_plan
 from ..plan.steps import Plan, Step
-from ..plan.watch import WatchedPlan, planned
 from ..target import Target
 from .uses import Uses
 
@@ -52,7 +52,7 @@ def plan_for(
         batch=merges and options.batch,
         programmatic=merges and options.programmatic,
     )
-    plan = planned(workflow, target, options, watch=watch, device=device)
+    plan = _planned(workflow, target, options, watch=watch, device=device)
     if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
         child = next((step for step in plan.steps if step.node.calls == "capture" or _is_cooperative(step)), None)
         if child is not None:
@@ -61,6 +61,15 @@ def plan_for(
             notes.append(f'backend="explicit" became "capture", because {why}.')
             backend = "capture"
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
+
+
+def _planned(workflow: Workflow, target: Target, options: PlanOptions, *, watch: bool, device: int) -> Plan:
+    plan = make_plan(workflow, target, options, device=device)
+    if not watch:
+        return plan
+    from ..plan.watch import watched
+
+    return watched(plan, target)
 
 
 def _is_cooperative(step: Step) -> bool:
@@ -92,8 +101,8 @@ class State(NamedTuple):
 
     def replanned(self, target: Target, options: PlanOptions, *, watch: bool | None = None) -> State:
         """Return the state with a plan made with these options and the same nodes disabled; `watch` None: watched as before."""
-        watch = isinstance(self.plan, WatchedPlan) if watch is None else watch
-        plan = planned(self.workflow, target, options, watch=watch, device=self.plan.device)
+        watch = self.plan.watch is not None if watch is None else watch
+        plan = _planned(self.workflow, target, options, watch=watch, device=self.plan.device)
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
         made = self._replace(plan=plan, options=options, uses=uses, replans=self.replans + 1)
         return made.without(self.names_off)

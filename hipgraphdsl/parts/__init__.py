@@ -41,6 +41,9 @@ OWN: Final = {
 }
 """The parts of this package."""
 
+ENABLED: Final[dict[str, Any]] = {}
+"""The parts of other packages that the program has enabled, each a `hipgraphdsl.Part`, by name."""
+
 
 def load(name: str) -> ModuleType:
     """Import and return the door of a part.

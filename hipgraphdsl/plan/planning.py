@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays import as_int
 from ..collecting import collector_paused
 from ..deciding import host_decides, one_by_one
 from ..errors import HipGraphError
-from ..extensions import enabled
 from ..nodes import Node
 from ..nodes.workflow import Level, Workflow
 from ..order import follower_counts, positions
-from ..parts import find, load
+from ..parts import ENABLED, find, load
 from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
-from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .merged import Grouping, Merged
 from .options import DEFAULT_PLAN, Batch, Lanes, PlanOptions
-from .segments import segments
 from .steps import Plan, Step
 from .suited import suited
-from .temporaries import Packing, pack_temporaries
+
+if TYPE_CHECKING:
+    from .inlining import FlatNode
+    from .temporaries import Packing
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 
@@ -77,7 +77,7 @@ def _passes(target: Target, *, batch: Batch, programmatic: bool) -> Iterator[Cal
         merge = find("merge")
         if merge is not None:
             yield merge.with_programmatic_edges
-    for part, own in enabled.items():
+    for part, own in ENABLED.items():
         for name, change in own.passes.items():
             yield partial(_changed_by, part, name, change, target)
 
@@ -112,6 +112,8 @@ class _Nodes(NamedTuple):
         """The device and the segment of each node."""
         if not self.by_host and self.placed is None:
             return [(None, 0)] * len(self.nodes)
+        from .segments import segments
+
         position = positions(self.order)
         deps = [tuple([position[source] for source in self.deps[i]]) for i in self.order]
         groups = segments(deps, [i in self.by_host for i in self.order])
@@ -170,8 +172,14 @@ class _Planner:
         )
         if not (packs or bypasses or opens):
             return None, None
+        from .inlining import flattened
+
         entries = flattened(Level(workflow), lambda _, child: self.inline or _is_no_child(child.held[0][1]))
-        packing = pack_temporaries(entries, self.device) if packs else None
+        packing = None
+        if packs:
+            from .temporaries import pack_temporaries
+
+            packing = pack_temporaries(entries, self.device)
         if packing is not None:
             notes.append(str(packing))
             gone = set(packing.nodes)
@@ -196,6 +204,8 @@ class _Planner:
             nodes, deps, order, levels = workflow.nodes, workflow.predecessors, workflow.order, [Level(workflow)]
             levels *= len(nodes)
             if nodes and not order:
+                from .inlining import cycle_error
+
                 raise cycle_error(workflow)
         else:
             nodes, deps, levels = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))

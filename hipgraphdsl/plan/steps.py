@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, groupby
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..nodes import Node, node_of
 from ..nodes.workflow import Workflow
@@ -17,8 +17,10 @@ from ..order import between, levels, successors
 from ..printed import counted
 from .lanes import covered
 from .merged import Merged
-from .segments import segments
-from .temporaries import Packing
+
+if TYPE_CHECKING:
+    from ..arrays import HostArray
+    from .temporaries import Packing
 
 
 class Step(NamedTuple):
@@ -111,6 +113,23 @@ class Cut(NamedTuple):
         )
 
 
+@dataclass(frozen=True)
+class Watch:
+    """The marks of a watched plan: words in page-locked memory, of which each is 0 until its step has finished."""
+
+    words: HostArray  # one unsigned 32-bit word for each watched step
+    names: tuple[tuple[str, ...], ...]  # for each word the nodes that its step represents
+    outer: int  # number of words, from the first, whose steps are in no body
+
+    def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
+        """Return the nodes whose words are 0: not finished by the current launch or iteration."""
+        return tuple(name for names, word in zip(self.names, words) if not word for name in names)
+
+    def all(self) -> tuple[str, ...]:
+        """Return the nodes that every launch runs."""
+        return tuple(name for names in self.names[: self.outer] for name in names)
+
+
 _OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
 
@@ -140,6 +159,8 @@ class Plan:
         Batches and chains: launches that backends which build graphs merge into one.
     programmatic : tuple of int
         Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
+    watch : Watch or None
+        The marks that tell which nodes have finished (``DebugOptions.watch``).
     """
 
     workflow: Workflow
@@ -152,6 +173,7 @@ class Plan:
     lane_devices: tuple[int, ...] = ()
     batches: tuple[Merged, ...] = ()
     programmatic: tuple[int, ...] = ()
+    watch: Watch | None = None
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
@@ -256,6 +278,8 @@ class Plan:
 
 def _cut(plan: Plan) -> Cut:
     """Return the segments and host steps of a plan as a `Cut`, with lanes computed for them."""
+    from .segments import segments
+
     steps = plan.steps
     groups = segments([step.deps for step in steps], [step.by_host for step in steps])
     group_of = {i: number for number, group in enumerate(groups) for i in group}

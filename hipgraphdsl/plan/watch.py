@@ -7,8 +7,7 @@ finished. Words of bodies that are not running are 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,11 +16,8 @@ from ..arrays import HostArray
 from ..kernels import Module
 from ..nodes import Node, node_of
 from ..nodes.values import unused
-from ..nodes.workflow import Workflow
 from ..target import Target
-from .options import PlanOptions
-from .planning import make_plan
-from .steps import Plan, Step
+from .steps import Plan, Step, Watch
 from .suited import narrowed
 
 MODULE: Final = Module(
@@ -34,43 +30,18 @@ extern "C" __global__ void hipgraphdsl_mark(unsigned int* words, unsigned int co
     name="watch",
 )
 _CLEAR_THREADS: Final = 256
-_NO_WORDS: Final = HostArray("watch", (1,), np.dtype("u4"))
 
 
-@dataclass(frozen=True)
-class WatchedPlan(Plan):
-    """A plan with marks."""
-
-    words: HostArray = _NO_WORDS  # one unsigned 32-bit word for each watched step
-    names: tuple[tuple[str, ...], ...] = ()  # for each word the nodes that its step represents
-    outer: int = 0  # number of words, from the first, whose steps are in no body
-    marks: tuple[int, int] = (0, 0)  # numbers of steps and edges added for the marks
-
-    def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
-        """Return the nodes whose words are 0: not finished by the current launch or iteration."""
-        return tuple(name for names, word in zip(self.names, words) if not word for name in names)
-
-    def all(self) -> tuple[str, ...]:
-        """Return the nodes that every launch runs."""
-        return tuple(name for names in self.names[: self.outer] for name in names)
-
-
-def planned(workflow: Workflow, target: Target, options: PlanOptions, *, watch: bool, device: int = 0) -> Plan:
-    """Return the plan of `make_plan`; with `watch`, add a mark after each step that represents a node, in bodies too."""
-    plan = make_plan(workflow, target, options, device=device)
-    return _watched(plan, target) if watch else plan
-
-
-def _watched(plan: Plan, target: Target) -> Plan:
+def watched(plan: Plan, target: Target) -> Plan:
+    """Return a plan with a mark after each step that represents a node, in bodies too."""
     if not plan.steps:
         return plan
     words = HostArray("watch", (_count(plan),), np.dtype("u4"))
     names: list[tuple[str, ...]] = []
     made = _marked(plan, target, words, names, "")
     note = "A kernel of one thread behind each node says that it has finished (DebugOptions.watch)."
-    parts = {part.name: getattr(made, part.name) for part in fields(made)} | {"notes": (*made.notes, note)}
-    outer, marks = sum(bool(step.origin) for step in plan.steps), (len(made.steps) - len(plan.steps), made.edges - plan.edges)
-    return WatchedPlan(**parts, words=words, names=tuple(names), outer=outer, marks=marks)
+    outer = sum(bool(step.origin) for step in plan.steps)
+    return replace(made, notes=(*made.notes, note), watch=Watch(words, tuple(names), outer))
 
 
 def _count(plan: Plan) -> int:

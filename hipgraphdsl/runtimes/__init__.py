@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
-from ..extensions import offered, others
 from ..parts import module_of
 from ..target import Target, calibrated
 
@@ -120,12 +119,18 @@ def _require_number(device: Any) -> None:
 
 def is_known(name: str) -> bool:
     """Return whether there is a runtime of this name, here or in a part of another package."""
-    return name in RUNTIMES or (isinstance(name, str) and name not in _CALLED and offered("runtimes", name) is not None)
+    if name in RUNTIMES or not isinstance(name, str) or name in _CALLED:
+        return name in RUNTIMES
+    from ..extensions import offered
+
+    return offered("runtimes", name) is not None
 
 
 def _wanted(name: str) -> str:
     wanted = os.environ.get("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
     if wanted != "auto" and not is_known(wanted):
+        from ..extensions import others
+
         source = " (from HIPGRAPHDSL_RUNTIME)" if name == "auto" else ""
         raise unknown_name("runtime", wanted, ("auto", *RUNTIMES), _CALLED, source=source, others=others("runtimes"))
     return wanted
@@ -147,6 +152,7 @@ def _constructor(name: str) -> Callable[[int], Runtime]:
     if name in RUNTIMES:
         place, kind = RUNTIMES[name]
         return cast("Callable[[int], Runtime]", getattr(module_of(place), kind))
+    from ..extensions import offered
     from .base import Runtime
 
     construct = offered("runtimes", name)

@@ -15,7 +15,7 @@ import pytest
 from specimens import EXTENSIONS, pipeline
 
 import hipgraphdsl as hg
-from hipgraphdsl import cli, extensions, runtimes
+from hipgraphdsl import cli, extensions, parts, runtimes
 from hipgraphdsl.checks import CATALOGUE
 from hipgraphdsl.export import render
 from hipgraphdsl.extensions import Part, installed
@@ -86,7 +86,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     made: list[str] = []
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     tables: tuple[dict[Any, Any], ...] = (
-        CATALOGUE, KINDS, extensions.enabled, extensions._read, extensions._offered, runtimes._opened,
+        CATALOGUE, KINDS, parts.ENABLED, extensions._read, extensions._offered, runtimes._opened,
     )  # fmt: skip
     before = [dict(table) for table in tables]
 
@@ -369,7 +369,7 @@ def test_part_that_cannot_be_used_is_refused_by_name(
         said = str(error)
     assert "part 'review' of acme-review 1.0 cannot be used: " in said
     assert why in said
-    assert extensions.enabled == {}
+    assert parts.ENABLED == {}
 
 
 @pytest.mark.parametrize("mapping", ASKED)
@@ -432,7 +432,7 @@ def test_enable_takes_all_parts_or_none(install: Any, what: str) -> None:
         hg.enable("first", "review")
     assert (caught.value.part, caught.value.package) == ("review", "acme-review 1.0")
     assert why in caught.value.why
-    assert (CATALOGUE, KINDS, extensions.enabled) == (*before, {})
+    assert (*before, {}) == (CATALOGUE, KINDS, parts.ENABLED)
 
 
 @pytest.mark.parametrize(

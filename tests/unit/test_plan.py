@@ -14,7 +14,7 @@ import hipgraphdsl as hg
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 from hipgraphdsl.plan.suited import FAN_OUT, with_one_root
-from hipgraphdsl.plan.watch import planned
+from hipgraphdsl.plan.watch import watched
 from hipgraphdsl.target import CostModel, Target
 
 if TYPE_CHECKING:
@@ -477,7 +477,8 @@ def test_marks_of_a_watched_plan_have_names_of_their_own() -> None:
     g = hg.Graph("tilde")
     for name in ("a", "a~", "~watch", "a~~"):
         g.empty(name=name)
-    plan = planned(g.workflow(), Target.named("cpu"), hg.PlanOptions(), watch=True)
+    target = Target.named("cpu")
+    plan = watched(make_plan(g.workflow(), target), target)
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names) == 9
 

@@ -101,6 +101,11 @@ def _beyond(
                 break
 
 
+def shares(launch: KernelLaunch) -> bool:
+    """Return whether a kernel has shared memory, as far as its source tells."""
+    return launch.kernel.static_shared_bytes != 0 or launch.kernel.dynamic_shared
+
+
 def known_extents(scope: CheckedLevel, axes: Any) -> tuple[int, int, int] | None:
     """Return a grid or block if no launch can change it, else None."""
     x, y, z = axes

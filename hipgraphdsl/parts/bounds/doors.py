@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...checks.levels import CheckedLevel
-from .bounds import AnalysisCache, check_bounds
-from .exchange import check_exchange
+from .bounds import AnalysisCache, check_bounds, shares
 
 
 def checker() -> Callable[[CheckedLevel], None]:
@@ -15,6 +14,9 @@ def checker() -> Callable[[CheckedLevel], None]:
 
     def check(scope: CheckedLevel) -> None:
         check_bounds(scope, cache)
-        check_exchange(scope)
+        if any(launch is not None and shares(launch) for launch in (node.launched for node in scope.workflow.nodes)):
+            from .exchange import check_exchange
+
+            check_exchange(scope)
 
     return check

@@ -27,7 +27,7 @@ from ...source import Scope, Token, closing_angle, spell, split_commas
 from ...source import trees as syntax
 from .arithmetic import Base, Lanes, Pointer, as_pointer, cast, type_of
 from .bodies import parse_body
-from .bounds import known_extents, known_value
+from .bounds import known_extents, known_value, shares
 from .definitions import Function, definitions_of
 from .programs import ATOMICS, Program, known_function, program_of
 from .threads import Axes, Mask, Run
@@ -86,7 +86,7 @@ def check_exchange(scope: CheckedLevel) -> None:
     """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
     alike: dict[tuple[Program, Axes], list[KernelLaunch]] = {}
     for node in (found.launched for found in scope.workflow.nodes):
-        if node is not None and (node.kernel.static_shared_bytes != 0 or node.kernel.dynamic_shared):
+        if node is not None and shares(node):
             program, block = program_of(node.kernel), known_extents(scope, node.block)
             if program is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:
                 alike.setdefault((program, block), []).append(node)

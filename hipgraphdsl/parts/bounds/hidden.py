@@ -16,7 +16,6 @@ from ...kernels import Kernel, KernelParameter, Module
 from ...nodes import Node
 from ...nodes.facets import KernelLaunch
 from ...source import trees as syntax
-from .definitions import definitions_of
 from .programs import program_of
 
 
@@ -156,4 +155,6 @@ def _holds(module: Module, spelling: str, dtype: np.dtype[Any] | None) -> bool:
     """Return whether a type is a struct of the source with a pointer among its members."""
     if spelling == "void" or (dtype is not None and dtype.names is None):
         return False  # the source need not be read again
+    from .definitions import definitions_of
+
     return definitions_of(module).holds_addresses(spelling)
