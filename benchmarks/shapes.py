@@ -8,8 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from hipgraphdsl.arrays import reads, writes
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.parts.bench.shapes import KERNELS as SMALL_KERNELS
 from hipgraphdsl.parts.bench.shapes import add_kernel, chain, diamonds, fan_in, fan_out, parallel, random_layers, vector
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
@@ -25,6 +27,19 @@ def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
         j = i % width
         add_kernel(g, what, here[j], there[(j + 1) % width])
         if j == width - 1:
+            here, there = there, here
+    return g
+
+
+def halos(nodes: int, blocks: int = 100, rows: int = 4, columns: int = 64) -> Graph:
+    """Return sweeps over blocks of rows: each node reads its block and a row on either side, and writes it in the other array."""
+    g = Graph(f"halos_{nodes}")
+    here, there = (g.device_array(name, shape=(blocks * rows, columns), dtype="float32") for name in "uv")
+    for i in range(nodes):
+        first = i % blocks * rows
+        read, written = here[max(0, first - 1) : min(blocks * rows, first + rows + 1)], there[first : first + rows]
+        g.kernel(SMALL_KERNELS["axpy"], rows, columns, (reads(read), writes(written), rows * columns))
+        if i % blocks == blocks - 1:
             here, there = there, here
     return g
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from benchmarks import checks, figures, lanes, launch_plot, overlap, ranks, segments
+from benchmarks import build, checks, figures, lanes, launch_plot, overlap, ranks, segments
 from benchmarks.shapes import cholesky, yee
 from hipgraphdsl import measuring
 from hipgraphdsl.cli import main
@@ -67,6 +67,19 @@ def test_ranks_ends_with_what_mpiexec_said_and_what_to_set(said: str, asked: boo
         ranks.run_all([str(mpiexec), "-n", "2"], {})
     assert f"{said}\n{mpiexec} has ended with status 3." in str(ended.value)
     assert ("OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in str(ended.value)) == asked
+
+
+def test_build_measures_each_phase_of_each_shape() -> None:
+    sheet = build.run(None, nodes=20, rounds=1, repeats=1)
+    assert [(row["shape"], row["phase"]) for row in sheet.rows] == [(s, p) for s in build.SHAPES for p in build.PHASES]
+    assert all(has_times(row, "us") and row["us"] > 0 and "ratio" not in row for row in sheet.rows)
+
+
+def test_build_gives_the_ratio_to_another_checkout() -> None:
+    sheet = build.run(Path(__file__).parents[2], nodes=20, shapes=("halos",), phases=("declare",), rounds=2, repeats=1)
+    (row,) = sheet.rows
+    assert has_times(row, "us", "base_us", "ratio")
+    assert row["base_us"] > 0 < row["ratio"]
 
 
 # -- launch ------------------------------------------------------------------------------------------------------------
