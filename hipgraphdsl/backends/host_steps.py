@@ -35,8 +35,8 @@ class HostSteps:
         """Return whether a callback has raised."""
         return bool(self._shared.calls.failures)
 
-    def wait(self, stream: int, name: str) -> None:
-        """Wait for the work on a stream before a node starts; Ctrl-C and the deadline of the launch end the wait.
+    def wait(self, stream: int, name: str, *, itself: bool = False) -> None:
+        """Wait for the work on a stream before a node starts, or for the node `itself`; Ctrl-C and the launch's deadline end it.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class HostSteps:
             while not wait(stream, slice_s(deadline)):
                 if deadline is not None and has_passed(deadline):
                     names = tuple(dict.fromkeys((name, *deadline.unfinished())))
-                    said = f"the launch has not come past {name!r}, which waits for the nodes before it"
+                    said = f"the launch has not come past {name!r}" + ", which waits for the nodes before it" * (not itself)
                     raise WaitTimeout(said + unfinished_text(names[1:]), names)
         except HipError:
             self.at = ""

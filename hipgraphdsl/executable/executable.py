@@ -155,8 +155,8 @@ class Executable:
             A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
             waited for; by default the Executable's own. If it has been destroyed by then, all of the device's work is waited for.
         timeout_s : float, optional
-            Limit in seconds for waits: of host steps, for a stream that takes no more work, and for another thread that launches.
-            When it has passed, enqueued work goes on and nothing more is enqueued.
+            Limit in seconds for waits: of host steps and of backend ``"serial"``, for a stream that takes no more work, and for
+            another thread that launches. When it has passed, enqueued work goes on and nothing more is enqueued.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)

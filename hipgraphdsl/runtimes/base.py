@@ -539,7 +539,7 @@ class Runtime(Protocol):
         return 0
 
     def room_address(self) -> int:
-        """Return, for `launcher`, the address of a function that returns 0 if `wait_for_room` would return at once; or 0."""
+        """Return, for `launcher`, the address of `wait_for_room` for one stream, which returns 0 if there is room; or 0."""
         return 0
 
     def wait_for_room(self, stream: int, others: Sequence[int], timeout_s: float) -> bool:

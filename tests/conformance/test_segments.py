@@ -202,20 +202,32 @@ def test_launch_timeout_names_the_node_that_waits(device: Runtime, backend: Any)
     g.eager(lambda stream, h: None, (h,), name="look")
     g.memcpy(x, h, name="up")
     with g.compile(runtime=device, backend=backend) as exe:
-        if backend == "serial":  # which waits behind each node, by the platform's own call
-            gate.set()
-            exe.launch(timeout_s=30)
-            return
         with pytest.raises(hg.WaitTimeout) as caught:
             exe.launch(timeout_s=0.05)
-        assert "look" in caught.value.unfinished
-        assert "'look'" in str(caught.value)
-        if device.name == "cpu" and backend != "streams":  # which know what has not finished without watch=True
+        waited_for = "gate" if backend == "serial" else "look"  # serial waits for each node
+        assert waited_for in caught.value.unfinished
+        assert f"has not come past '{waited_for}'" in str(caught.value)
+        if device.name == "cpu" and backend in ("explicit", "capture"):  # which know what has not finished without watch=True
             assert caught.value.unfinished == ("look", "gate")
             assert "not finished: 'gate'" in str(caught.value)
         gate.set()
         exe.synchronize()
         exe.run()
+
+
+def test_launch_waits_only_by_calls_that_ctrl_c_and_a_limit_can_end(backend: Any) -> None:
+    recorder, g = RecorderRuntime(), hg.Graph("waits")
+    x, h = numbers(g, "x"), g.host_array("h", np.zeros(N, "i4"))
+    added(g, x)
+    g.memcpy(h, x)
+    g.eager(lambda stream, h: None, (h,))
+    added(g, x, name="again")
+    with g.compile(runtime=recorder, backend=backend) as exe:
+        for _ in range(3):
+            recorder.clear()
+            exe.launch(timeout_s=30)
+            assert "hipStreamQuery" in recorder.apis()
+            assert not {"hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize"} & set(recorder.apis())
 
 
 def test_failed_callback_keeps_eager_nodes_behind_it_from_being_called(device: Runtime, backend: Any) -> None:

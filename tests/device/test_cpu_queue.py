@@ -187,6 +187,62 @@ def test_launches_are_held_back_by_each_lane() -> None:
         exe.run()
 
 
+class _Prepared:
+    """The function of an eager node that compiled code can call, and that does nothing."""
+
+    def __call__(self, stream: Any, *_: Any) -> None:
+        return
+
+    def prepared(self, stream: int, *_: Any) -> list[Any]:
+        return []
+
+
+def in_segments() -> hg.Graph:
+    """Return a graph of two lanes with eager nodes between segments; a launch takes more operations of the second's stream."""
+    g = waiting_graph()
+    go = g.nodes[-1]
+    for name, segments in (("x", 1), ("y", 30)):
+        x = g.device_array(name, shape=1, dtype="uint32")
+        g.memset(x, 0, after=[go])
+        for _ in range(segments):
+            g.eager(_Prepared(), reads=[x], writes=[x])
+            g.memset(x, 1)
+    return g
+
+
+def test_launch_in_segments_by_compiled_code_can_be_ended_where_a_lane_is_full() -> None:
+    with in_segments().compile("cpu", lanes=None) as exe:
+        go, own = np.asarray(exe.array("go")), exe._own
+        go[0] = 1
+        for _ in range(2):
+            exe.run()
+        go[0] = 0
+        assert own.program is not None
+        (lane,) = own.program.streams
+        assert own.compiled.bind_calls(own.program, exe.stream)
+        own.compiled.unblock()
+        opener, ended = threading.Timer(20, go.fill, (1,)), []
+
+        def refuse() -> None:
+            ended.append(int(go[0]) == 0)
+            raise Alarm
+
+        def launch_many() -> None:
+            for _ in range(2000):
+                exe.launch()
+
+        opener.start()
+        with alarm(refuse), pytest.raises(Alarm):
+            launch_many()
+        opener.cancel()
+        assert ended == [True]
+        assert own.compiled.counts()[0] > 10
+        assert exe.runtime.wait_for_room(exe.stream, (), 0)
+        assert not exe.runtime.wait_for_room(lane, (), 0)
+        go[0] = 1
+        exe.run()
+
+
 def test_launch_in_a_host_function_is_never_held_back() -> None:
     with waiting_graph().compile("cpu") as inner:
         g = hg.Graph("launches")

@@ -567,7 +567,6 @@ def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: B
     runtime.host_free(seen)
 
 
-@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
 def test_a_stream_of_another_device_waits_for_a_launch_that_failed_half_way(runtime: Runtime, backend: Backend) -> None:
     gate = threading.Event()
 
@@ -596,6 +595,32 @@ def test_a_stream_of_another_device_waits_for_a_launch_that_failed_half_way(runt
         assert gate.is_set()
     opener.join()
     runtime.stream_destroy(stream)
+
+
+def test_launch_that_its_limit_has_ended_is_waited_for_on_every_device(runtime: Runtime, backend: Backend) -> None:
+    gate = threading.Event()
+    waits = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(30) and None)
+
+    def hold(stream: Any, _: Any) -> None:
+        runtime.launch_host_func(int(stream), ctypes.cast(waits, ctypes.c_void_p).value or 0, 0)
+
+    g = hg.Graph("ended")
+    x, y, h = g.device_array("x", RAMP), g.device_array("y", RAMP, device=1), g.host_array("h", shape=N, dtype="float32")
+    g.captured(hold, (y,), name="held")  # on device 1
+    g.memcpy(h, y)
+    g.eager(lambda stream, h: None, (h,), name="look")
+    scale(g, x, 2.0, after=["look"])
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        with pytest.raises(hg.WaitTimeout):
+            exe.launch(timeout_s=0.05)
+        assert not exe.done()
+        opener = threading.Timer(0.1, gate.set)
+        opener.start()
+        exe.synchronize()
+        assert gate.is_set()
+        exe.run()
+        assert np.array_equal(exe.read("x"), 2 * RAMP)
+        opener.join()
 
 
 # -- conditional nodes ---------------------------------------------------------------------------------------------------

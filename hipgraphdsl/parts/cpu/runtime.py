@@ -208,7 +208,7 @@ class CpuRuntime(HipAbiRuntime):
         return True
 
     def room_address(self) -> int:
-        return 0 if "wait_for_room" in vars(self) else address_of(self._ext.hgcpuStreamRoom)
+        return 0 if "wait_for_room" in vars(self) else address_of(self._ext.hgcpuRoomForLaunch)
 
     def host_func_failed(self) -> None:
         """Report, inside a host function, that it failed: no later work starts, and the next synchronize raises."""

@@ -149,7 +149,7 @@ class CompiledPath(CallPath):
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             runtime = self._runtime
-            self._bind(*runtime.launch_addresses(), program.handle, stream)
+            self._bind(program, *runtime.launch_addresses(), program.handle, stream)
         if not self.bound:
             self._slow_path.serve_by(None)
 
@@ -159,15 +159,16 @@ class CompiledPath(CallPath):
             return self.bound
         entry = program.entry()
         if entry is not None:
-            self._bind(entry[0], 0, entry[1], stream)
+            self._bind(program, entry[0], 0, entry[1], stream)
             self.bound = self._by_calls = True
             self._slow_path.serve_by(self.launcher)
         return self.bound
 
-    def _bind(self, *calls: int) -> None:
+    def _bind(self, program: Program, *calls: int) -> None:
         runtime = self._runtime
         current = runtime.current_addresses(self._home.device)
-        self.launcher.bind(*calls, *current, *runtime.wait_addresses(), runtime.room_address())
+        lanes = struct.pack(f"={len(program.streams)}Q", *program.streams)
+        self.launcher.bind(*calls, *current, *runtime.wait_addresses(), runtime.room_address(), lanes)
 
     def block(self) -> None:
         """Send all launches through the slow path, without waiting for calls in progress."""

@@ -74,6 +74,8 @@ typedef struct {
   PyObject *keep;
   unsigned long long updates;
   long long left; /* updates that may still be made on the fast path; negative: any number */
+  Py_ssize_t lane_count;
+  uint64_t *lanes; /* other streams that a launch needs room on */
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
@@ -170,6 +172,15 @@ static int leave(const Launcher *self, uint64_t before) {
   return !self->get_current || before == self->context ? 0 : self->set_current(before);
 }
 
+/* Whether no stream of a launch makes it wait for room in the queue. */
+static bool has_room(const Launcher *self) {
+  if (!self->room) return true;
+  if (self->room(self->stream, 0)) return false;
+  for (Py_ssize_t i = 0; i < self->lane_count; ++i)
+    if (self->room((void *)(uintptr_t)self->lanes[i], 0)) return false;
+  return true;
+}
+
 /* Whether the own stream captures, or cannot be asked. */
 static bool captures(const Launcher *self) {
   int status = 0;
@@ -195,7 +206,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
     int code = 0, left = 0;
     bool set = false;
     self->inside++; /* whoever wants to change anything waits until it has come back */
-    if ((!self->room || !self->room(self->stream, 0)) && enter(self, &before)) {
+    if (has_room(self) && enter(self, &before)) {
       set = !(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords));
       Py_BEGIN_ALLOW_THREADS
       if (set) code = self->launch(self->exec, self->stream);
@@ -296,18 +307,32 @@ static void dealloc(PyObject *object) {
   Launcher *self = (Launcher *)object;
   PyTypeObject *type = Py_TYPE(object);
   clear_slots(self);
+  PyMem_Free(self->lanes);
   Py_XDECREF(self->slow);
   Py_XDECREF(self->keep);
   type->tp_free(object);
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0): what to call from now on, and where. */
+/* bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0, lanes=b""): what to call from now on, and
+ * where; `lanes` are 64-bit handles of the other streams that a launch uses. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   unsigned long long launch, set, exec, stream, get_current, set_current, context, query, clear, room = 0;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKK|K", &launch, &set, &exec, &stream, &get_current, &set_current, &context, &query, &clear, &room))
+  const char *lanes = "";
+  Py_ssize_t nbytes = 0;
+  if (!PyArg_ParseTuple(args, "KKKKKKKKK|Ky#", &launch, &set, &exec, &stream, &get_current, &set_current, &context, &query, &clear, &room,
+                        &lanes, &nbytes))
     return NULL;
+  uint64_t *copy = NULL;
+  if (nbytes) {
+    copy = (uint64_t *)PyMem_Malloc(nbytes);
+    if (!copy) return PyErr_NoMemory();
+    memcpy(copy, lanes, nbytes);
+  }
+  PyMem_Free(self->lanes);
+  self->lanes = copy;
+  self->lane_count = nbytes / (Py_ssize_t)sizeof(uint64_t);
   clear_slots(self);
   Py_CLEAR(self->keep);
   self->launch = (launch_fn)(uintptr_t)launch;
@@ -428,7 +453,7 @@ static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL | METH_KEYWORDS,
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
-     "bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0): what to call, with what, and where"},
+     "bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0, lanes=b\"\"): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
