@@ -64,6 +64,7 @@ class _Covering:
         self.clocks: dict[int, Clock] = {}  # removed or reused at the last successor; kept if there is a `bound`
         self.ends: dict[int, list[tuple[int, int]]] = {}
         """With a `bound`, for each device a heap of (depth, lane) over its lanes; a depth may be stale, that is too small."""
+        self.done: list[int] = []  # for each lane the number of first nodes known to have no unvisited successors
         self.left = [0] * n  # successors that have not been visited
         for sources in self.deps:
             for source in sources:
@@ -78,9 +79,11 @@ class _Covering:
             kept = deps[i]
             device = None if placed is None else placed[i]
             lane, depth = -1, 0
+            if len(kept) > 1:
+                kept = self._latest_if_enough(kept)
             if not kept:
                 clock: Clock = {}
-            elif len(kept) == 1:  # the most frequent case, without calls
+            elif len(kept) == 1:  # the most frequent case
                 source = kept[0]
                 left[source] -= 1
                 clock = clocks[source].copy() if left[source] or bound else clocks.pop(source)
@@ -97,6 +100,7 @@ class _Covering:
             if lane < 0 and bound is None:
                 lane = len(lanes)
                 lanes.append([])
+                self.done.append(0)
                 devices.append(self.default if device is None else device)
             elif lane < 0:
                 assert bound is not None
@@ -113,6 +117,21 @@ class _Covering:
             if left[i] or bound:
                 clocks[i] = clock
         return self.found
+
+    def _latest_if_enough(self, sources: tuple[int, ...]) -> tuple[int, ...]:
+        """Return only the latest predecessor if it implies the others, which count as visited then; else all."""
+        lane_of, place, left, clocks = self.found.lane_of, self.place, self.left, self.clocks
+        latest = max(sources, key=self.position.__getitem__)
+        implied = clocks[latest]
+        for source in sources:
+            if implied.get(lane_of[source], -1) < place[source]:
+                return sources
+        for source in sources:
+            left[source] -= 1
+            if not left[source] and not self.bound and source != latest:
+                del clocks[source]
+        left[latest] += 1  # the caller visits it
+        return (latest,)
 
     def _reduced(self, sources: tuple[int, ...]) -> tuple[tuple[int, ...], Clock]:
         """Return the predecessors that no other implies, and the node's clock; visit the latest first: it may imply others."""
@@ -147,15 +166,30 @@ class _Covering:
         return lane
 
     def _ended_before(self, clock: Clock, device: int | None) -> int:
-        """Return the lane with the deepest end of those whose end precedes the node; -1 if there is none."""
-        lanes, devices = self.lanes, self.found.devices
+        """Return the lane with the deepest end of those whose end precedes the node; -1 if there is none.
+
+        Entries that no later node can use are removed from the clock: their lanes have gone on, and all successors of the nodes
+        that they stand for are visited. Clocks would otherwise grow with each lane that a path has seen.
+        """
+        lanes, devices, left, done = self.lanes, self.found.devices, self.left, self.done
         lane, most = -1, 0
+        useless = []
         for mine, at in clock.items():
             line = lanes[mine]
-            if len(line) == at + 1 and (device is None or devices[mine] == device):
-                depth = self.depths[line[-1]]
-                if depth > most:
-                    lane, most = mine, depth
+            if len(line) == at + 1:
+                if device is None or devices[mine] == device:
+                    depth = self.depths[line[-1]]
+                    if depth > most:
+                        lane, most = mine, depth
+                continue
+            ended = done[mine]
+            while ended <= at and not left[line[ended]]:
+                ended += 1
+            done[mine] = ended
+            if ended > at:
+                useless.append(mine)
+        for mine in useless:
+            del clock[mine]
         return lane
 
     def _other(self, device: int | None, bound: int) -> tuple[int, int]:
@@ -166,6 +200,7 @@ class _Covering:
         if len(ends) < bound:
             heapq.heappush(ends, (0, len(lanes)))
             lanes.append([])
+            self.done.append(0)
             devices.append(owner)
             return len(lanes) - 1, -1
         while True:  # depths only grow, so the first entry that is not stale is the minimum

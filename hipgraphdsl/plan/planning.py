@@ -215,7 +215,12 @@ class _Planner:
         chained = one_by_one(nodes, order, deps, levels, target)
         if chained:
             deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-        by_host = {i for i, node in enumerate(nodes) if node.calls == "between" or host_decides(node, levels[i], target)}
+        may = {kind for kind in set(map(type, nodes)) if kind.calls == "between" or kind.branch is not Node.branch}
+        by_host = {
+            i
+            for i, node in (enumerate(nodes) if may else ())
+            if type(node) in may and (node.calls == "between" or host_decides(node, levels[i], target))
+        }
         return _Nodes(nodes, deps, order, entries, declared, placed, chained, by_host)
 
     def _in_lanes(self, found: _Nodes, notes: list[str]) -> tuple[Cover, Grouping | None, int]:
@@ -224,7 +229,8 @@ class _Planner:
         limit = None if self.bound is None else self.bound * len(self.devices)
         grouping = None
         cover = covered(order, deps, None if self.automatic else self.bound, found.placed, self.device)
-        several = sum(map(bool, (node.kernels for node in found.nodes))) > 1  # else there is nothing to merge
+        launching = (True for node in found.nodes if node.kernels)
+        several = next(launching, False) and next(launching, False)  # else there is nothing to merge
         merge = _merging(self.batch) if self.batch and several else None
         if merge is not None:
             cover, grouping = merge.in_batches(found, cover, limit, self.batch == "auto", self.target, self.device, notes)

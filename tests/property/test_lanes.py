@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from property.strategies import earlier
 
 import hipgraphdsl as hg
+from hipgraphdsl.plan import lanes
 from hipgraphdsl.plan.steps import Plan
 
 
@@ -165,3 +166,21 @@ def test_a_plan_prints_every_step(predecessors: list[list[int]], bound: int) -> 
     plan = graph_of(predecessors).plan(target="cpu", lanes=bound)
     text = str(plan)
     assert all(step.name in text for step in plan.steps)
+
+
+@pytest.mark.parametrize("layers", [40, 400])
+def test_clocks_hold_only_what_later_nodes_can_use(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer is eight nodes that follow random nodes of the one before; lanes of earlier layers do not stay in the clocks."""
+    sizes = []
+    ended_before = lanes._Covering._ended_before
+
+    def noted(self: Any, clock: dict[int, int], device: int | None) -> int:
+        sizes.append(len(clock))
+        return ended_before(self, clock, device)
+
+    monkeypatch.setattr(lanes._Covering, "_ended_before", noted)
+    rng = random.Random(0)
+    deps: list[tuple[int, ...]] = [()] * 8
+    deps += [(8 * layer + rng.randrange(8),) for layer in range(layers) for _ in range(8)]
+    assert len(lanes.covered(range(len(deps)), deps, None).devices) > layers
+    assert max(sizes) <= 16

@@ -95,7 +95,11 @@ class Batcher:
 
         This considers only depths: all nodes of a batch have the same depth, because their predecessors do.
         """
-        beside = Counter([(kernel, at) for node, at in zip(self.nodes, self.cover.depths) for kernel in node.kernels])
+        depths = self.cover.depths
+        shared = {depth for depth, count in Counter(depths).items() if count > 1}
+        if not shared:
+            return []
+        beside = Counter([(kernel, at) for node, at in zip(self.nodes, depths) if at in shared for kernel in node.kernels])
         spared: Counter[Kernel | Module] = Counter()
         kinds: dict[tuple[Module, int], list[int]] = {}
         for (kernel, depth), launches in beside.items():
