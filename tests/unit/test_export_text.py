@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import networkx as nx
 import numpy as np
@@ -180,6 +181,27 @@ def test_a_node_has_the_name_in_its_data_whatever_a_tool_calls_it(
     dag.add_edge(keys[0], keys[2])
     back = graphml.from_networkx(dag)
     assert names[0] in back.dag.pred[names[2]]
+
+
+@pytest.mark.parametrize("numbered", ["by kind of element", "for all elements"])
+def test_a_key_of_graphml_is_looked_up_for_the_kind_of_its_element(numbered: str) -> None:
+    """rustworkx numbers the keys of the graph, of nodes and of edges from d1 each; the schema lets `for` be absent."""
+    g = pipeline(2)
+    root = ElementTree.fromstring(graphml.render(g.workflow()))
+    kinds: dict[str, list[str]] = {}
+    for key in root.iterfind("{*}key"):
+        kinds.setdefault(key.attrib["for"], []).append(key.attrib["id"])
+    assert set(kinds) == {"graph", "node", "edge"}
+    again = {key: f"d{i}" for keys in kinds.values() for i, key in enumerate(keys, 1)}
+    for key in root.iterfind("{*}key"):
+        if numbered == "for all elements":
+            del key.attrib["for"]
+        else:
+            key.set("id", again[key.attrib["id"]])
+    if numbered == "by kind of element":
+        for data in root.iterfind(".//{*}data"):
+            data.set("key", again[data.attrib["key"]])
+    assert text_of(graphml.loads(ElementTree.tostring(root, "unicode"))) == text_of(g)
 
 
 WRITERS: dict[str, Callable[[Any, Path], Any]] = {

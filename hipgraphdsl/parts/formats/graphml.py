@@ -2,7 +2,8 @@
 
 Each node and edge has attributes that a tool can display (kind, what it does, why it waits). The attribute `data` holds the
 node's line of the JSON form, and the graph's attribute `hipgraphdsl` the rest of that document, so that the import
-is exact. A node's name is the one in its data: identifiers serve edges alone, and tools such as igraph write their own. An edge
+is exact. A node's name is the one in its data: identifiers serve edges alone, and tools such as igraph write their own. Keys are
+looked up for the kind of element that has them, because rustworkx numbers those of the graph, nodes and edges separately. An edge
 that a tool adds becomes an `order` edge.
 """
 
@@ -57,8 +58,9 @@ class _Reader:
 
     def __init__(self) -> None:
         self.dag: nx.DiGraph[str] = nx.DiGraph()
-        self.names: dict[str, str] = {}  # attribute names, by key
+        self.names: dict[tuple[str, str], str] = {}  # attribute names, by kind of element and key
         self.owner: dict[str, Any] = self.dag.graph  # attributes of the current element
+        self.element = "graph"  # its kind
         self.node = ""
         self.key: str | None = None
         self.parts: list[str] = []
@@ -91,16 +93,17 @@ class _Reader:
             case "graph" if attributes.get("edgedefault") != "directed":
                 self._refuse("its edges are undirected")
             case "key":
-                self.names[attributes["id"]] = attributes.get("attr.name", "")
+                self.names[attributes.get("for", "all"), attributes["id"]] = attributes.get("attr.name", "")
             case "node":
-                self.node, self.owner = attributes["id"], {}
+                self.node, self.owner, self.element = attributes["id"], {}, "node"
             case "edge":
                 if attributes.get("directed") == "false":
                     self._refuse("an edge is undirected")
                 self.edges.append((attributes["source"], attributes["target"]))
-                self.owner = {}
+                self.owner, self.element = {}, "edge"
             case "data":
-                self.key = self.names.get(attributes["key"], "")
+                key = attributes["key"]
+                self.key = self.names.get((self.element, key)) or self.names.get(("all", key), "")
                 self.parts = []
 
     def _text(self, text: str) -> None:
@@ -115,9 +118,9 @@ class _Reader:
                 if "data" not in self.owner:
                     self._refuse(f"node {self.node!r} has no attribute 'data'; nodes cannot be added in another tool")
                 self.dag.add_node(self.node, data=self.owner["data"])
-                self.owner = self.dag.graph
+                self.owner, self.element = self.dag.graph, "graph"
             case "edge":
-                self.owner = self.dag.graph
+                self.owner, self.element = self.dag.graph, "graph"
 
 
 def from_networkx(
