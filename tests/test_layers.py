@@ -48,6 +48,7 @@ ORDER = (
     "source.types",
     "source.trees",
     "source.expressions",
+    "source.constants",
     "source.macros",
     "source.preprocessor",
     "source.unit",
