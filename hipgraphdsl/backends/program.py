@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
-from ..plan.merged import MergedLaunch
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
 from .environment import Environment
@@ -16,6 +15,8 @@ from .resolve import resolve
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..plan.merged import MergedLaunch
 
 _AUTO_FREE_ON_LAUNCH = 1
 _INVALID_VALUE = 1  # hipErrorInvalidValue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import filterfalse, pairwise
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Array, Parameter
@@ -148,9 +148,10 @@ class Instance:
         report("lower and instantiate")
         self.become(Change(self.state))
         times.append(time.perf_counter())
+        loaded, allocated, built = map(float.__sub__, times[1:], times)
         _log.debug(
             "graph %r: %d modules loaded in %.3f s, memory allocated in %.3f s, graph built in %.3f s",
-            workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
+            workflow.name, len(modules), loaded, allocated, built,
         )  # fmt: skip
 
     def return_into(self, stack: ExitStack) -> None:
