@@ -48,6 +48,7 @@ ORDER = (
     "source.types",
     "source.trees",
     "source.expressions",
+    "source.constants",
     "source.macros",
     "source.preprocessor",
     "source.unit",
@@ -414,6 +415,49 @@ LATER = ("backends", "checks", "drawing", "executable", "export", "plan", "runti
 def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() -> None:
     loaded = loaded_by("import hipgraphdsl as hg; g = hg.Graph(); g.memset(g.device_array('x', shape=4, dtype='int8'), 1)")
     assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
+
+
+# What a program that checks, compiles and launches one kernel does not need, each with a statement that needs it.
+RARE = {
+    "executable.changes": "exe.set('k', grid=2)",
+    "update": "exe.update(g)",
+    "executable.rebuilding": "exe.clone().close()",
+    "executable.aliases": "exe.launch(p=x)",
+    "executable.elapsed": "exe.disable('k')",
+    "backends.streams": "g.compile('recorder', 'streams').close()",
+    "backends.serial": "g.compile('recorder', 'serial').close()",
+    "backends.interop": "exe.array('x')",
+    "graph_pool": "exe.graph_memory",
+    "plan.watch": "g.compile('recorder', debug=hg.DebugOptions(watch=True)).close()",
+    "plan.temporaries": "y = g.alloc('y', shape=4, dtype='int8'); g.free(y); g.compile('recorder').close()",
+    "backends.segmented": "g.eager(print, args=()); g.compile('recorder').close()",
+    "arrays.wrapping": "g.external_array('e', bytearray(4))",
+    "document.reader": "hg.Graph.from_json(g.to_json())",
+    "source.preprocessor": "hg.Module('#define N 4\\nextern \"C\" __global__ void d(int* x) { x[N] = 1; }')['d']",
+    "extensions": "hg.Part",
+    "parts.bounds.exchange": "g.kernel(shared, 1, 4, (x,)); g.check()",
+}
+
+
+@pytest.mark.needs("bounds")
+def test_modules_that_few_programs_need_are_loaded_by_those_alone() -> None:
+    program = """
+import hipgraphdsl as hg
+code = "extern \\"C\\" __global__ void k(int* x, int a) { x[threadIdx.x] = a; }"
+code += "extern \\"C\\" __global__ void s(int* x) { __shared__ int t[4]; t[threadIdx.x] = x[0]; x[1] = t[0]; }"
+module = hg.Module(code)
+g, shared = hg.Graph("g"), module["s"]
+x = g.device_array("x", shape=4, dtype="int32")
+p = g.param("p", "int32", shape=4, default=x)
+g.kernel(module["k"], 1, 4, (p, g.param("a", "int32", 1)), name="k")
+g.check()
+exe = g.compile("recorder")
+exe.run(a=2)
+"""
+    program += f"late = [name for name in {list(RARE)} if 'hipgraphdsl.' + name in sys.modules]\n"
+    for name, statement in RARE.items():
+        program += f"{statement}\nassert 'hipgraphdsl.{name}' in sys.modules, {name!r}\n"
+    loaded_by(program + "assert late == [], late")
 
 
 @pytest.mark.parametrize(("command", "needed"), [("--help", {"export"}), ("check", {"checks", "export", "parts.bounds"})])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..errors import HipError
-from ..plan.merged import MergedLaunch
 from ..plan.steps import Step
 from .capturing import captured
 from .explicit import UNJOINED, add_node
@@ -15,6 +15,9 @@ from .lanes import LaneStreams
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
 from .program import GraphProgram
 from .resolve import prepare
+
+if TYPE_CHECKING:
+    from ..plan.merged import MergedLaunch
 
 
 class CaptureProgram(GraphProgram):

@@ -93,6 +93,8 @@ class Environment(Binding):
 
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter, converted to its dtype."""
+        if parameter in self.values:
+            return self.values[parameter]
         scope, root, _ = self.resolve(parameter)
         if isinstance(root, Parameter):
             return scope.values[root]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes.facets import KernelLaunch
-from ..plan.merged import MergedLaunch
 from ..runtimes.base import GraphSteps, Runtime
 from .capturing import captured
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
+
+if TYPE_CHECKING:
+    from ..plan.merged import MergedLaunch
 
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 

@@ -201,10 +201,9 @@ class SharedHandles:
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Raise if a struct's dtype differs in size from the compiled kernel's parameter, if the platform reports its size."""
-        parameters = kernel.signature.parameters if kernel.signature is not None else ()
-        if not any(p.dtype is not None and p.dtype.names and not p.pointer for p in parameters):
+        if kernel.signature is None or not kernel.signature.has_structs:
             return
-        for parameter, (_, size) in zip(parameters, self.runtime.func_get_info(function).parameters or ()):
+        for parameter, (_, size) in zip(kernel.signature.parameters, self.runtime.func_get_info(function).parameters or ()):
             if parameter.size != size:
                 raise DeclarationError(
                     f"kernel {kernel.name!r} of module {kernel.module.name!r}: parameter '{parameter}' has {size} bytes where it"

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError
-from ..plan.merged import MergedLaunch
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
 from .environment import Environment
@@ -16,6 +15,8 @@ from .resolve import resolve
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..plan.merged import MergedLaunch
 
 _AUTO_FREE_ON_LAUNCH = 1
 _INVALID_VALUE = 1  # hipErrorInvalidValue
@@ -121,7 +122,8 @@ class Program(ABC):
 
     def place_of(self, step: Step) -> int:
         """Return the device that a step runs on."""
-        return self.scope_of(step).place_of(step)
+        shared = self.scope.shared
+        return shared.device if len(shared.devices) == 1 else self.scope_of(step).place_of(step)
 
     def on_device_of(self, step: Step) -> AbstractContextManager[None]:
         """Return a context in which the device of a step is current; a no-op with a single device."""
@@ -260,16 +262,17 @@ class GraphProgram(Program):
             return True
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
-        with self.naming(self.plan.steps[index]), self.on_device_of(self.plan.steps[index]):
-            try:
+        step = self.plan.steps[index]
+        try:
+            with self.on_device_of(step):
                 if isinstance(operation, RunChild):
                     changed = self.change_child(node, operation)
                 else:
                     changed = operation.set(self.runtime, self.handle, node, before)
-            except HipError as error:
-                if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
-                    raise
-                changed = False  # a new graph either holds it or fails for the same reason
+        except HipError as error:
+            if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
+                raise error.at(self._said(step)) from error.__cause__
+            changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation
         return changed

@@ -17,7 +17,6 @@ from ..placement import devices_of
 from ..target import Target
 from .advice import check_redundant_edges, check_reuse, check_shape
 from .catalogue import CATALOGUE, Entry
-from .devices import check_devices
 from .levels import CheckedLevel, levels_of
 from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
@@ -66,6 +65,8 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
             check_kernels(scope)
         check_capture(scope, target)
         if several:
+            from .devices import check_devices
+
             check_devices(scope, device)
         if check_cycle(scope):
             continue  # the following checks need a topological order

@@ -13,7 +13,6 @@ from ..arrays import as_dict
 from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
-from ..extensions import who_knows
 from ..kernels import Module
 from ..nodes.base import Node, check_name
 from ..nodes.values import Data, Fault, Names, wrong_type
@@ -221,6 +220,8 @@ class _Section(Names):
             raise wrong_type("kind", kind, (str,)) if "kind" in data else Fault("field 'kind' is missing")
         model = self.loader.kinds.get(kind)
         if model is None:
+            from ..extensions import who_knows
+
             who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
             raise Fault(f"there is no kind {kind[:60]!r}; {who}")
         self._count(1)

@@ -159,9 +159,10 @@ class Changes:
         new, old = step.node.launched, before.launched
         if new is None or old is None or _extents(new) == _extents(old):
             return
-        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)}
-        for code, message, hint in launch_faults(new, self._target, _fixed_extent):
-            if code not in known and code not in (new.ignore or ()):
+        faults = [fault for fault in launch_faults(new, self._target, _fixed_extent) if fault[0] not in (new.ignore or ())]
+        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)} if faults else ()
+        for code, message, hint in faults:
+            if code not in known:
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> bool:

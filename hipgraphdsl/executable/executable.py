@@ -211,9 +211,10 @@ class Executable:
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
         """Refuse a launch that its stream's capture cannot record, bind its parameters, and build the program if needed."""
+        own = self._own
         if stream is not None:
-            self._own.in_flight.require_recorded(stream, self.backend, into_captures(self.backend, self.plan))
-        self._own.give(params)
+            own.in_flight.require_recorded(stream, self.backend, into_captures(self.backend, own.state.plan))
+        own.give(params)
 
     @using("launch")
     def _launch_failed(self, code: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Array, Parameter
@@ -33,7 +33,7 @@ from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters
 from .scopes import fill, modules_of
-from .state import Change, Planned, State, put, within
+from .state import Change, Name, Planned, State, put, within
 from .stats import Stats
 from .uses import Uses
 
@@ -148,9 +148,10 @@ class Instance:
         report("lower and instantiate")
         self.become(Change(self.state))
         times.append(time.perf_counter())
+        loaded, allocated, built = map(float.__sub__, times[1:], times)
         _log.debug(
             "graph %r: %d modules loaded in %.3f s, memory allocated in %.3f s, graph built in %.3f s",
-            workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
+            workflow.name, len(modules), loaded, allocated, built,
         )  # fmt: skip
 
     def return_into(self, stack: ExitStack) -> None:
@@ -196,7 +197,8 @@ class Instance:
 
     def stale(self) -> tuple[Any, ...]:
         """Return the replaced callbacks that can be forgotten when nothing is in flight."""
-        stale, recorded = self.hosts.stale(), self.recorded
+        stale = self.hosts.stale()
+        recorded = self.recorded if stale else None
         return stale if recorded is None else tuple(call for call in stale if call not in recorded.calls)
 
     def forget_replaced(self) -> None:
@@ -214,23 +216,29 @@ class Instance:
         missing, standing = parameters.missing, parameters.standing
         try:
             values = parameters.checked(params, self.state.uses, all_given=not defaults)
-            lost = [name for name in params if name in parameters.table and name not in values]
-            copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
+            copied, changed, steps = dict[str, Any](), dict[str, Any](), dict[int, None]()
+            names, arrays = list[Name](), list[str]()
+            for name, value in values.items():
+                if name in parameters.own:
+                    copied[name] = value
+                    continue
+                if parameters.table[name][1].shape:
+                    arrays.append(name)
+                if not same(parameters.current(name), value):
+                    changed[name] = value
+                    names.append(parameters.name(name, value))
+                    by_compiled = self.compiled.steps_of(name)
+                    steps.update(dict.fromkeys(filterfalse(by_compiled.__contains__, self._steps_of(name))))
             if copied:
                 self.wait()  # launches in flight still read the memory that is overwritten below
-            changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
-            steps: dict[int, None] = {}
-            for name in changed:
-                by_compiled = self.compiled.steps_of(name)
-                steps.update((i, None) for i in self._steps_of(name) if i not in by_compiled)
-            names = tuple(parameters.name(name, value) for name, value in changed.items())
-            parameters.missing = missing - values.keys() - copied.keys()
-            self.become(Change(self.state, tuple(steps), names, changed), [n for n in values if parameters.table[n][1].shape])
+            parameters.missing = missing - values.keys()
+            self.become(Change(self.state, tuple(steps), tuple(names), changed), arrays)
         except BaseException:
             parameters.missing, parameters.standing = missing, standing
             raise
         parameters.copy(copied)
-        parameters.lose(lost)
+        if len(values) < len(params):
+            parameters.lose(name for name in params if name in parameters.table and name not in values)
         if not defaults:
             parameters.chosen.update(params)
 

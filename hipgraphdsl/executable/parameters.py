@@ -55,8 +55,10 @@ class Parameters:
 
         Arguments for other ranks only are left out. With `all_given`, refuse if a required parameter has no value.
         """
-        given = {name: value for name, value in params.items() if not self._is_elsewhere(name)}
-        values = {name: self._value(name, value) for name, value in given.items() if not self._is_foreign(name, value, uses)}
+        values: dict[str, Any] = {}
+        for name, value in params.items():
+            if self.whole is None or not (self._is_elsewhere(name, self.whole) or self._is_foreign(name, value, uses)):
+                values[name] = self._value(name, value)
         if all_given and (missing := self.required(uses) - values.keys()):
             names = ", ".join(map(repr, sorted(missing)))
             raise DeclarationError(
@@ -68,13 +70,15 @@ class Parameters:
 
     def required(self, uses: Uses) -> set[str]:
         """Return the parameters without a value that a launch must give: all scalars, and arrays that a node uses."""
+        if not self.missing:
+            return set()
         tables = ((name, *self.table[name]) for name in self.missing)
         return {name for name, scope, p in tables if not p.shape or (scope, p) in uses.steps_by_parameter}
 
-    def _is_elsewhere(self, name: str) -> bool:
-        if name in self.table or self.whole is None:
+    def _is_elsewhere(self, name: str, whole: Workflow) -> bool:
+        if name in self.table:
             return False
-        level, inner = Level(self.whole).at(name)
+        level, inner = Level(whole).at(name)
         return inner in level.workflow.parameters and inner not in level.bind
 
     def _is_foreign(self, name: str, value: Any, uses: Uses) -> bool:
@@ -128,8 +132,11 @@ class Parameters:
 
     def given(self) -> list[str]:
         """Return the array parameters that are bound to memory other than their default array."""
-        arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
-        return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
+        return [
+            name
+            for name, (scope, parameter) in self.table.items()
+            if parameter.shape and scope.addresses.get(parameter) not in (None, self.defaults.get(name))
+        ]
 
     def require_usable(self, names: Iterable[str], uses: Uses) -> None:
         """Refuse memory of array parameters that a node which is given them could not be given directly."""

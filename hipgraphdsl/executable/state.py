@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from ..kernels import Kernel
 from ..nodes.workflow import Workflow
 from ..placement import devices_of
-from ..plan.launches import names_of, together
 from ..plan.options import PlanOptions
 from ..plan.planning import make_plan
 from ..plan.steps import Plan, Step
@@ -158,6 +157,8 @@ class Change(NamedTuple):
 
 
 def _together(plan: Plan) -> set[tuple[str, ...]]:
+    from ..plan.launches import names_of, together
+
     return {names_of(plan, run) for run in together(plan)}
 
 

@@ -201,7 +201,7 @@ class ArgumentPacker:
         offset = -base % 64
         self.memory = base + offset
         self._view = memoryview(buffer)[offset : offset + signature.nbytes]
-        table = (ctypes.c_void_p * max(1, len(signature.parameters)))(*(self.memory + at for at in signature.offsets))
+        table = (ctypes.c_void_p * max(1, len(signature.parameters)))(*map(self.memory.__add__, signature.offsets))
         self._keep = table
         self._struct = struct.Struct(signature.format)
         self.address = ctypes.addressof(table)

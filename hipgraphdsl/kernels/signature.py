@@ -118,6 +118,11 @@ class Signature:
         return "".join(out)
 
     @cached_property
+    def has_structs(self) -> bool:
+        """Whether an argument is a struct, whose layout a dtype describes."""
+        return any(p.dtype is not None and p.dtype.names and not p.pointer for p in self.parameters)
+
+    @cached_property
     def places(self) -> bytes:
         """Offset and kind of each argument, packed as ``=Ic3x``: the kind is a `struct` code, P for a pointer or s for bytes."""
         return b"".join(

@@ -29,7 +29,6 @@ from ..arrays import (
 )
 from ..binding import bound, bound_array, bound_value, needs_behind, needs_inside
 from ..document.parts import document_schema
-from ..document.reader import Loader
 from ..document.text import written
 from ..document.writer import data_of
 from ..draft import Draft
@@ -280,6 +279,8 @@ class Workflow:
         DeclarationError
             If it is not a workflow, has a newer version, is truncated or exceeds a limit; the error names line and field.
         """
+        from ..document.reader import Loader
+
         return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
 
     @classmethod
@@ -300,7 +301,11 @@ class Workflow:
             If it is none of these, or as for JSON; the error names the field.
         """
         found = value.workflow() if callable(getattr(value, "workflow", None)) else value
-        return found if isinstance(found, cls) else Loader(KINDS, Workflow.of, arrays, callbacks).data(found)
+        if isinstance(found, cls):
+            return found
+        from ..document.reader import Loader
+
+        return Loader(KINDS, Workflow.of, arrays, callbacks).data(found)
 
     @staticmethod
     def model_json_schema() -> dict[str, Any]:

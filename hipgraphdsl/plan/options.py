@@ -76,7 +76,10 @@ class PlanOptions:
 
     def changed(self, **fields: Any) -> PlanOptions:
         """Return these options with other values of some fields; itself if all are the same."""
-        return self if all(getattr(self, name) is value for name, value in fields.items()) else replace(self, **fields)
+        for name, value in fields.items():
+            if getattr(self, name) is not value:
+                return replace(self, **fields)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,13 +23,13 @@ from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
 from .lanes import Cover, covered, gathers
-from .merged import Grouping, Merged
 from .options import DEFAULT_PLAN, Batch, Lanes, PlanOptions
 from .steps import Plan, Step
 from .suited import suited
 
 if TYPE_CHECKING:
     from .inlining import FlatNode
+    from .merged import Grouping, Merged
     from .temporaries import Packing
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)

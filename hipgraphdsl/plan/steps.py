@@ -16,10 +16,10 @@ from ..nodes.workflow import Workflow
 from ..order import between, levels, successors
 from ..printed import counted
 from .lanes import covered
-from .merged import Merged
 
 if TYPE_CHECKING:
     from ..arrays import HostArray
+    from .merged import Merged
     from .temporaries import Packing
 
 

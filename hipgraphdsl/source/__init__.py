@@ -1,24 +1,21 @@
 """HIP C++ source, read without compiling it.
 
-``tokens`` splits text into tokens, ``types`` holds the C++ types, ``expressions`` parses expressions into syntax ``trees`` and
-evaluates integer constants, ``macros`` and ``preprocessor`` process directives, ``unit`` inserts headers and leaves bodies
-unparsed, ``scope`` resolves names, and ``declarations`` collects the declarations of a translation unit: `Declarations` is the
-class that `kernels.Module` uses. ``bodies`` parses kernel bodies.
+``tokens`` splits text into tokens, ``types`` holds the C++ types, ``expressions`` parses expressions into syntax ``trees``,
+``constants`` evaluates integer constants, ``macros`` and ``preprocessor`` process directives, ``unit`` inserts headers and leaves
+bodies unparsed, ``scope`` resolves names, and ``declarations`` collects the declarations of a translation unit: `Declarations` is
+the class that `kernels.Module` uses.
 Unsupported source raises ValueError with the reason; the caller adds which parameter or variable it concerns.
 """
 
 from .declarations import UNNAMED, Declarations, KernelDeclaration, SymbolDeclaration
-from .expressions import COMPARED, COMPUTED, Value, evaluate_condition
 from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros
 from .names import KernelName, spelled_parameters
 from .scope import Constant, Scope, TemplateParameter
 from .tokens import OPENING, Token, closing_angle, closing_index, spell, split_commas, tokenize
-from .types import IGNORED_WORDS, CType, natural_alignment
+from .types import IGNORED_WORDS, CType, Value, natural_alignment
 from .unit import Headers, names_in
 
 __all__ = [
-    "COMPARED",
-    "COMPUTED",
     "IGNORED_WORDS",
     "OPENING",
     "PLATFORM_MACROS",
@@ -38,7 +35,6 @@ __all__ = [
     "Value",
     "closing_angle",
     "closing_index",
-    "evaluate_condition",
     "expand_macros",
     "names_in",
     "natural_alignment",

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import DeclarationError
-from .expressions import Undecided, Value, evaluate_condition
+from .constants import Undecided, evaluate_condition
 from .macros import Budget, Macro, MacroTable, expand_macros, parse_define, strip_comments
 from .tokens import Doubt, Token, tokenize
+from .types import Value
 
 _LIMITS: Final = {
     "CHAR_BIT": 8, "SCHAR_MIN": -128, "SCHAR_MAX": 127, "UCHAR_MAX": 255, "CHAR_MIN": -128, "CHAR_MAX": 127,

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .expressions import Value, constant
 from .tokens import Token, closing_angle, closing_index, spell, split_commas, tokenize, without_attributes
-from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES, CType, builtin_name, known_type, natural_alignment
+from .types import BUILTIN_WORDS, IGNORED_WORDS, KNOWN_TYPES, CType, Value, builtin_name, known_type, natural_alignment
 
 _VALUES: Final = frozenset({"-", "+", "!", "~", "{", "&", "true", "false", "nullptr", "sizeof", "NULL"})
 
@@ -208,6 +207,8 @@ class Scope:
         found = self.constants.get(key)
         if found is None or not found[0].tokens or id(found) in busy:
             return None
+        from .constants import constant
+
         known, where = found
         value = constant(known.tokens, lambda inner: where._value(inner, busy | {id(found)}), where.type_named)
         return value.converted(known.bits, known.unsigned) if known.bits else value.number
@@ -225,6 +226,8 @@ class Scope:
         doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
         if doubt is not None:
             raise ValueError(doubt.reason)
+        from .constants import constant
+
         return constant(tokens, self._value, self.type_named).number
 
     def initializes(self, inside: Sequence[Token]) -> bool:

@@ -1,10 +1,10 @@
-"""C++ types of parameters and variables."""
+"""C++ types of parameters and variables, and numbers that have one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,30 @@ class CType:
     def nbytes(self) -> int:
         """Size of a variable of this type in bytes; 0 if unknown."""
         return 8 if self.pointers else self.size
+
+
+class Value(NamedTuple):
+    """A number with its C++ type: its width in `bits` (1 for `bool`) and whether it is unsigned."""
+
+    number: int
+    bits: int = 32
+    unsigned: bool = False
+
+    def wrapped(self) -> Value:
+        """Return the value wrapped to its type: modulo 2**bits."""
+        number = self.number & ((1 << self.bits) - 1)
+        if not self.unsigned and number >> (self.bits - 1):
+            number -= 1 << self.bits
+        return self._replace(number=number)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the number is in the range of its type."""
+        return self.wrapped().number == self.number
+
+    def converted(self, bits: int, unsigned: bool) -> Value:
+        """Return the number converted to an integer type; `bool` has 1 bit."""
+        return Value(int(self.number != 0), 1, unsigned=True) if bits == 1 else Value(self.number, bits, unsigned).wrapped()
 
 
 def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import DeclarationError
 from .macros import NAME, Budget, expand_macros, option_macros, parse_define
-from .preprocessor import Conditionals
 from .tokens import MOST_TOKENS, Doubt, Lexer, Token
+
+if TYPE_CHECKING:
+    from .preprocessor import Conditionals
 
 _MOST_DIRECTIVES: Final = 50_000
 _MOST_INCLUDED: Final = 16_000_000  # characters of all headers together
@@ -73,6 +75,17 @@ class Headers:
         return None
 
 
+class _Unconditional:
+    """What `Unit.conditionals` is before the first preprocessor line."""
+
+    reading, doubtful, doubt, depth = True, False, None, 0
+    headers = unread = False
+
+    def alternative(self, outside: int) -> bool:
+        """Return False: no branch is open."""
+        return False
+
+
 class Unit:
     """The tokens of a translation unit: headers inserted, conditionals evaluated, macros expanded, bodies left unparsed.
 
@@ -90,7 +103,7 @@ class Unit:
         self.unread: list[str] = []  # project headers that were not found
         #: The `start` of each block in which macros change: the text before the change may be expanded wrongly.
         self.redefining: set[int] = set()
-        self.conditionals = Conditionals(self.macros, where, self.budget)
+        self.conditionals: Conditionals | _Unconditional = _Unconditional()
         self._once: set[str] = set()
         self._count = 0
         self._directives = 0
@@ -170,10 +183,15 @@ class Unit:
         self._directives += 1
         if self._directives > _MOST_DIRECTIVES:
             raise DeclarationError(f"{lexer.where}, line {token.line}: more than {_MOST_DIRECTIVES} preprocessor lines")
-        reading = self.conditionals.reading
+        conditionals = self.conditionals
+        if isinstance(conditionals, _Unconditional):
+            from .preprocessor import Conditionals
+
+            conditionals = self.conditionals = Conditionals(self.macros, lexer.where, self.budget)
+        reading = conditionals.reading
         guard = _GUARD.match(lexer.text, token.start)
-        self.conditionals.where = lexer.where
-        word = self.conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
+        conditionals.where = lexer.where
+        word = conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
         if word == "define" and reading and token.text.count("{") != token.text.count("}"):
             found = parse_define(token.text)
             self._flat |= self.macros.named_by(found[0]) if found else frozenset()
@@ -198,11 +216,11 @@ class Unit:
 
     def _block(self, lexer: Lexer, opening: Token) -> Token:
         """Skip to the brace that closes `opening` and return the block; the lexer is left at that brace."""
-        text, conditionals = lexer.text, self.conditionals
-        base = conditionals.doubt
+        text = lexer.text
+        base = self.conditionals.doubt
         begun = at = counted = lexer.position
         clock = self.macros.clock
-        outside = conditionals.depth
+        outside = self.conditionals.depth
         uneven = ""  # the first branch that leaves braces open
         depths: list[int] = []  # brace depth at which each conditional in the block begins
         parts: list[str] = []
@@ -210,7 +228,7 @@ class Unit:
 
         def keep(stop: int) -> None:
             part = text[begun:stop]
-            parts.append(part if conditionals.doubt is base else f"\x01{part}\x02")
+            parts.append(part if self.conditionals.doubt is base else f"\x01{part}\x02")
 
         while True:
             found = _EVENT.search(text, at)
@@ -218,7 +236,7 @@ class Unit:
                 raise DeclarationError(uneven or f"{lexer.where}, line {opening.line}: '{{' is not closed")
             event, at = found.group(), found.end()
             if event in "{}":
-                if depths and conditionals.alternative(outside):  # braces are those of the first branch
+                if depths and self.conditionals.alternative(outside):  # braces are those of the first branch
                     continue
                 depth += 1 if event == "{" else -1
                 if depth == 0:
@@ -232,9 +250,10 @@ class Unit:
                 token = lexer.directive()
                 word = re.sub(r"#\s*(\w*).*", r"\1", token.text, flags=re.DOTALL)
                 ends = word in ("elif", "elifdef", "elifndef", "else", "endif")
-                if ends and conditionals.doubtful and conditionals.doubt is not None and depth != (depths or [0])[-1]:
+                doubt = self.conditionals.doubt if self.conditionals.doubtful else None
+                if ends and doubt is not None and depth != (depths or [0])[-1]:
                     uneven = uneven or (
-                        f"{lexer.where}, line {token.line}: {conditionals.doubt.reason}, and this branch does not close the"
+                        f"{lexer.where}, line {token.line}: {doubt.reason}, and this branch does not close the"
                         " braces that it opens; let each branch close its own"
                     )
                     if not depths:  # the conditional begins outside of the block
@@ -246,7 +265,7 @@ class Unit:
                     depths.pop()
                 if followed == "include" and self._included(token.text, ()) is not None:
                     self.unread.append(token.text.partition("include")[2].strip())
-                if not conditionals.reading:
+                if not self.conditionals.reading:
                     _skip(lexer)
                 parts.append("\n" * (lexer.line - line))  # keep the line numbers of the source
                 begun = at = lexer.position
@@ -257,7 +276,7 @@ class Unit:
         lexer.position, lexer.line, lexer.line_start = at - 1, line + text.count("\n", counted, at - 1), False
         if self.macros.clock != clock:
             self.redefining.add(self.macros.clock)
-        return Token("block", " " + "".join(parts), self.macros.clock, at - 1, opening.line, conditionals.doubt)
+        return Token("block", " " + "".join(parts), self.macros.clock, at - 1, opening.line, self.conditionals.doubt)
 
     def _literal_end(self, lexer: Lexer, found: re.Match[str], opening: Token) -> int:
         """Return the end of a comment, a string or a character literal."""

@@ -18,7 +18,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.errors import CheckError, DeclarationError, HipError
-from hipgraphdsl.source import Budget, Macro, Scope, evaluate_condition, expand_macros, macros, tokenize
+from hipgraphdsl.source import Budget, Macro, Scope, expand_macros, macros, tokenize
+from hipgraphdsl.source.constants import evaluate_condition
 
 KERNEL = "__global__ void k(float* x) {}\n"
 

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...source import COMPARED, COMPUTED, CType
+from ...source import CType
+from ...source.expressions import COMPARED, COMPUTED
 
 _LEAST: Final = -(2**63)
 FAR: Final = 2**52
