@@ -21,7 +21,9 @@ from ...compiler import BuildFailed, Compiler, Reading, build, build_log, find_c
 from ...errors import DeclarationError
 from ...runtimes.data import CodeObject
 from ...source import KernelName
+from .reading import read_trees
 from .split import refused, split
+from .syntax import Node, documents
 from .tokens import place_behind, read_tokens
 from .weave import weave
 
@@ -196,7 +198,7 @@ class _Compilation:
         self.compiler = compiler
         self.mode = mode
         self.preprocessed = ""
-        self.splits = mode == "fast" and self.compiler.is_clang
+        self.splits = mode == "fast"
         self.split: dict[str, str] = {}  # kernel -> its function that runs a whole block
         self.synced: list[str] = []  # kernels that may have such a function
         self.whole: set[str] = set()  # kernels that are not split
@@ -263,10 +265,8 @@ class _Compilation:
         names = () if made.broken else self.names
         if self.splits:
             wanted = {self.find(asked, made.kernels)[0] for asked in names} - self.whole
-            unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
-            tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
             self.synced = made.synced
-            text, self.split = split(text, made.marked, made.synced, wanted, made.leading, tree)
+            text, self.split = split(text, made.marked, made.synced, wanted, made.leading, self.trees)
         parts = [
             f"#define HGCPU_APART {self.row(apart=True)}\n#define HGCPU_LANES {self.row()}\n",
             f"#define HGCPU_ROW {self.row('unroll(disable)')}\n", text,
@@ -296,6 +296,13 @@ class _Compilation:
             "{ return &hgcpu_info; }\n"
         )
         return "".join(parts)
+
+    def trees(self, text: str, word: str) -> list[Node]:
+        """Return the syntax trees of the functions whose names contain a word."""
+        if not self.compiler.is_clang:
+            return read_trees(text, word)
+        unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
+        return list(documents(syntax_tree(self.compiler, text, word, (*self.flags, *unmarked))))
 
     def row(self, more: str = "", apart: bool = False) -> str:
         """Return the pragma for the loop over the threads of a row, or of a warp.
@@ -371,6 +378,8 @@ def _writers() -> tuple[str, ...]:
         "weave",
         "split",
         "warps",
+        "reading",
+        "expressions",
         "uniform",
         "syntax",
         "tokens",

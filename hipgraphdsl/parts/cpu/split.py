@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import Final
 
-from .syntax import Node, bare, called, children, control_of, documents, edited, end_of, is_write, named, start_of, walk
+from .syntax import Node, bare, called, children, control_of, edited, end_of, is_write, named, start_of, walk
 from .tokens import place_behind
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
@@ -45,19 +45,20 @@ _NOT_READ: Final = re.compile(
 
 #: Text of a function, or a callable that returns it once all variables are analyzed.
 Piece = str | Callable[[], str]
+Trees = Callable[[str, str], list[Node]]
 
 
 def split(
-    text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Callable[[str, str], str]
+    text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Trees
 ) -> tuple[str, dict[str, str]]:
     """Add a function that runs a whole block for each of the `wanted` kernels that can be split.
 
-    `text`, `marked`, `kernels` (there `synced`) and `leading` are fields of `Woven`. ``tree(text, word)`` returns clang's
-    syntax tree, as JSON, of the functions whose names contain a word. Returns the text with the functions, and for each split
+    `text`, `marked`, `kernels` (there `synced`) and `leading` are fields of `Woven`. ``tree(text, word)`` returns the
+    syntax trees of the functions whose names contain a word. Returns the text with the functions, and for each split
     kernel the additional template argument of `hgcpu_kernel`.
     """
     data = marked.encode()
-    trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []
+    trees = tree(marked, _MARK) if any(k in wanted for k in kernels) else []
     own = {
         k: node for k, node in _numbered(trees).items()
         if kernels[k] in wanted and not OWN.search(data, start_of(node), end_of(node))
@@ -94,7 +95,7 @@ def refused(said: str, kernels: Sequence[str]) -> set[str]:
 
 
 def _flattened(
-    data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Callable[[str, str], str]
+    data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Trees
 ) -> dict[int, tuple[bytes, Node]]:
     """Return, for each kernel that `Flat` rewrote, the rewritten text and its tree, except kernels whose calls changed by it.
 
@@ -107,7 +108,7 @@ def _flattened(
         whole += data[at : start_of(node)] + flat[k][0].encode()
         at = end_of(node)
     whole += data[at:]
-    again = _numbered(documents(tree(whole.decode(), _MARK)))
+    again = _numbered(tree(whole.decode(), _MARK))
     if not again and len(own) > 1:
         numbers = list(own)
         halves = numbers[: len(own) // 2], numbers[len(own) // 2 :]
