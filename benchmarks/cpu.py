@@ -128,7 +128,7 @@ extern "C" __attribute__((visibility("default"))) void block_sum_by_hand(
 }
 """
 _STEP: Final = r"""
-extern "C" __global__ void step(float* x) { const int i = threadIdx.x; x[i] = x[i] * 1.0001f + 0.5f; }
+extern "C" __global__ void advance_row(float* x) { const int i = threadIdx.x; x[i] = x[i] * 1.0001f + 0.5f; }
 """
 _STEPS_BY_TASKS: Final = r"""
 static __attribute__((noinline)) void step(float* x) { for (int i = 0; i < 64; ++i) x[i] = x[i] * 1.0001f + 0.5f; }
@@ -298,7 +298,7 @@ def _short(result: Result, repeats: int) -> None:
     count, size = 1024, 64
     g = Graph("short")
     x = g.device_array("x", np.zeros((count, size), "f4"))
-    step = Module(_STEP, name="step")["step"]
+    step = Module(_STEP, name="step")["advance_row"]
     for k in range(count):
         g.kernel(step, 1, size, (x[k],))
     values = np.zeros((count, size), "f4")
