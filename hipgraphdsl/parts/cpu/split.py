@@ -129,9 +129,12 @@ def _array(kind: str, name: str, value: str = "") -> str:
     return f"alignas(64) {kind} {room}[{_THREADS + 2 * _BESIDE + 16}]{value}; {kind}* const {name} = {room} + {_BESIDE};"
 
 
-def _on(mask: int) -> str:
-    """Return the C++ expression for the warps in which some thread is not in a mask, and so does not skip its code."""
-    return f"hgcpu_on_{mask}" if mask else "~0u"
+def _on(mask: int, checked: bool) -> str:
+    """Return the C++ expression for the warps in which some thread is not in a mask, and, 32 bits above, those in which none is.
+
+    Threads that are in no mask may be `checked` for having returned.
+    """
+    return f"hgcpu_on_{mask}" if mask else "~0u" if checked else "~0ull"
 
 
 class _Kernel(Variables):
@@ -176,7 +179,7 @@ class _Kernel(Variables):
         written = self.region(children(self.body))
         self.find_kept()
         self.gone = any(p.returns and (p.repeats or p is not self.parts[-1]) for p in self.parts)
-        declared = [f"{_array('bool', f'hgcpu_off_{k}')} uint32_t hgcpu_on_{k};" for k in range(1, self.masks + 1)]
+        declared = [f"{_array('bool', f'hgcpu_off_{k}')} uint64_t hgcpu_on_{k};" for k in range(1, self.masks + 1)]
         if self.gone:
             declared.append(_array("bool", "hgcpu_gone", " = {}"))
         kept = [v for v in self.variables.values() if v.how == "kept"]
@@ -380,7 +383,7 @@ class _Kernel(Variables):
 
         def text() -> str:
             given = ", ".join([*map(value, arguments), self.mask(off)])
-            return f"\nhgcpu_operate(hgcpu_n, {_on(off)}, hgcpu_lanes{name}({given}));"
+            return f"\nhgcpu_operate(hgcpu_n, {_on(off, self.gone)}, hgcpu_lanes{name}({given}));"
 
         return text
 
@@ -467,11 +470,12 @@ class _Kernel(Variables):
             text = f"hgcpu_off_{part.mask}[hgcpu_t] = !({text})" if part.mask else text
             body.append(f"\n{text}{'' if declares else ';'}")
             body += [self.keep(n) for n in children(statement)] if declares else []
-        check = f"if ({self.mask(part.off)}[hgcpu_t]) return;" if gone else ""
+        check = f"if (hgcpu_checks && {self.mask(part.off)}[hgcpu_t]) return;" if gone else "(void)hgcpu_checks;"
         how = ", ".join(str(fact).lower() for fact in (self.warps, self.is_apart(part)))
-        each = f"[&](const size_t hgcpu_t) __attribute__((always_inline)) {{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
+        head = "[&](const size_t hgcpu_t, const bool hgcpu_checks) __attribute__((always_inline)) "
+        each = f"{head}{{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
         ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
-        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off)}, {each});{ended}"
+        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off, bool(gone))}, {each});{ended}"
 
     @staticmethod
     def is_apart(part: Part) -> bool:
