@@ -30,7 +30,7 @@ HGCPU_INLINE uint64_t hgcpu_some(const bool* off, const dim3& block) {
       for (uint32_t lane = 0; lane < lanes; ++lane) left_out += off[first + lane];
     }
     some |= (uint64_t)(left_out < lanes) << first / HGCPU_WARP_SIZE;
-#if !defined(__clang__)  // clang makes masked vector code, and the second loop costs it more than the masks
+#if !defined(__clang__)  // with clang the second loop gained nothing
     some |= (uint64_t)!left_out << 32 << first / HGCPU_WARP_SIZE;
 #endif
   }
