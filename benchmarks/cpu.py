@@ -7,6 +7,7 @@ import ctypes
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +15,13 @@ import numpy as np
 from benchmarks.figures import Result
 from benchmarks.shapes import KERNELS, layers
 from benchmarks.turns import in_turns
+from hipgraphdsl.compiler import BuildFailed, Compiler, build, find_compiler
+from hipgraphdsl.errors import RuntimeUnavailable
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.parts.bench.arguments import add_output_arguments
-from hipgraphdsl.parts.bench.measure import finish, launches_of, machine, percentile, without_gc
+from hipgraphdsl.parts.bench.measure import finish, launches_of, machine, percentile, repeat_us, without_gc
 from hipgraphdsl.parts.bench.peers import cpp_library
 from hipgraphdsl.parts.bench.shapes import chain
 from hipgraphdsl.progress import no_progress, progress_bar
@@ -111,8 +114,10 @@ extern "C" __attribute__((visibility("default"))) void block_sum_by_hand(
         float s[16] = {};
         for (int w = 0; w < block / 64; ++w) {
             float v[64];
+            #pragma omp simd
             for (int l = 0; l < 64; ++l) { const int i = b * block + w * 64 + l; v[l] = i < n ? x[i] : 0.0f; }
             for (int o = 32; o > 0; o /= 2)
+                #pragma omp simd
                 for (int l = 0; l < o; ++l) v[l] += v[l + o];
             s[w] = v[0];
         }
@@ -122,7 +127,22 @@ extern "C" __attribute__((visibility("default"))) void block_sum_by_hand(
     }
 }
 """
-
+_STEP: Final = r"""
+extern "C" __global__ void advance_row(float* x) { const int i = threadIdx.x; x[i] = x[i] * 1.0001f + 0.5f; }
+"""
+_STEPS_BY_TASKS: Final = r"""
+static __attribute__((noinline)) void step(float* x) { for (int i = 0; i < 64; ++i) x[i] = x[i] * 1.0001f + 0.5f; }
+extern "C" __attribute__((visibility("default"))) void steps_by_tasks(float* x, int n)
+{
+    #pragma omp parallel num_threads(1)
+    #pragma omp single
+    for (int k = 0; k < n; ++k) {
+        #pragma omp task firstprivate(k)
+        step(x + 64 * k);
+    }
+}
+"""
+_RATIOS: Final = 11  # times that kernels and their peer are measured in turn; the median counts
 
 _BUILDS: Final = 3  # times that a graph is built, of which the fastest counts
 
@@ -148,6 +168,8 @@ def run(quick: bool = False, report: Callable[[str], None] = no_progress) -> Res
     _relaunch(result, 200 if quick else 1000)
     report("wave2d and matmul against hand-written loops")
     _kernels(result, 40 if quick else 200)
+    report("1024 short independent kernels against OpenMP tasks")
+    _short(result, 40 if quick else 400)
     for size in (10_000,) if quick else (10_000, 100_000):
         for name, shape in (("chain", chain), ("layers of 8", layers)):
             report(f"building {name}, {size} nodes")
@@ -182,7 +204,7 @@ def _relaunch(result: Result, repeats: int) -> None:
 def _by_hand(source: str, name: str) -> Any:
 
     # The options that kernels are compiled with; a barrier-free loop nest needs no others.
-    options = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+    options = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd")
     return getattr(cpp_library(source, name, name, options), name)
 
 
@@ -251,15 +273,55 @@ def _against(result: Result, what: str, g: Graph, hand: Callable[[], Any], repea
     with g.compile(runtime="cpu", backend="explicit") as exe:
         exe.run()
         blocks = _Blocks(exe, node)
-        times = in_turns({"blocks": blocks, "hand": hand}, repeats)
-    ours, theirs = percentile(times["blocks"], 20), percentile(times["hand"], 20)
+        runs = [in_turns({"blocks": blocks, "hand": hand}, max(repeats // _RATIOS, 3)) for _ in range(_RATIOS)]
+    ours, theirs = ([percentile(times[name], 20) for times in runs] for name in ("blocks", "hand"))
+    ratios = [a / b for a, b in zip(ours, theirs)]
     result.add(
         f"{what}: kernel against the same loops by hand, one thread",
-        ours / theirs,
+        percentile(ratios, 50),
         "x",
         limit,
-        f"{ours:.1f} us against {theirs:.1f} us",
+        f"{min(ratios):.2f} to {max(ratios):.2f}; {percentile(ours, 50):.1f} us against {percentile(theirs, 50):.1f} us",
     )
+
+
+def _with_openmp(source: str, name: str) -> tuple[ctypes.CDLL | None, str]:
+    """Return a library with OpenMP, and its compiler's name: that of the kernels, or g++ where that has no OpenMP library."""
+    for compiler in (find_compiler(), Compiler(("g++",), "gcc", "g++")):
+        with suppress(BuildFailed, RuntimeUnavailable, OSError):
+            return ctypes.CDLL(str(build(compiler, source, ("-O3", "-fopenmp"), stem=name, what="OpenMP tasks"))), compiler.name
+    return None, ""
+
+
+def _short(result: Result, repeats: int) -> None:
+    """Time one launch of short independent kernels until done, against as many OpenMP tasks on one thread, in turn."""
+    count, size = 1024, 64
+    g = Graph("short")
+    x = g.device_array("x", np.zeros((count, size), "f4"))
+    step = Module(_STEP, name="step")["advance_row"]
+    for k in range(count):
+        g.kernel(step, 1, size, (x[k],))
+    values = np.zeros((count, size), "f4")
+    what = f"{count} short independent kernels: median of a launch until done against OpenMP tasks"
+    library, compiler = _with_openmp(_STEPS_BY_TASKS, "steps_by_tasks")
+    if library is None:
+        result.note(f"{what}: left out, as neither {find_compiler()} nor g++ has an OpenMP library")
+        return
+    tasks = library.steps_by_tasks
+    tasks.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    with g.compile(runtime="cpu", check=False) as exe:
+        exe.run()
+        ours, theirs, ratios = [], [], []
+        for _ in range(_RATIOS):
+            with without_gc():
+                ours.append(percentile(launches_of(exe)(repeats).total, 50) * 1000 / count)
+                theirs.append(percentile(repeat_us(lambda: tasks(values.ctypes.data, count), repeats), 50) * 1000 / count)
+            ratios.append(ours[-1] / theirs[-1])
+    note = (
+        f"{min(ratios):.2f} to {max(ratios):.2f}; {percentile(ours, 50):.1f} ns a node ({find_compiler().name}) against "
+        f"{percentile(theirs, 50):.1f} ({compiler})"
+    )
+    result.add(what, percentile(ratios, 50), "x", 1.0, note)
 
 
 class _Blocks:

@@ -1147,26 +1147,26 @@ HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
       HGCPU_ROW
       for (uint32_t x = 0; x < n.x; ++x) {
         threadIdx.x = x;
-        part(row + x);
+        part(row + x, true);
       }
     }
   }
 }
 // The same where rows are whole warps: how many lanes there are, and threadIdx.x % warpSize, are constants in the inner loop. `on` are
-// the warps in which some thread does not leave it out. Where a thread has no arrays or structures of its own there (`apart`), the
+// the warps in which some thread does not leave it out and, 32 bits above, those in which none does: these need no checks. Where a thread has no arrays or structures of its own there (`apart`), the
 // threads' accesses do not depend on each other: see docs/cpu_kernels.md.
 template <bool apart, class F>
-HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const F& part) {
+HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint64_t on, const F& part) {
   uint32_t warp = 0;  // of its row
   threadIdx.y = threadIdx.z = 0;
   for (size_t first = 0; first < (size_t)n.x * n.y * n.z; first += HGCPU_WARP_SIZE) {
     if (warp >= 1024 / HGCPU_WARP_SIZE) __builtin_unreachable();  // addresses are consecutive: see launch.h
     const uint32_t from = warp * HGCPU_WARP_SIZE;
-    const auto thread = [&](uint32_t lane) __attribute__((always_inline)) {
-      threadIdx.x = from + lane;
-      part(first + lane);
-    };
-    if (on >> first / HGCPU_WARP_SIZE & 1) {
+    const auto lanes = [&](const bool checks) __attribute__((always_inline)) {
+      const auto thread = [&](uint32_t lane) __attribute__((always_inline)) {
+        threadIdx.x = from + lane;
+        part(first + lane, checks);
+      };
       if (apart) {
         HGCPU_APART
         for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
@@ -1174,6 +1174,12 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const F& part) 
         HGCPU_LANES
         for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
       }
+    };
+    const int64_t here = (int64_t)on >> first / HGCPU_WARP_SIZE;
+    if (here >> 32 & 1) {
+      lanes(false);
+    } else if (here & 1) {
+      lanes(true);
     }
     if (++warp == n.x / HGCPU_WARP_SIZE) {
       warp = 0;
@@ -1182,7 +1188,7 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const F& part) 
   }
 }
 template <bool warps, bool apart, class F>
-HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const F& part) {
+HGCPU_INLINE void hgcpu_threads(const dim3& n, uint64_t on, const F& part) {
   if (!warps || n.x % HGCPU_WARP_SIZE) {
     hgcpu_row_by_row(n, part);
   } else {

@@ -17,15 +17,22 @@ template <class T>
 HGCPU_INLINE T hgcpu_of(T* each, uint32_t thread) {
   return each[thread];
 }
-// The warps in which some thread is not left out.
-HGCPU_INLINE uint32_t hgcpu_some(const bool* off, const dim3& block) {
-  uint32_t some = 0;
+// The warps in which some thread is not left out and, 32 bits above, those in which none is left out.
+HGCPU_INLINE uint64_t hgcpu_some(const bool* off, const dim3& block) {
+  uint64_t some = 0;
   const uint32_t threads = block.x * block.y * block.z;
   for (uint32_t first = 0; first < threads; first += HGCPU_WARP_SIZE) {
     const uint32_t lanes = threads - first < HGCPU_WARP_SIZE ? threads - first : HGCPU_WARP_SIZE;
-    bool none = true;
-    for (uint32_t lane = 0; lane < lanes; ++lane) none &= off[first + lane];
-    some |= (uint32_t)!none << first / HGCPU_WARP_SIZE;
+    uint32_t left_out = 0;
+    if (lanes == HGCPU_WARP_SIZE) {  // a constant number of them becomes vector code
+      for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) left_out += off[first + lane];
+    } else {
+      for (uint32_t lane = 0; lane < lanes; ++lane) left_out += off[first + lane];
+    }
+    some |= (uint64_t)(left_out < lanes) << first / HGCPU_WARP_SIZE;
+#if !defined(__clang__)  // with clang the second loop gained nothing
+    some |= (uint64_t)!left_out << 32 << first / HGCPU_WARP_SIZE;
+#endif
   }
   return some;
 }
@@ -50,11 +57,12 @@ HGCPU_INLINE void hgcpu_shift(T* to, const T* values, const bool* off, uint32_t 
     to[lane] = (hgcpu_ids.of[lane] - begin >= end - begin) | (off && off[(ptrdiff_t)lane + by]) ? own : other;
   }
 }
-// An operation is what one warp does, whose threads begin at `first`.
+// An operation is what one warp does, whose threads begin at `first`; `checks` is false where none of them is in `off`.
 enum hgcpu_shuffles { hgcpu_any_lane, hgcpu_lane_above, hgcpu_lane_below };
 template <hgcpu_shuffles kind, class F, class T, class V, class W, class D>
-HGCPU_INLINE auto hgcpu_shuffle(F from, T* to, V values, W which, D width, const bool* off) {
-  return [=](size_t first, uint32_t lanes) __attribute__((always_inline)) {
+HGCPU_INLINE auto hgcpu_shuffle(F from, T* to, V values, W which, D width, const bool* left_out) {
+  return [=](size_t first, uint32_t lanes, const bool checks) __attribute__((always_inline)) {
+    const bool* const off = checks ? left_out : nullptr;
     if constexpr (kind != hgcpu_any_lane && hgcpu_each<V>::is && !hgcpu_each<W>::is && !hgcpu_each<D>::is) {
       if (lanes == HGCPU_WARP_SIZE && width == HGCPU_WARP_SIZE && which < HGCPU_WARP_SIZE) {
         const uint32_t begin = kind == hgcpu_lane_below ? which : 0, end = HGCPU_WARP_SIZE - (kind == hgcpu_lane_above ? which : 0);
@@ -72,7 +80,7 @@ HGCPU_INLINE auto hgcpu_shuffle(F from, T* to, V values, W which, D width, const
 }
 template <class F, class T, class P>
 HGCPU_INLINE auto hgcpu_vote(F result, T* to, P predicate, const bool* off) {
-  return [=](size_t first, uint32_t lanes) __attribute__((always_inline)) {
+  return [=](size_t first, uint32_t lanes, bool) __attribute__((always_inline)) {
     uint64_t active = 0, votes = 0;
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       active |= (uint64_t)!(off && off[first + lane]) << lane;
@@ -83,11 +91,16 @@ HGCPU_INLINE auto hgcpu_vote(F result, T* to, P predicate, const bool* off) {
   };
 }
 template <class F>
-HGCPU_INLINE void hgcpu_operate(const dim3& n, uint32_t on, const F& operation) {
+HGCPU_INLINE void hgcpu_operate(const dim3& n, uint64_t on, const F& operation) {
   const size_t threads = (size_t)n.x * n.y * n.z;
   for (size_t first = 0; first < threads; first += HGCPU_WARP_SIZE) {
     const uint32_t lanes = threads - first < HGCPU_WARP_SIZE ? threads - first : HGCPU_WARP_SIZE;
-    if (on >> first / HGCPU_WARP_SIZE & 1) operation(first, lanes);
+    const int64_t here = (int64_t)on >> first / HGCPU_WARP_SIZE;
+    if (here >> 32 & 1) {
+      operation(first, lanes, false);
+    } else if (here & 1) {
+      operation(first, lanes, true);
+    }
   }
 }
 
@@ -136,5 +149,5 @@ HGCPU_INLINE auto hgcpu_lanes__activemask(T* to, const bool* off) {
 }
 void hgcpu_op__syncwarp(uint64_t mask);
 HGCPU_INLINE auto hgcpu_lanes__syncwarp(uint64_t, const bool*) {
-  return [](size_t, uint32_t) {};
+  return [](size_t, uint32_t, bool) {};
 }

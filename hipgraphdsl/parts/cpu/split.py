@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import Final
 
-from .syntax import Node, bare, called, children, control_of, documents, edited, end_of, is_write, named, start_of, walk
+from .syntax import Node, bare, called, children, control_of, edited, end_of, is_write, named, start_of, walk
 from .tokens import place_behind
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
@@ -45,19 +45,20 @@ _NOT_READ: Final = re.compile(
 
 #: Text of a function, or a callable that returns it once all variables are analyzed.
 Piece = str | Callable[[], str]
+Trees = Callable[[str, str], list[Node]]
 
 
 def split(
-    text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Callable[[str, str], str]
+    text: str, marked: str, kernels: Sequence[str], wanted: Container[str], leading: Set[str], tree: Trees
 ) -> tuple[str, dict[str, str]]:
     """Add a function that runs a whole block for each of the `wanted` kernels that can be split.
 
-    `text`, `marked`, `kernels` (there `synced`) and `leading` are fields of `Woven`. ``tree(text, word)`` returns clang's
-    syntax tree, as JSON, of the functions whose names contain a word. Returns the text with the functions, and for each split
+    `text`, `marked`, `kernels` (there `synced`) and `leading` are fields of `Woven`. ``tree(text, word)`` returns the
+    syntax trees of the functions whose names contain a word. Returns the text with the functions, and for each split
     kernel the additional template argument of `hgcpu_kernel`.
     """
     data = marked.encode()
-    trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []
+    trees = tree(marked, _MARK) if any(k in wanted for k in kernels) else []
     own = {
         k: node for k, node in _numbered(trees).items()
         if kernels[k] in wanted and not OWN.search(data, start_of(node), end_of(node))
@@ -94,7 +95,7 @@ def refused(said: str, kernels: Sequence[str]) -> set[str]:
 
 
 def _flattened(
-    data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Callable[[str, str], str]
+    data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Trees
 ) -> dict[int, tuple[bytes, Node]]:
     """Return, for each kernel that `Flat` rewrote, the rewritten text and its tree, except kernels whose calls changed by it.
 
@@ -107,7 +108,7 @@ def _flattened(
         whole += data[at : start_of(node)] + flat[k][0].encode()
         at = end_of(node)
     whole += data[at:]
-    again = _numbered(documents(tree(whole.decode(), _MARK)))
+    again = _numbered(tree(whole.decode(), _MARK))
     if not again and len(own) > 1:
         numbers = list(own)
         halves = numbers[: len(own) // 2], numbers[len(own) // 2 :]
@@ -128,9 +129,12 @@ def _array(kind: str, name: str, value: str = "") -> str:
     return f"alignas(64) {kind} {room}[{_THREADS + 2 * _BESIDE + 16}]{value}; {kind}* const {name} = {room} + {_BESIDE};"
 
 
-def _on(mask: int) -> str:
-    """Return the C++ expression for the warps in which some thread is not in a mask, and so does not skip its code."""
-    return f"hgcpu_on_{mask}" if mask else "~0u"
+def _on(mask: int, checked: bool) -> str:
+    """Return the C++ expression for the warps in which some thread is not in a mask, and, 32 bits above, those in which none is.
+
+    Threads that are in no mask may be `checked` for having returned.
+    """
+    return f"hgcpu_on_{mask}" if mask else "~0u" if checked else "~0ull"
 
 
 class _Kernel(Variables):
@@ -175,7 +179,7 @@ class _Kernel(Variables):
         written = self.region(children(self.body))
         self.find_kept()
         self.gone = any(p.returns and (p.repeats or p is not self.parts[-1]) for p in self.parts)
-        declared = [f"{_array('bool', f'hgcpu_off_{k}')} uint32_t hgcpu_on_{k};" for k in range(1, self.masks + 1)]
+        declared = [f"{_array('bool', f'hgcpu_off_{k}')} uint64_t hgcpu_on_{k};" for k in range(1, self.masks + 1)]
         if self.gone:
             declared.append(_array("bool", "hgcpu_gone", " = {}"))
         kept = [v for v in self.variables.values() if v.how == "kept"]
@@ -379,7 +383,7 @@ class _Kernel(Variables):
 
         def text() -> str:
             given = ", ".join([*map(value, arguments), self.mask(off)])
-            return f"\nhgcpu_operate(hgcpu_n, {_on(off)}, hgcpu_lanes{name}({given}));"
+            return f"\nhgcpu_operate(hgcpu_n, {_on(off, self.gone)}, hgcpu_lanes{name}({given}));"
 
         return text
 
@@ -466,11 +470,12 @@ class _Kernel(Variables):
             text = f"hgcpu_off_{part.mask}[hgcpu_t] = !({text})" if part.mask else text
             body.append(f"\n{text}{'' if declares else ';'}")
             body += [self.keep(n) for n in children(statement)] if declares else []
-        check = f"if ({self.mask(part.off)}[hgcpu_t]) return;" if gone else ""
+        check = f"if (hgcpu_checks && {self.mask(part.off)}[hgcpu_t]) return;" if gone else "(void)hgcpu_checks;"
         how = ", ".join(str(fact).lower() for fact in (self.warps, self.is_apart(part)))
-        each = f"[&](const size_t hgcpu_t) __attribute__((always_inline)) {{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
+        head = "[&](const size_t hgcpu_t, const bool hgcpu_checks) __attribute__((always_inline)) "
+        each = f"{head}{{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
         ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
-        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off)}, {each});{ended}"
+        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off, bool(gone))}, {each});{ended}"
 
     @staticmethod
     def is_apart(part: Part) -> bool:

@@ -21,7 +21,7 @@ OPERATION: Final = "hgcpu_op"
 RESULT: Final = "hgcpu_w"
 _FUNCTION: Final = "hgcpu_synced_f_"
 #: Types of an operation's operands, without the mask that precedes them in the ``_sync`` operations; "" is the result's type.
-_OPERANDS: Final = {
+OPERANDS: Final = {
     "__shfl": ("", "int", "int"), "__shfl_up": ("", "unsigned", "int"), "__shfl_down": ("", "unsigned", "int"),
     "__shfl_xor": ("", "int", "int"), "__ballot": ("int",), "__any": ("int",), "__all": ("int",), "__activemask": (),
 }  # fmt: skip
@@ -54,7 +54,7 @@ def calls_of(node: Node) -> Calls:
 
 def _leads(name: str) -> bool:
     """Return whether a function is a supported warp operation, or leads to one or to a barrier."""
-    return name.startswith(_FUNCTION) or name.removesuffix("_sync") in _OPERANDS or name == "__syncwarp"
+    return name.startswith(_FUNCTION) or name.removesuffix("_sync") in OPERANDS or name == "__syncwarp"
 
 
 class Flat:
@@ -233,7 +233,7 @@ class _Body:
         name = called(node)
         arguments = [n for n in children(node)[1:] if n["kind"] != "CXXDefaultArgExpr"]
         mask = ("unsigned long long",) if name.endswith("_sync") or name == "__syncwarp" else ()
-        types = (*mask, *(_OPERANDS[name.removesuffix("_sync")] if name != "__syncwarp" else ()))
+        types = (*mask, *(OPERANDS[name.removesuffix("_sync")] if name != "__syncwarp" else ()))
         before, operands = "", []
         for argument, kind in zip(arguments, types):
             if _read(argument).get("id") in self.plain:
