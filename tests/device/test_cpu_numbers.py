@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
+import pytest
 from device.test_cpu_kernels import compiler, i32, library, u32  # noqa: F401
 
 from hipgraphdsl.compiler import Compiler
@@ -10,6 +13,7 @@ from hipgraphdsl.compiler import Compiler
 NUMBERS = r"""
 #include <hip/hip_runtime.h>
 #include <hip/hip_fp16.h>
+#include <hip/hip_bf16.h>
 __global__ void conversions(const float* f, int* o, unsigned* u, long long* l, unsigned long long* w) {
   int i = threadIdx.x;
   o[i] = __float2int_rz(f[i]); u[i] = __float2uint_rz(f[i]); l[i] = __double2ll_rn(f[i]); w[i] = __float2ull_rd(f[i]);
@@ -21,8 +25,13 @@ __global__ void functions(float* f, double* d, int* o) {
   short s = -32768; signed char c = -128; o[0] = abs(s); o[1] = abs(c);
 }
 __global__ void fused(__half* x) { x[3] = __hfma(x[0], x[1], x[2]); }
+template <class T> __global__ void narrow(const T* x, float* f, int n) {
+  int i = threadIdx.x;
+  if (i < n) { f[2 * i] = __hip_bfloat16(x[i]); f[2 * i + 1] = __half((double)x[i]); }
+}
 """
-NAMES = "conversions; functions; fused"
+NARROWED = {"double": "f8", "float": "f4", "int": "i4", "long long": "i8", "unsigned long long": "u8"}
+NAMES = "; ".join(["conversions", "functions", "fused", *(f"narrow<{name}>" for name in NARROWED)])
 
 
 def test_conversions_saturate(compiler: Compiler) -> None:  # noqa: F811
@@ -52,6 +61,38 @@ def test_fused_half_rounds_once(compiler: Compiler) -> None:  # noqa: F811
     x = np.array([1 + 2**-10, 1 + 2**-10, -(1 + 2**-9), 0], "f2")
     library(compiler, NUMBERS, NAMES).run("fused", 1, 1, x)
     assert float(x[3]) == 2.0**-20
+
+
+def nearest(value: Fraction, digits: int, smallest: int, largest: int) -> float:
+    """The nearest number with so many binary digits, ties to even; exponents of its last digit and of its first, at most."""
+    unit = Fraction(2) ** max(abs(value).__floor__().bit_length() - digits, smallest)
+    while abs(value) < unit * 2 ** (digits - 1) and unit > Fraction(2) ** smallest:
+        unit /= 2
+    rounded = round(value / unit) * unit  # Python rounds ties to even
+    return float(rounded) if abs(rounded) < 2 ** (largest + 1) else float("inf") if rounded > 0 else -float("inf")
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_narrow_floats_are_rounded_once(compiler: Compiler, name: str) -> None:  # noqa: F811
+    """Through float32, a value just above the middle of two bfloat16 becomes the middle, and then the even one."""
+    dtype = np.dtype(NARROWED[name])
+    if dtype.kind == "f":
+        near = [1 + sign * 2.0**-at for at in (8, 9, 11, 12) for sign in (1, -1)]
+        exact = [n * (1 + sign * 2.0**-40) for n in near for sign in (0, 1, -1)]
+        exact += [n * scale for n in exact for scale in (2.0**-14, 2.0**-24, 2.0**-126, 2.0**-133, 65536, 2.0**127, -2)]
+        exact += [0.0, 1e-300, 3.4e38, 65519.999999, 65520.0]
+    else:
+        most = np.iinfo(dtype).max
+        exact = [2**at + 2 ** (at - 8) + more for at in range(8, most.bit_length()) for more in (-1, 0, 1)]
+        exact += [3 * 2 ** (at - 1) + 2 ** (at - 8) + more for at in range(8, most.bit_length()) for more in (-1, 0, 1)]
+        exact += [most, most - 2047, *(-n for n in exact if dtype.kind == "i")]
+    x = np.array(exact, dtype)
+    f = np.zeros(2 * x.size, "f4")
+    library(compiler, NUMBERS, NAMES).run(f"narrow<{name}>", 1, x.size, x, f, i32(x.size))
+    values = [Fraction(value) for value in x.tolist()]
+    assert f[::2].tolist() == [nearest(value, 8, -133, 127) for value in values]
+    if dtype != np.uint64 and dtype != np.int64:  # a cast to double would round those first
+        assert f[1::2].tolist() == [nearest(value, 11, -24, 15) for value in values]
 
 
 def test_integers_of_128_bits_divide(compiler: Compiler) -> None:  # noqa: F811

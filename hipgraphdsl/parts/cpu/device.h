@@ -745,12 +745,30 @@ struct __half {
   HGCPU_INLINE operator float() const { return (float)hgcpu_value; }
   HGCPU_INLINE __half operator-() const { return __half(-(float)hgcpu_value); }
 };
+// A float of x, the one with an odd last bit where x lies between two floats: a second rounding to fewer bits then yields what
+// a single one of x does, as HIP's and CUDA's conversions do.
+template <class T>
+HGCPU_INLINE float hgcpu_odd_float(T x) {
+  if constexpr (sizeof(T) < 4 || (hgcpu_floating<T> && sizeof(T) == 4)) {
+    return (float)x;
+  } else if constexpr (hgcpu_integral<T> && sizeof(T) == 8) {
+    const T exact = (T)1 << 53;  // up to here a double holds every integer; above it, 53 bits and one for the rest
+    if ((x > exact || (x < 0 && x < (T)0 - exact)) && (x & (T)2047)) x = (x & ~(T)2047) | (T)2048;
+    return hgcpu_odd_float((double)x);
+  } else {
+    const double exact = (double)x;
+    const float nearest = (float)exact;
+    if (nearest == exact || exact != exact) return nearest;
+    const bool above = __builtin_fabs((double)nearest) > __builtin_fabs(exact);
+    return hgcpu_bits<float>((hgcpu_bits<uint32_t>(nearest) - above) | 1u);
+  }
+}
 struct __hip_bfloat16 {
   uint16_t hgcpu_value;
   __hip_bfloat16() = default;
   template <class T, class = typename hgcpu_if<hgcpu_number<T>>::type>
   HGCPU_INLINE __hip_bfloat16(T x) {
-    uint32_t bits = hgcpu_bits<uint32_t>((float)x);
+    uint32_t bits = hgcpu_bits<uint32_t>(hgcpu_odd_float(x));
     // To nearest, ties to even; a NaN stays one.
     if ((bits & 0x7fffffffu) > 0x7f800000u)
       hgcpu_value = (uint16_t)(bits >> 16 | 0x40);
@@ -814,6 +832,8 @@ HGCPU_INLINE int __half2int_rn(__half x) { return hgcpu_saturated<int>(__builtin
 HGCPU_INLINE unsigned short __half_as_ushort(__half x) { return hgcpu_bits<unsigned short>(x); }
 HGCPU_INLINE __half __ushort_as_half(unsigned short x) { return __half(hgcpu_bits<_Float16>(x)); }
 HGCPU_INLINE __hip_bfloat16 __float2bfloat16(float x) { return __hip_bfloat16(x); }
+HGCPU_INLINE __hip_bfloat16 __double2bfloat16(double x) { return __hip_bfloat16(x); }
+HGCPU_INLINE __hip_bfloat16 __int2bfloat16_rn(int x) { return __hip_bfloat16(x); }
 HGCPU_INLINE float __bfloat162float(__hip_bfloat16 x) { return (float)x; }
 struct alignas(4) __half2 {
   __half x, y;
