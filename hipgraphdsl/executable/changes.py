@@ -128,10 +128,11 @@ class Changes:
             for i, step in changes.items()
         }
         nodes: dict[str, Node] = {step.name: step.node for step in steps.values()}
-        same_parameters = not children and all(
-            set(old[i].node.parameters) == set(step.node.parameters) for i, step in steps.items()
-        )
-        same_needs = not children and all(old[i].node.needs == step.node.needs for i, step in steps.items())
+        same_parameters = same_needs = not children
+        for i, step in steps.items() if not children else ():
+            before, after = old[i].node, step.node
+            same_parameters &= before.parameters == after.parameters or {*before.parameters} == {*after.parameters}
+            same_needs &= before.needs == after.needs
         names: list[Name] = []
         affected = list(steps)
         by_name = {child.name: child for child in children}
@@ -159,8 +160,9 @@ class Changes:
         new, old = step.node.launched, before.launched
         if new is None or old is None or _extents(new) == _extents(old):
             return
-        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)}
-        for code, message, hint in launch_faults(new, self._target, _fixed_extent):
+        faults = [*launch_faults(new, self._target, _fixed_extent)]
+        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)} if faults else ()
+        for code, message, hint in faults:
             if code not in known and code not in (new.ignore or ()):
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 

@@ -31,13 +31,25 @@ class AnalysisCache:
     def __init__(self) -> None:
         self.found: dict[Any, Reached] = {}
         self.steps = 0
+        self._by_shape: dict[Any, Reached] = {}
+        """Those of launches that no argument and no parameter decides, by the `id` of the kernel, grid and block."""
 
     def reached(self, scope: CheckedLevel, node: KernelLaunch) -> Reached:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
+        shape = (id(node.kernel), node.grid, node.block)
+        found = self._by_shape.get(shape)
+        if found is None:
+            found, fixed = self._analysed(scope, node)
+            if fixed:
+                self._by_shape[shape] = found
+        return found
+
+    def _analysed(self, scope: CheckedLevel, node: KernelLaunch) -> tuple[Reached, bool]:
+        """Return the outermost accesses of a launch, and whether all launches of this kernel, grid and block have the same."""
         program = program_of(node.kernel)
         grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
-            return ()
+            return (), False
         values: tuple[int | None, ...] = (None,) * len(node.args)
         if program.deciding:
             values = tuple([known_value(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
@@ -47,7 +59,7 @@ class AnalysisCache:
             reach = reach_of(program, grid, block, values)
             self.steps += reach.steps
             found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
-        return found or ()
+        return found or (), found is not None and not program.deciding and {*map(type, (*node.grid, *node.block))} == {int}
 
 
 def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
@@ -56,7 +68,7 @@ def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
     parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
-    for node in (found.launched for found in scope.workflow.nodes):
+    for node in (found.launched for _, found in scope.having("launched")):
         if node is None:
             continue
         reached = cache.reached(scope, node)

@@ -85,8 +85,11 @@ class _Bytes:
 def check_exchange(scope: CheckedLevel) -> None:
     """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
     alike: dict[tuple[Program, Axes], list[KernelLaunch]] = {}
-    for node in (found.launched for found in scope.workflow.nodes):
-        if node is not None and (node.kernel.static_shared_bytes != 0 or node.kernel.dynamic_shared):
+    sharing = {
+        launch.kernel for launch in scope.launches if launch.kernel.static_shared_bytes != 0 or launch.kernel.dynamic_shared
+    }
+    for node in (found.launched for _, found in (scope.having("launched") if sharing else ())):
+        if node is not None and node.kernel in sharing:
             program, block = program_of(node.kernel), known_extents(scope, node.block)
             if program is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:
                 alike.setdefault((program, block), []).append(node)
