@@ -96,6 +96,7 @@ ORDER = (
     "plan.segments",
     "plan.steps",
     "plan.suited",
+    "plan.reuse",
     "plan.planning",
     "plan.launches",
     "plan.watch",

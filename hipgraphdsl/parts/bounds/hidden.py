@@ -80,10 +80,11 @@ def _may_hide(kernel: Kernel) -> bool:
 
 
 def _of_kernel(node: KernelLaunch) -> str:
-    if not _may_hide(node.kernel):
+    signature = node.kernel.signature
+    if signature is None or not _may_hide(node.kernel):
         return ""
     hidden = addresses_of(node.kernel)
-    for n, (parameter, arg) in enumerate(zip(node.kernel.signature.parameters, node.args, strict=False)):
+    for n, (parameter, arg) in enumerate(zip(signature.parameters, node.args, strict=False)):
         if n in hidden and not _is_null(parameter, arg):
             return hidden[n]
     return hidden.get(-1, "")
