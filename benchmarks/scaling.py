@@ -2,8 +2,8 @@
 
 The first two tables are simulations, `Graph.simulate(ranks=...)`, of example 06 and of a training step whose gradients are
 all-reduced layer by layer while the next layer is computed. Weak scaling keeps the work of each device, strong scaling that of
-all. Kernels take what they take on an H200 (docs/ranks.md), and 3 us at least. The third table is measured: CPU time of what one
-rank does alone before it launches, of example 06 on so many devices.
+all. Kernels take what they take on an H200 (docs/ranks.md), and 3 us at least. The other tables are measured: CPU time of what
+one rank does alone before it launches, of example 06 on so many devices; and of each call by number of nodes, on the CPU runtime.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import hipgraphdsl as hg
 from benchmarks.ranks import example
-from hipgraphdsl.checks import require_sound
+from hipgraphdsl.checks import check_workflow, require_sound
 from hipgraphdsl.cli.arguments import positive
+from hipgraphdsl.parts.bench import shapes
 from hipgraphdsl.parts.ranks.partition import partition
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.parts.ranks.world import digest
@@ -36,6 +38,7 @@ BATCH = 4096  # of all, strong scaling
 STEP = hg.Module('extern "C" __global__ void step(float* gradients, float* weights) { weights[0] -= gradients[0]; }')["step"]
 
 
+CALLS = ("declare", "check", "plan", "sm_90", "first", "second", "set", "update", "disable")
 FOUND = ("nodes", "own", "declare", "digest", "share", "part", "check", "plan")
 
 
@@ -101,17 +104,54 @@ def cost_ms(devices: int, steps: int) -> dict[str, float]:
     return found | {"nodes": float(len(workflow.nodes)), "own": float(len(part.nodes))}
 
 
+def chain(nodes: int, extent: int, grid: int = 1) -> hg.Workflow:
+    """Return a chain of kernels over arrays of an extent; the one in the middle has another grid."""
+    graph = hg.Graph("chain")
+    x, y = shapes.vector(graph, "x", extent), shapes.vector(graph, "y", extent)
+    for i in range(nodes):
+        graph.kernel(shapes.KERNELS["axpy"], grid if i == nodes // 2 else 1, 256, (x, y, extent), name=f"n{i}")
+        x, y = y, x
+    return graph.workflow()
+
+
+def growth_us(nodes: int) -> dict[str, float]:
+    """Return the CPU time of each call for a chain, in microseconds: of `set` and of disabling in all, of the others a node."""
+    found: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[[], Any], per: int = nodes) -> Any:
+        began = time.process_time()
+        made = call()
+        found[name] = (time.process_time() - began) * 1e6 / per
+        return made
+
+    hg.Graph.from_workflow(chain(1, 256)).compile("cpu").close()  # compiles the kernel
+    workflow = timed("declare", lambda: chain(nodes, 256))
+    timed("check", lambda: check_workflow(workflow))
+    for name, target in (("plan", "cpu"), ("sm_90", "nvidia:sm_90")):
+        timed(name, partial(make_plan, chain(nodes, 256), Target.named(target)))
+    first, second = (hg.Graph.from_workflow(chain(nodes, extent)) for extent in (256, 512))
+    other = chain(nodes, 256, grid=2)
+    with timed("first", lambda: first.compile("cpu", check=False)) as exe:
+        timed("second", lambda: second.compile("cpu", check=False)).close()
+        exe.set(f"n{nodes // 2}", grid=3)
+        timed("set", lambda: [exe.set(f"n{nodes // 2}", grid=3 + i % 2) for i in range(20)], 20)
+        timed("update", lambda: exe.update(other))
+        timed("disable", lambda: exe.disable("n0"), 1)
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     add_devices(parser, "--devices", [1, 8, 64, 512, 4096], "how many devices are simulated")
     add_devices(parser, "--cost-devices", [16, 64, 256, 1024], "for how many devices the cost of one rank is measured")
+    add_devices(parser, "--nodes", [200, 2000, 10_000, 60_000], "for how many nodes the cost of each call is measured")
     parser.add_argument("--steps", type=positive, default=4, metavar="N", help="steps of the wave in one launch (default: 4)")
     parser.add_argument("--latency-us", type=float, default=5.0, metavar="X", help="latency of a link (default: %(default)s)")
     parser.add_argument("--gb-s", type=float, default=50.0, metavar="X", help="bandwidth of a link (default: %(default)s)")
 
 
 def add_devices(parser: argparse.ArgumentParser, option: str, default: list[int], meaning: str) -> None:
-    """Add an option that takes numbers of devices; without a number its table is left out."""
+    """Add an option that takes numbers of devices or nodes; without a number its table is left out."""
     meaning += f"; without a number, leave this out (default: {' '.join(map(str, default))})"
     parser.add_argument(option, type=positive, nargs="*", default=default, metavar="N", help=meaning)
 
@@ -124,6 +164,7 @@ def main(options: argparse.Namespace) -> None:
         print_costs(options)
     finally:
         gc.enable()
+    print_growth(options)
 
 
 def print_simulated(options: argparse.Namespace, link: hg.Link) -> None:
@@ -144,3 +185,15 @@ def print_costs(options: argparse.Namespace) -> None:
             choose()
             cost = cost_ms(devices, options.steps)
             print(f"{word:10}{devices:8}" + "".join(f"{cost[name]:9.1f}" for name in FOUND), flush=True)
+
+
+def print_growth(options: argparse.Namespace) -> None:
+    """Print what each call costs by number of nodes, with Python's garbage collector."""
+    if options.nodes:
+        print("\nwhat each call costs, chain of kernels, runtime cpu: us of CPU time a node, of set and disable in all; measured")
+        print(f"{'nodes':>8}" + "".join(f"{name:>10}" for name in CALLS))
+        growth_us(20)  # loads what the first calls load
+    for nodes in options.nodes:
+        gc.collect()
+        cost = growth_us(nodes)
+        print(f"{nodes:8}" + "".join(f"{cost[name]:10.1f}" for name in CALLS), flush=True)

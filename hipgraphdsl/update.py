@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -15,8 +15,6 @@ from .nodes.kernel import KernelReference
 from .nodes.workflow import Workflow
 from .placement import device_of
 from .printed import short
-
-_COMMON = frozenset(Node.model_fields)
 
 
 class Pair(NamedTuple):
@@ -41,6 +39,10 @@ class Pair(NamedTuple):
 def paired(old: Workflow, new: Workflow) -> Iterator[Pair]:
     """Yield the nodes in the order of the new workflow, then those that only the old one has."""
     aligned = old.index == new.index
+    if aligned and old.predecessors == new.predecessors:
+        for known, node in zip(old.nodes, new.nodes):
+            yield Pair(node.name, known, node)
+        return
     for i, node in enumerate(new.nodes):
         at = old.index.get(node.name)
         if at is None:
@@ -154,7 +156,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     before, after = old.workflow(), new.workflow()
     changes: list[Change] = []
     gone: list[Change] = []
-    alike = _Roots()
+    comparison = _Comparison()
     moved = any(array.device != after.arrays.get(name, array).device for name, array in before.arrays.items())
     for name, known, node, lost, come in paired(before, after):
         if node is None:
@@ -167,8 +169,10 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
             if lost or come:
                 sources, wanted = _sources(before, name), _sources(after, name)
                 changes.append(Change(name, "predecessors", sources, wanted, in_place=False, reason="edges cannot change"))
-            fields = _fields(known, node, before, alike)
-            changes += fields
+            fields: list[Change] = []
+            if known is not node and (differing := comparison.differing(known, node)):
+                fields = _fields(known, node, before, differing)
+                changes += fields
             if fields or moved:
                 changes += _moves(known, node)
     changes = gone + changes
@@ -212,15 +216,11 @@ def _placed(node: Node) -> Any:
     return None if found == -1 else found
 
 
-def _fields(old: Node, new: Node, workflow: Workflow, alike: _Roots) -> list[Change]:
+def _fields(old: Node, new: Node, workflow: Workflow, differing: Sequence[str]) -> list[Change]:
     changes = []
-    foreign = None
-    for name, form, *_ in old.entries:
+    foreign = _foreign(new, workflow)
+    for name, form in ((entry.name, entry.form) for entry in old.entries if entry.name in differing):
         a, b = getattr(old, name), getattr(new, name)
-        if a is b or name in _COMMON or same(a, b, alike):
-            continue
-        if foreign is None:
-            foreign = _foreign(new, workflow)
         reason = old.fixed or form.fixed or foreign
         if isinstance(form, WorkflowKey):
             if not (parts := _named(explain_update(a, b))):
@@ -259,18 +259,42 @@ def _named(plan: UpdatePlan) -> list[str]:
     return [".".join(filter(None, (change.node, change.field))) for change in plan.changes[:3]]
 
 
-class _Roots:
-    """Says whether two arrays or parameters match by class, name, shape and dtype, and symbols also by module."""
+class _Comparison:
+    """Compares nodes of two workflows by field: arrays and parameters by class, name, shape and dtype, symbols by module too.
+
+    Results are kept by the identity of the values, which the workflows keep alive: many nodes use the same views.
+    """
 
     def __init__(self) -> None:
-        self._alike: dict[tuple[Any, Any], bool] = {}
+        self._same: dict[tuple[int, int], bool] = {}
 
-    def __call__(self, a: Any, b: Any) -> bool:
-        alike = self._alike.get((a, b))
+    def differing(self, old: Node, new: Node) -> list[str]:
+        """Return the names of the kind's own fields that differ between two nodes of one kind."""
+        found: list[str] = []
+        mine, other = old.__dict__, new.__dict__
+        for name, _ in old.own:
+            a, b = mine[name], other[name]
+            if a is b:
+                continue
+            if type(a) is tuple and type(b) is tuple and len(a) == len(b):
+                for x, y in zip(a, b):
+                    if x is not y and not self._alike(x, y):
+                        found.append(name)
+                        break
+            elif not self._alike(a, b):
+                found.append(name)
+        return found
+
+    def _alike(self, a: Any, b: Any) -> bool:
+        key = (id(a), id(b))
+        alike = self._same.get(key)
         if alike is None:
-            told = ("__class__", "name", "shape", "dtype", "module")
-            alike = self._alike[a, b] = all(getattr(a, what, None) == getattr(b, what, None) for what in told)
+            alike = self._same[key] = same(a, b, _same_root)
         return alike
+
+
+def _same_root(a: Any, b: Any) -> bool:
+    return all(getattr(a, what, None) == getattr(b, what, None) for what in ("__class__", "name", "shape", "dtype", "module"))
 
 
 def _short(value: Any) -> str:

@@ -98,6 +98,7 @@ ORDER = (
     "plan.segments",
     "plan.steps",
     "plan.suited",
+    "plan.reuse",
     "plan.planning",
     "plan.launches",
     "plan.watch",

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
 from ..nodes import Node
-from ..nodes.facets import Asked
+from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
 from ..printed import counted
 from .catalogue import CATALOGUE, Severity
@@ -50,6 +50,28 @@ class CheckedLevel(Level):
         """Return the address space and the exact bytes that an access touches."""
         key, offset = self.place(access.view.root)
         return key, access.bytes.shifted(offset)
+
+    @cached_property
+    def kinds(self) -> frozenset[type[Node]]:
+        """The classes of its nodes."""
+        return frozenset(map(type, self.workflow.nodes))
+
+    def having(self, *facts: str) -> list[tuple[int, Node]]:
+        """Return the nodes of kinds that say something of at least one of these properties of `Node`, with their indices.
+
+        All other nodes have the default of the property; most checks concern few kinds, and so need not ask every node.
+        """
+        able = {kind for kind in self.kinds if any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts)}
+        return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
+
+    @cached_property
+    def launches(self) -> list[KernelLaunch]:
+        """One of the kernel launches for each combination of the fields that limits and hidden addresses depend on."""
+        found: dict[Any, KernelLaunch] = {}
+        for _, node in self.having("launched"):
+            if (launch := node.launched) is not None:
+                found.setdefault(launch_key(launch), launch)
+        return list(found.values())
 
     @cached_property
     def aliased(self) -> bool:
@@ -115,6 +137,11 @@ class CheckedLevel(Level):
             self.ignored.append((diagnostic, reason))
 
 
+def launch_key(launch: KernelLaunch) -> tuple[Any, ...]:
+    """Return a key of the fields of a launch that limits depend on; valid as long as the launch exists."""
+    return id(launch.kernel), launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.cluster
+
+
 def levels_of(workflow: Workflow) -> list[CheckedLevel]:
     """Return the workflow's scope and one for each different way in which a child workflow is used.
 
@@ -125,7 +152,7 @@ def levels_of(workflow: Workflow) -> list[CheckedLevel]:
     found: dict[Any, CheckedLevel] = {id(workflow): top}
     waiting = [top]
     for scope in waiting:
-        for node in scope.workflow.nodes:
+        for _, node in scope.having("held"):
             for child in () if node.derives else scope.inner(node):
                 signature = _signature(child)
                 known = found.setdefault(signature, child)

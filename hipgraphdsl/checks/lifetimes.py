@@ -107,7 +107,7 @@ def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
     """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
     lives = {a: _Life(scope, a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
-    if not lives and not any(node.freed is not None for node in workflow.nodes):
+    if not lives and not any(node.freed is not None for _, node in scope.having("freed")):
         return
 
     def life(array: AllocArray) -> _Life:
@@ -175,10 +175,13 @@ class _Contents:
 def check_data(scope: CheckedLevel) -> None:
     """Report reads of memory that nothing has written, and writes that nothing reads."""
     nodes = scope.workflow.nodes
-    seen: set[object] = set()
+    untouched = {array for array in scope.workflow.arrays.values() if type(array) is DeviceArray}
+    allocates = bool(scope.having("made", "freed")) or any(type(array) is AllocArray for array in scope.workflow.arrays.values())
     makers: dict[AllocArray, Node] = {}
     contents: defaultdict[AllocArray, _Contents] = defaultdict(_Contents)
     for i in scope.workflow.order:
+        if not untouched and not allocates:
+            break
         node = nodes[i]
         if node.freed is not None:
             continue
@@ -189,17 +192,15 @@ def check_data(scope: CheckedLevel) -> None:
         writes: list[tuple[_Contents, Region]] = []
         for access in node.accesses:
             root = access.view.root
-            if root in seen:
-                continue
             if type(root) is AllocArray:
                 if access.mode != "write":
                     _check_read(scope, node, access, contents[root])
                 if access.mode != "read":
                     contents[root].writers.append(node)
                     writes.append((contents[root], access.bytes))
-            else:
-                seen.add(root)
-                if type(root) is DeviceArray and root.initial is None and access.mode == "read" and _exposed(node, access):
+            elif root in untouched:
+                untouched.remove(root)
+                if root.initial is None and access.mode == "read" and _exposed(node, access):
                     _report_unwritten(scope, node, root)
         for held, region in writes:  # record them only after all reads of the node are checked
             if held.written is not None:
@@ -273,7 +274,7 @@ def _exposed(node: Node, access: Access) -> bool:
 
 def check_copies(scope: CheckedLevel) -> None:
     """Report copies whose source and destination overlap."""
-    for node, (dst, src) in ((one, pair) for one in scope.workflow.nodes for pair in one.copied):
+    for node, (dst, src) in ((one, pair) for _, one in scope.having("copied") for pair in one.copied):
         if dst.root is not src.root and scope.place(dst.root)[0] != scope.place(src.root)[0]:
             continue
         (to_key, to), (from_key, origin) = (scope.placed(access) for access in (Access(dst, "write"), Access(src, "read")))

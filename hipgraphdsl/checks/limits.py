@@ -12,7 +12,7 @@ from ..kernels import ForeignModule, Module
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..target import Target
-from .levels import CheckedLevel
+from .levels import CheckedLevel, launch_key
 
 Extents = Sequence[int | None]  # None: set at launch
 Fault = tuple[str, str, str]
@@ -27,14 +27,12 @@ _RESIDENT_BLOCKS = 32
 
 def check_limits(scope: CheckedLevel, target: Target | None) -> None:
     """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
-    judged: dict[Any, tuple[Fault, ...]] = {}
-    for node in scope.workflow.nodes:
+    judged = {launch_key(launch): tuple(launch_faults(launch, target, scope.value)) for launch in scope.launches}
+    ignored = target is not None and not target.clusters and any(launch.cluster is not None for launch in scope.launches)
+    for _, node in scope.having("branch", *["launched"] * (ignored or any(judged.values()))):
         launch, branch = node.launched, node.branch
         if launch is not None:
-            key = (id(launch.kernel), launch.grid, launch.block, launch.shared_bytes, launch.cooperative)
-            faults = judged.get(key)
-            if faults is None:
-                faults = judged[key] = tuple(launch_faults(launch, target, scope.value))
+            faults = judged[launch_key(launch)]
             if launch.cluster is not None and target is not None and not target.clusters:
                 scope.found(
                     "HG509",
@@ -174,7 +172,10 @@ def _text(extents: Extents) -> str:
 def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[Node]] = {}
-    for node in scope.workflow.nodes:
+    calling = any(kind.calls == "capture" for kind in scope.kinds)
+    launching = any(launch.kernel.unread or isinstance(launch.kernel.module, ForeignModule) for launch in scope.launches)
+    asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
+    for node in asked:
         launch = node.launched
         if node.copied and (target is None or not target.on_host):
             _check_pageable(scope, node)

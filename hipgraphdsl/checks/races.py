@@ -110,27 +110,38 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
 def _parts_covered(workflow: Workflow) -> bool | None:
     """Fast path of `edges_cover_accesses`, in half the time, if regions of one array are equal or disjoint; None otherwise."""
     arrays: dict[Any, ByRegion[Record[int]]] = {}
-    for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
+    predecessors = workflow.predecessors
+    for i, node in enumerate(workflow.nodes):
+        accesses = node.accesses
+        if not accesses:
+            continue
+        sources = predecessors[i]
         written: list[Record[int]] = []
         before = sources if len(sources) < 16 else frozenset(sources)
-        for access in node.accesses:
+        for access in accesses:
             view = access.view
             root, region = view.root, access.region or view.region
-            if root not in arrays:
+            parts = arrays.get(root)
+            if parts is None:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
-                arrays[root] = ByRegion()
-            parts = arrays[root]
-            part = parts.exact.get(region)
+                parts = arrays[root] = ByRegion()
+            part = parts.single
+            if part is None or part.region is not region:
+                part = parts.exact.get(region)
             if part is None:
                 if region.dims or parts.meeting(region):
                     return None
                 part = Record(region, None, [])
                 parts.add(part)
-            if part.writer is not None and part.writer != i and part.writer not in before:
+            writer = part.writer
+            if writer is not None and writer != i and writer not in before:
                 return False
             if access.mode == "read":
-                part.add_reader(i, lambda readers: [*{*readers} - near_before(workflow.predecessors, i)])  # noqa: B023
+                if len(part.readers) < part.many:
+                    part.readers.append(i)
+                else:
+                    part.add_reader(i, lambda readers: [*{*readers} - near_before(predecessors, i)])  # noqa: B023
             elif any(reader != i and reader not in before for reader in part.readers):
                 return False
             else:
@@ -237,7 +248,7 @@ def check_events(scope: CheckedLevel) -> None:
     workflow = scope.workflow
     records: dict[str, list[int]] = {}
     waits = []
-    for i, node in enumerate(workflow.nodes):
+    for i, node in scope.having("recorded", "awaited"):
         if node.recorded is not None:
             records.setdefault(node.recorded.name, []).append(i)
         elif node.awaited is not None and not node.awaited.shared:

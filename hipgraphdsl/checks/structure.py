@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from ..arrays import AllocArray, ExternalArray
 from ..nodes import UnboundCallback
+from ..nodes.workflow import Workflow
 from ..order import find_cycle
 from .catalogue import CATALOGUE
 from .levels import CheckedLevel
@@ -49,15 +50,8 @@ def check_use(scope: CheckedLevel) -> None:
     if not workflow.nodes:
         scope.found("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing")
     defaults = (workflow.default_view(parameter) for parameter in workflow.parameters.values())
-    used: set[object] = {view.root for view in defaults if view is not None}
-    parameters = bool(workflow.parameters)
-    for node in workflow.nodes:
-        for access in node.accesses:
-            used.add(access.view.root)
-        if parameters:
-            used.update(node.parameters)
-        for view in node.addresses:
-            used.add(view.root)
+    unused = _unused(workflow, {view.root for view in defaults if view is not None})
+    for _, node in scope.having("semaphore_used", "called", "callback"):
         semaphore = node.semaphore_used
         if semaphore is not None and semaphore.handle is None:
             name = semaphore.name
@@ -83,7 +77,7 @@ def check_use(scope: CheckedLevel) -> None:
                 arrays=[name],
                 hint=f"from_json(text, arrays={{{name!r}: ...}})",
             )
-        if array not in used and not isinstance(array, AllocArray):
+        if array in unused:
             scope.found(
                 "HG105",
                 f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node and is no parameter's default",
@@ -91,5 +85,25 @@ def check_use(scope: CheckedLevel) -> None:
                 hint="remove it, unless launches bind a parameter to it, or set and update give it to a node",
             )
     for name, parameter in workflow.parameters.items():
-        if parameter not in used:
+        if parameter in unused:
             scope.found("HG106", f"parameter {name!r} is used by no node", arrays=[name], hint="remove it")
+
+
+def _unused(workflow: Workflow, used: set[object]) -> set[object]:
+    """Return the arrays, without those of alloc nodes, and the parameters that no node uses and that are not in `used`.
+
+    Nodes are looked through only until all are found: by their accesses first, which are at hand.
+    """
+    unused: set[object] = {array for array in workflow.arrays.values() if not isinstance(array, AllocArray)}
+    unused.update(workflow.parameters.values())
+    unused -= used
+    for node in workflow.nodes:
+        if not unused:
+            break
+        unused.difference_update([access.view.root for access in node.accesses])
+    for node in workflow.nodes:
+        if not unused:
+            break
+        unused.difference_update(node.parameters)
+        unused.difference_update([view.root for view in node.addresses])
+    return unused

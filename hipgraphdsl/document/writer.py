@@ -16,8 +16,11 @@ def data_of(workflow: Any, *, strict: bool = True, values: bool = True) -> tuple
     done: set[Any] = set()
 
     def write(workflow: Any) -> dict[str, Data]:
-        for node in workflow.nodes:
-            for module in node.modules:  # in order of first use
+        plain = len(workflow.documents) == 1
+        for module in workflow.modules if plain else ():  # in order of first use
+            names.key_of_module(module)
+        for node in () if plain else workflow.nodes:
+            for module in node.modules:
                 names.key_of_module(module)
             for _, inner, _ in () if node.derives else node.held:
                 if inner not in done:

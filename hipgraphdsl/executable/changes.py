@@ -128,10 +128,11 @@ class Changes:
             for i, step in changes.items()
         }
         nodes: dict[str, Node] = {step.name: step.node for step in steps.values()}
-        same_parameters = not children and all(
-            set(old[i].node.parameters) == set(step.node.parameters) for i, step in steps.items()
-        )
-        same_needs = not children and all(old[i].node.needs == step.node.needs for i, step in steps.items())
+        same_parameters = same_needs = not children
+        for i, step in steps.items() if not children else ():
+            before, after = old[i].node, step.node
+            same_parameters &= before.parameters == after.parameters or {*before.parameters} == {*after.parameters}
+            same_needs &= before.needs == after.needs
         names: list[Name] = []
         affected = list(steps)
         by_name = {child.name: child for child in children}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..arrays import AllocArray, Array, Parameter, Root, require_fit
+from ..arrays import AllocArray, Array, Parameter, require_fit
 from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
@@ -49,24 +49,10 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, workflow
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
-    kernels: dict[int, Kernel] = {}  # by identity: the hash of a kernel costs more than the rest
-    roots: dict[Root, None] = {}
-    for document in workflow.documents:
-        for node in document.nodes:
-            for kernel in node.kernels:
-                kernels[id(kernel)] = kernel
-            for access in node.own_accesses:
-                roots[access.view.root] = None
-            for view in node.addresses:
-                roots[view.root] = None
     found: dict[Module, tuple[list[str], list[str]]] = {}
-    for kernel in kernels.values():
-        names, _ = found.setdefault(kernel.module, ([], []))
-        if kernel.name not in names:
-            names.append(kernel.name)
-    for root in roots:
-        if isinstance(root, Symbol) and not root.hidden:
-            _, symbols = found.setdefault(root.module, ([], []))
-            if root.name not in symbols:
-                symbols.append(root.name)
+    for use in (use for document in workflow.documents for use in document.used):
+        if isinstance(use, Kernel) or (isinstance(use, Symbol) and not use.hidden):
+            names = found.setdefault(use.module, ([], []))[isinstance(use, Symbol)]
+            if use.name not in names:
+                names.append(use.name)
     return found

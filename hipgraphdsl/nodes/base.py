@@ -560,7 +560,7 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
         if len(a) != len(b):
             return False
         for x, y in zip(a, b):  # noqa: SIM110  # `all` of a generator takes twice the time
-            if not same(x, y, same_root):
+            if x is not y and not same(x, y, same_root):
                 return False
         return True
     if isinstance(a, dict):

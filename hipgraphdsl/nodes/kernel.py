@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -144,8 +145,7 @@ class KernelNode(Node):
     @lazy
     def plain(self) -> bool:
         """Whether it is launched without launch attributes: all fields that set one have their defaults."""
-        given = self.__dict__
-        return all(given[name] == default for name, default in _ATTRIBUTES.items())
+        return bool(_attributes_of(self.__dict__) == _NO_ATTRIBUTES)
 
     @lazy
     def alike(self) -> tuple[Any, ...] | None:
@@ -297,6 +297,8 @@ _ATTRIBUTES: Final = {
     if any(isinstance(form, Form) and form.fixed == _ATTRIBUTE for form in field.metadata)
 }
 """The fields that set launch attributes, with their defaults."""
+_attributes_of: Final = itemgetter(*_ATTRIBUTES)
+_NO_ATTRIBUTES: Final = tuple(_ATTRIBUTES.values())
 
 
 def _alike(arg: Any) -> Hashable:

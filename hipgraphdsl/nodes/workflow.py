@@ -34,7 +34,7 @@ from ..document.writer import data_of
 from ..draft import Draft
 from ..errors import listed, node_error
 from ..hazards import Reason
-from ..kernels import Module, Symbol
+from ..kernels import Kernel, Module, Symbol
 from ..order import successors, topological_order
 from ..printed import human_count
 from . import KINDS, Node, UnboundCallback, add_kind
@@ -118,11 +118,33 @@ class Workflow:
     @cached_property
     def modules(self) -> tuple[Module, ...]:
         """Modules of all kernels and symbols, including those of children, in order of first use."""
+        if len(self.documents) == 1:
+            return self.own_modules
         found: dict[Module, None] = {}
         for node in self.nodes:
             found.update(dict.fromkeys(node.modules))
             found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
         return tuple(found)
+
+    @property
+    def own_modules(self) -> tuple[Module, ...]:
+        """Modules of the kernels and symbols of its own nodes, in order of first use."""
+        return tuple(dict.fromkeys([use.module for use in self.used if isinstance(use, (Kernel, Symbol))]))
+
+    @cached_property
+    def used(self) -> tuple[Any, ...]:
+        """The kernels of its own nodes, and the arrays, parameters and symbols that they name, in order of first use."""
+        found: dict[int, Any] = {}  # by identity: the hash of a kernel costs more than the rest
+        for node in self.nodes:
+            for kernel in node.kernels:
+                found[id(kernel)] = kernel
+            for access in node.own_accesses:
+                root = access.view.root
+                found[id(root)] = root
+            for view in node.addresses:
+                root = view.root
+                found[id(root)] = root
+        return tuple(found.values())
 
     @property
     def documents(self) -> tuple[Workflow, ...]:

@@ -22,6 +22,7 @@ from ..parts import ENABLED, find, load
 from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
+from . import reuse
 from .lanes import Cover, covered, gathers
 from .options import DEFAULT_PLAN, Batch, Lanes, PlanOptions
 from .steps import Plan, Step
@@ -45,18 +46,24 @@ def make_plan(
 ) -> Plan:
     """Plan a workflow for a target; `device` is the device of nodes and arrays that name none.
 
+    A living plan of a workflow of the same shape is taken over (`reuse`).
+
     Raises
     ------
     DeclarationError
         If the workflow has a cycle; the message names its nodes.
     """
+    devices = devices_of(workflow, device)
+    key = reuse.key_of(workflow, target, options, device, devices)
+    plan = reuse.taken_over(key, workflow, target, options)
+    if plan is not None:
+        return plan
     lanes, join, batch = options.lanes, options.join, options.batch
-    bound = _lane_bound(workflow, target, lanes)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
-    devices = devices_of(workflow, device)
+    bound = _lane_bound(workflow, target, lanes)
     automatic = lanes is None or isinstance(lanes, str)
     planner = _Planner(
         target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
@@ -64,6 +71,7 @@ def make_plan(
     plan = planner.plan(workflow)
     for change in _passes(target, batch=batch, programmatic=options.programmatic):
         plan = change(plan)
+    reuse.note(key, plan)
     return plan
 
 
@@ -215,7 +223,7 @@ class _Planner:
         chained = one_by_one(nodes, order, deps, levels, target)
         if chained:
             deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
-        may = {kind for kind in set(map(type, nodes)) if kind.calls == "between" or kind.branch is not Node.branch}
+        may = {kind for kind in {type(node) for node in nodes} if kind.calls == "between" or kind.branch is not Node.branch}
         by_host = {
             i
             for i, node in (enumerate(nodes) if may else ())

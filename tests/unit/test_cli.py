@@ -614,10 +614,12 @@ def test_bench_of_ranks_says_that_it_needs_two_devices(run: Any) -> None:
 
 
 def test_bench_scaling_prints_what_it_simulates_and_measures(run: Any) -> None:
-    done = run("bench", "scaling", "--devices", "1", "2", "--cost-devices", "2", "--steps", "1")
+    done = run("bench", "scaling", "--devices", "1", "2", "--cost-devices", "2", "--steps", "1", "--nodes", "30")
     assert done.status == 0
     assert re.search(r"training step, 64 samples a device +weak +100.0% ", done.out)
     assert re.search(r"^off +2 ", done.out, re.MULTILINE)
+    assert re.search(r"^ +nodes +declare +check +plan ", done.out, re.MULTILINE)
+    assert re.search(r"^ +30( +[0-9.]+){9}$", done.out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("cpu")

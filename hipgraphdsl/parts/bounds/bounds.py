@@ -9,13 +9,14 @@ from ...arrays import Access, ArrayView, ExternalArray, Parameter
 from ...checks.levels import CheckedLevel
 from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
-from .programs import program_of
+from .programs import Program, program_of
 from .threads import Witness, reach_of
 
 _MOST_STEPS = 20_000  # interpreter steps for all launches of a workflow; further launches are not analysed
 _MOST_THREADS = 1024  # per block
 
 
+Block = tuple[int, int, int]
 Reached = tuple[tuple[Base, Witness, Witness], ...]
 """The accesses of a launch: for each base, the access with the lowest address and the one with the highest."""
 
@@ -31,13 +32,15 @@ class AnalysisCache:
     def __init__(self) -> None:
         self.found: dict[Any, Reached] = {}
         self.steps = 0
+        self._shapes: dict[Any, tuple[Program, Block, Block] | None] = {}
 
     def reached(self, scope: CheckedLevel, node: KernelLaunch) -> Reached:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
-        program = program_of(node.kernel)
-        grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
-        if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
+        shape = (id(node.kernel), node.grid, node.block)
+        analysed = self._shapes[shape] if shape in self._shapes else self._analysed(scope, node, shape)
+        if analysed is None:
             return ()
+        program, grid, block = analysed
         values: tuple[int | None, ...] = (None,) * len(node.args)
         if program.deciding:
             values = tuple([known_value(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
@@ -49,6 +52,17 @@ class AnalysisCache:
             found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
         return found or ()
 
+    def _analysed(self, scope: CheckedLevel, node: KernelLaunch, shape: Any) -> tuple[Program, Block, Block] | None:
+        """Return the program of a launch with its grid and block, None if it is not analysed; kept unless it has parameters."""
+        program = program_of(node.kernel)
+        grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
+        found = None
+        if program is not None and grid is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:
+            found = program, grid, block
+        if Parameter not in map(type, (*node.grid, *node.block)):
+            self._shapes[shape] = found
+        return found
+
 
 def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
@@ -56,7 +70,7 @@ def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
     parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
-    for node in (found.launched for found in scope.workflow.nodes):
+    for node in (found.launched for _, found in scope.having("launched")):
         if node is None:
             continue
         reached = cache.reached(scope, node)

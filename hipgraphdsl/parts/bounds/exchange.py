@@ -85,7 +85,7 @@ class _Bytes:
 def check_exchange(scope: CheckedLevel) -> None:
     """Report kernels whose threads exchange data through shared memory without a barrier, once for each block size."""
     alike: dict[tuple[Program, Axes], list[KernelLaunch]] = {}
-    for node in (found.launched for found in scope.workflow.nodes):
+    for node in (found.launched for _, found in scope.having("launched")):
         if node is not None and shares(node):
             program, block = program_of(node.kernel), known_extents(scope, node.block)
             if program is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:

@@ -22,7 +22,9 @@ from .programs import program_of
 def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
     """Report kernels with hidden addresses that another node which touches memory may run beside."""
     nodes = scope.workflow.nodes
-    hidden = {n: what for n, node in enumerate(nodes) if (what := _hidden(scope, node))}
+    plain = not any(_may_hide(launch.kernel) for launch in scope.launches)
+    asked = scope.having("held") if plain else scope.having("held", "launched")
+    hidden = {n: what for n, node in asked if (what := _hidden(scope, node))}
     if not hidden:
         return
     touching = {n for n, node in enumerate(nodes) if n in hidden or node.accesses}
@@ -71,13 +73,17 @@ def _hidden(scope: CheckedLevel, node: Node) -> str:
     return ""
 
 
+def _may_hide(kernel: Kernel) -> bool:
+    """Return whether a kernel takes data with addresses in them."""
+    return kernel.signature is not None and bool(kernel.module.source and addresses_of(kernel))
+
+
 def _of_kernel(node: KernelLaunch) -> str:
-    if node.kernel.signature is None or not node.kernel.module.source:
+    signature = node.kernel.signature
+    if signature is None or not _may_hide(node.kernel):
         return ""
     hidden = addresses_of(node.kernel)
-    if not hidden:
-        return ""
-    for n, (parameter, arg) in enumerate(zip(node.kernel.signature.parameters, node.args, strict=False)):
+    for n, (parameter, arg) in enumerate(zip(signature.parameters, node.args, strict=False)):
         if n in hidden and not _is_null(parameter, arg):
             return hidden[n]
     return hidden.get(-1, "")

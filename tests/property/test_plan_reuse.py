@@ -1,0 +1,186 @@
+"""Plans taken over from a living plan of the same shape equal plans made afresh."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hipgraphdsl as hg
+from hipgraphdsl.plan import reuse
+from hipgraphdsl.plan.steps import Plan
+
+KERNELS = hg.Module(
+    r"""
+extern "C" __global__ void one(const float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" __global__ void two(const float* x, float* y, float a) { y[threadIdx.x] += a * x[threadIdx.x]; }
+"""
+)
+TARGETS = ("cpu", "nvidia:sm_90", "nvidia:sm_80", "amd:gfx90a", "amd:gfx942")
+CHANGES = (
+    "nothing",
+    "numbers",
+    "arrays",
+    "grid",
+    "block",
+    "kernel",
+    "edge",
+    "shared",
+    "attribute",
+    "copy",
+    "name",
+    "device",
+    "alloc",
+)
+
+
+def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
+    """Return a random graph; the same seed gives the same graph but for one change of one or of all nodes."""
+    rng, at = random.Random(seed), random.Random(seed + 1)
+    count = rng.randint(1, 24)
+    changed = at.randrange(count)
+    g = hg.Graph("g")
+    size = 1024 if change == "arrays" else 512
+    x = [
+        g.device_array(f"x{i}", shape=size, dtype="float32", device=1 if change == "device" and i == 0 else None)
+        for i in range(5)
+    ]
+    out = g.host_array("out", shape=1024, dtype="float32")
+    scale = g.param("scale", "float32", default=2.0)
+    blocks = rng.choice((1, 1, 4))
+    for i in range(count):
+        here = i == changed
+        name = f"n{i}{'_' * (here and change == 'name')}"
+        after = [f"n{i - 1}"] if here and i and change == "edge" else []
+        match rng.choice(("one", "one", "two", "fill", "copy", "empty")):
+            case "one" | "two" as what:
+                source, target = rng.sample(x, 2)
+                grid = blocks + (here and change == "grid")
+                block = 64 if here and change == "block" else 32
+                if here and change == "kernel":
+                    what = "two" if what == "one" else "one"
+                number: Any = (i + 10 if change == "numbers" else i + 1) if what == "one" else rng.choice((0.5, scale))
+                number = 1.5 if change == "numbers" and what == "two" and number == 0.5 else number
+                options: dict[str, Any] = {"shared_bytes": 64} if here and change == "shared" else {}
+                options |= {"priority": 1} if here and change == "attribute" else {}
+                g.kernel(KERNELS[what], grid, block, (source, target, number), name=name, after=after, **options)
+            case "fill":
+                g.memset(rng.choice(x), i + (change == "numbers"), name=name, after=after)
+            case "copy":
+                length = 512 if here and change == "copy" else 4
+                source = rng.choice(x)
+                g.memcpy(out[i * 4 : i * 4 + length] if length == 4 else out[:512], source[:length], name=name, after=after)
+            case _:
+                g.empty(name=name, after=[*after, *(f"n{k}" for k in range(max(0, i - 2), i) if change != "name")])
+    return g
+
+
+def shown(plan: Plan, workflow: Any) -> list[Any]:
+    """Return all fields of a plan; nodes of the workflow by position, others by name."""
+    place = {id(node): i for i, node in enumerate(workflow.nodes)}
+    steps = [step._replace(node=place.get(id(step.node), step.node.name)) for step in plan.steps]  # type: ignore[arg-type]
+    others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps")]
+    derived = [plan.lanes, plan.index, plan.successors, plan.depth, plan.has_allocs, plan.runs, str(plan)]
+    return [plan.workflow is workflow, steps, others, derived]
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    change=st.sampled_from(CHANGES),
+    target=st.sampled_from(TARGETS),
+    options=st.sampled_from((hg.PlanOptions(), hg.PlanOptions(batch=True), hg.PlanOptions(lanes=2), hg.PlanOptions(join=False))),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_plan_that_is_taken_over_equals_a_fresh_one(seed: int, change: str, target: str, options: Any) -> None:
+    old, new = graph_of(seed), graph_of(seed, change)
+    reuse._planned.clear()
+    fresh = shown(new.plan(target=target, options=options), new.workflow())
+    reuse._planned.clear()
+    living = old.plan(target=target, options=options)
+    _ = living.lanes, living.index, living.successors, living.depth, living.has_allocs, living.runs
+    assert shown(new.plan(target=target, options=options), new.workflow()) == fresh
+
+
+@pytest.mark.parametrize("change", ["nothing", "numbers", "arrays", "grid"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_living_plan_is_taken_over(change: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    take = reuse.taken_over
+
+    def noted(*args: Any) -> Plan | None:
+        taken.append(take(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(reuse, "taken_over", noted)
+    old, new = graph_of(7), graph_of(7, change)
+    living = old.plan(target=target)
+    made = new.plan(target=target)
+    grids = change == "grid" and old.workflow().nodes != new.workflow().nodes and target != "cpu"
+    assert (made is taken[-1]) is not grids
+    del living, made
+    taken.clear()
+    assert new.plan(target=target) is not None
+    assert taken == [None], "nobody has a plan of the shape any more"
+
+
+def test_arrays_of_a_graph_are_not_kept_by_its_plan() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", np.zeros(8, "float32"))
+    g.memset(x, 0)
+    living = g.plan(target="cpu")
+    assert reuse._planned
+    del living
+    assert not any(plan.workflow is g.workflow() for plan in reuse._planned.values())
+
+
+def launches_beside(changed: bool) -> hg.Graph:
+    """Return independent launches: of one kernel, which are batched, or of two kernels with the same accesses."""
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=32, dtype="float32")
+    for i in range(64):
+        g.kernel(
+            FILLS["b" if changed and i % 2 else "a"], 1, 32, (x, g.device_array(f"y{i}", shape=32, dtype="float32")), name=f"n{i}"
+        )
+    return g
+
+
+def small_copies(changed: bool) -> hg.Graph:
+    """Return copies to the host, small enough for a kernel but for one."""
+    g = hg.Graph("g")
+    for i in range(20):
+        size = 1 << 21 if changed and i == 3 else 4
+        source = g.device_array(f"x{i}", shape=1 << 21, dtype="float32")
+        g.memcpy(g.host_array(f"y{i}", shape=size, dtype="float32"), source[:size], name=f"n{i}")
+    return g
+
+
+def long_chain(changed: bool) -> hg.Graph:
+    """Return a chain that is cut where its kernels read other parameters."""
+    g = hg.Graph("g")
+    x, y = (g.device_array(name, shape=32, dtype="float32") for name in "xy")
+    a, b = g.param("a", "float32", default=1.0), g.param("b", "float32", default=1.0)
+    for i in range(400):
+        g.kernel(KERNELS["two"], 1, 32, (x, y, b if changed and i >= 200 else a), name=f"n{i}")
+        x, y = y, x
+    return g
+
+
+FILLS = hg.Module(
+    'extern "C" __global__ void a(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }\n'
+    'extern "C" __global__ void b(const float* x, float* y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }'
+)
+
+
+@pytest.mark.parametrize("build", [launches_beside, small_copies, long_chain])
+def test_a_plan_of_another_shape_is_not_taken_over(build: Any) -> None:
+    target, options = "nvidia:sm_90", hg.PlanOptions(batch=True)
+    new = build(True)
+    fresh = shown(new.plan(target=target, options=options), new.workflow())
+    living = build(False).plan(target=target, options=options)
+    assert shown(living, living.workflow) != fresh, "the two graphs tell shapes apart"
+    assert shown(new.plan(target=target, options=options), new.workflow()) == fresh
