@@ -152,11 +152,6 @@ class Target:
         return known and int("0" + re.sub(r"\D", "", self.architecture)) >= chip
 
     @property
-    def gone_streams_crash(self) -> bool:
-        """Whether a call with a stream that has been destroyed may crash, where HIP answers hipErrorInvalidHandle: in CUDA."""
-        return self.platform == "nvidia"
-
-    @property
     def dlpack_device(self) -> int:
         """DLPack's number for the kind of memory that `malloc` returns: 1 host, 2 CUDA, 10 ROCm."""
         return {"amd": 10, "nvidia": 2}.get(self.platform, 1)

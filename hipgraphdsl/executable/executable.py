@@ -153,7 +153,7 @@ class Executable:
         ----------
         stream : int or stream object, optional
             A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
-            waited for; by default the Executable's own. If it has been destroyed by then, all of the device's work is waited for.
+            waited for; by default the Executable's own, which waits for launches on others: those may be destroyed meanwhile.
         timeout_s : float, optional
             Limit in seconds for waits: of host steps and of backend ``"serial"``, for a stream that takes no more work, and for
             another thread that launches. When it has passed, enqueued work goes on and nothing more is enqueued.
@@ -182,15 +182,14 @@ class Executable:
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
-        self._give(params, handle)
+        captured = self._give(params, handle)
         own.compiled.wanted = bool(params)
-        held = [] if stream is None else in_flight.held(handle, stream)
         deadline = Deadline.after(timeout_s, own.unfinished)
         own.wait_for_room(handle, deadline)
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
-        issued = True
+        in_flight.keep(handle, stream)
         try:
             own.launch(handle)
         except Stopped:
@@ -198,23 +197,24 @@ class Executable:
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.drain(handle)
-            issued = not in_flight.is_gone(handle, error)
             raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
-            if issued:  # noted without a function call, which Ctrl-C could interrupt
-                with in_flight.lock:
-                    in_flight.pending[handle] = held
-                if stream is not None:
-                    in_flight.take_over(handle)
+            with in_flight.lock:  # noted by no call of a Python function, which Ctrl-C could interrupt
+                in_flight.pending[handle] = object()
+            in_flight.take_over(handle, captured=captured)
         own.stats.launches += 1
 
-    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
-        """Refuse a launch that its stream's capture cannot record, bind its parameters, and build the program if needed."""
+    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> bool:
+        """Bind a launch's parameters, and build the program if needed; return whether the stream captures.
+
+        A launch that its stream's capture cannot record is refused.
+        """
         own = self._own
-        if stream is not None:
-            own.in_flight.require_recorded(stream, self.backend, into_captures(self.backend, own.state.plan))
+        recorded = stream is not None and into_captures(self.backend, own.state.plan)
+        captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, recorded)
         own.give(params)
+        return captured
 
     @using("launch")
     def _launch_failed(self, code: int) -> None:

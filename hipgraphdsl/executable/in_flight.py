@@ -16,7 +16,10 @@ from .devices import Home
 
 
 class InFlight:
-    """The Executable's own stream, and every stream with launches in flight."""
+    """The Executable's own stream, which waits for the launches on every other one.
+
+    A user's stream may be destroyed while a launch on it is in flight, so nothing asks it later.
+    """
 
     def __init__(self, name: str, home: Home, compiled: CallPath) -> None:
         self.stream = 0
@@ -27,86 +30,87 @@ class InFlight:
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
-        self.pending: dict[int, list[Any]] = {}
-        """Streams with launches that nothing has waited for yet, each with a new list that identifies its last launch.
+        self.pending: dict[int, object] = {}
+        """Streams with launches that nothing has waited for yet, each with a new object that identifies its last launch.
 
-        The list has the stream objects that the launches were given, which may own the stream.
+        `take_over` leaves none but the own stream.
         """
+        self.objects: dict[int, Any] = {}
+        """The stream objects that these launches were given, which may own their streams, by handle."""
         self.lock = threading.Lock()
         self._failed: HipError | None = None
         """The error of a failed launch, kept until nothing is in flight and `wait` raises it."""
         self._last: int | None = None
         """The stream of the last launch `in_turn`; the null stream is 0."""
-        self.end = 0
-        """Event recorded after that launch if it was on a stream other than the own; 0 before the first such launch."""
-
         self.fence = 0
-        """Event by which the own stream waits for launches on the user's streams; 0 before the first."""
+        """Event by which streams of the Executable's device wait for each other; 0 before the first does."""
 
     def open(self) -> None:
         """Create the own stream."""
         self.stream = self._runtime.stream_create()
 
-    def held(self, handle: int, stream: Any) -> list[Any]:
-        """Return the entry of `pending` for a launch on a stream that the user gave; it keeps the stream's object alive."""
-        return [stream] if stream is not handle else [*self.pending.get(handle, ())]
+    def keep(self, handle: int, stream: Any) -> None:
+        """Keep the object of a user's stream, which may own it, until its launches have been waited for."""
+        if stream is not None and stream is not handle:
+            self.objects[handle] = stream
 
     def launched(self, stream: int) -> None:
         """Note a launch on a stream as in flight."""
         self._compiled.allow_wait(allowed=False)
         with self.lock:
-            self.pending[stream] = []
+            self.pending[stream] = object()
 
     def in_turn(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream, after the previous launch on any stream; on a capturing stream the capture defines the order."""
-        own, last = self.stream, self._last
-        if stream == own and (last is None or last == own):
+        own = self.stream
+        if stream != own and not self.captures(stream):
+            self.note_compiled()
+            if stream != self._last and own in self.pending and not self.captures(own):
+                self.follow(stream, own, self._home.device)
+            self._last = stream
+        elif stream == own:  # it waits for the launches on all others
             self._last = own
-            launch(stream)
-            return
-        runtime = self._runtime
-        if self.captures(stream):
-            launch(stream)
-            return
-        self.end = self.end or runtime.event_create(timing=False)
-        self.note_compiled()
-        if last is None and own in self.pending:  # launched by compiled code alone
-            last = own
-        if last not in (None, stream):
-            if last == own:
-                runtime.event_record(self.end, own)
-            runtime.stream_wait_event(stream, self.end)
-        self._last = stream
-        try:
-            launch(stream)
-        finally:
-            if stream != own:
-                runtime.event_record(self.end, stream)
+        launch(stream)
 
-    def take_over(self, stream: int) -> None:
-        """Let the own stream wait for a launch on a stream of the user's, who may destroy it, also one that has failed.
+    def take_over(self, stream: int, *, captured: bool) -> None:
+        """Let the own stream wait for a launch that has been noted on another one, also if it has failed.
 
-        Where a call with a destroyed stream only fails, launches in flight stay on the user's stream itself.
+        One that was `captured` does not run, and its stream may be gone when somebody waits.
         """
-        if stream in (self.stream, 0, 1, 2):
-            return
-        # Whoever waits for the stream is told what has failed. The backend may have made another device current.
-        with suppress(HipError), self._home.there():
-            # While it captures nothing runs, and it may be gone when somebody waits.
-            if not self.captures(stream):
-                if not self._runtime.target.gone_streams_crash:
-                    return
-                self._follow(stream)
-            with self.lock:
-                self.pending[self.stream] = self.pending.pop(stream, [])
+        if stream == self.stream or (not captured and self.captures(self.stream)):
+            return  # a capture of the own stream must not wait for what it does not contain
+        gone = False
+        try:
+            if not captured and self._home.switches:
+                with self._home.there():  # the backend may have made another device current
+                    device = self._runtime.stream_get_device(stream) if self._home.several else self._home.device
+                    self.follow(self.stream, stream, device)
+            elif not captured:
+                self.follow(self.stream, stream, self._home.device)
+        except HipError as error:
+            if error.code != ERROR_INVALID_HANDLE:
+                return  # whoever waits for the stream is told what has failed
+            gone = True  # so that nothing was launched on it
+        with self.lock:
+            last = self.pending.pop(stream, object())
+            if not gone:
+                self.pending[self.stream] = last
 
-    def _follow(self, stream: int) -> None:
-        """Let the own stream wait for work on another stream of its device; a launch for another device was made on it."""
-        runtime = self._runtime
-        if not self._home.several or runtime.stream_get_device(stream) == self._home.device:
-            self.fence = self.fence or runtime.event_create(timing=False)
-            runtime.event_record(self.fence, stream)
-            runtime.stream_wait_event(self.stream, self.fence)
+    def follow(self, later: int, earlier: int, device: int) -> None:
+        """Let a stream wait for work on another, which belongs to a device."""
+        runtime, home = self._runtime, device == self._home.device
+        event = self.fence if home else 0
+        if not event:
+            with runtime.using_device(device):
+                event = runtime.event_create(timing=False)
+        if home:
+            self.fence = event
+        try:
+            runtime.event_record(event, earlier)
+            runtime.stream_wait_event(later, event)
+        finally:
+            if not home:
+                runtime.event_destroy(event)
 
     def lend(self) -> int:
         """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""
@@ -119,23 +123,23 @@ class InFlight:
         """Return whether a launch on a stream would go to a capture, or end one; nobody captures the own stream before `lend`."""
         return (self._lent or stream != self.stream) and self._runtime.stream_is_capturing(stream)
 
-    def require_recorded(self, stream: int, backend: str, recorded: bool) -> None:
-        """Refuse a launch on a stream that captures, unless its calls are `recorded`; the null stream cannot capture itself."""
-        if not (recorded and stream not in (0, 1)) and self.captures(stream):
+    def require_recorded(self, stream: int, backend: str, recorded: bool) -> bool:
+        """Return whether a stream captures; refuse a launch on it then, unless its calls are `recorded`.
+
+        The null stream cannot capture itself.
+        """
+        captured = self.captures(stream)
+        if captured and not (recorded and stream not in (0, 1)):
             raise DeclarationError(
                 f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"
                 f" by backend {backend!r} cannot be recorded there; launch it when the capture has ended, or compile a graph"
                 " without alloc, eager and conditional nodes with backend='streams'"
             )
+        return captured
 
     def _captures(self, stream: int) -> bool:
         """Return whether a stream captures, so that a query would end the capture."""
         return stream != 0 and self.captures(stream)  # the null stream cannot capture
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether the last launch `in_turn` was on another stream, which compiled launches on the own stream do not wait for."""
-        return self._last not in (None, self.stream)
 
     def note_compiled(self) -> None:
         """Note launches of the compiled call path as in flight on the own stream, which it uses."""
@@ -144,7 +148,8 @@ class InFlight:
             self._compiled.allow_wait(allowed=False)
             with self.lock:  # both without a function call, which Ctrl-C could interrupt
                 launcher.pending = False
-                self.pending[self.stream] = []
+                self.pending[self.stream] = object()
+                self._last = self.stream
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished, and raise the error of a failed one; errors name the `unfinished` nodes."""
@@ -162,11 +167,13 @@ class InFlight:
                     else:  # most waits are short, and an empty context manager takes a tenth of their time
                         done = self._captures(stream) or wait(stream, left)
                 except HipError as error:
-                    self._failed, done = self._failed or self._ended(stream, error), True
+                    self._failed, done = self._failed or error, True
+                    self._ended(stream)
                 if done:
                     with self.lock:
                         if self.pending.get(stream) is last:  # else another thread has launched meanwhile
                             del self.pending[stream]
+                    self._let_go()
                 elif has_passed(deadline):
                     names = unfinished()
                     raise WaitTimeout(
@@ -179,6 +186,13 @@ class InFlight:
             names = unfinished()
             raise failed.hinted(unfinished_text(names)[2:]) if names else failed
 
+    def _let_go(self) -> None:
+        """Let go of the objects of streams if nothing is in flight."""
+        left: dict[int, Any] = {}
+        with self.lock:  # they die outside of it
+            if not self.pending:
+                left, self.objects = self.objects, left
+
     def failed(self, code: int) -> None:
         """Keep the error for a return code of a compiled wait, so that `wait` raises it."""
         try:
@@ -186,30 +200,10 @@ class InFlight:
         except HipError as error:
             self._failed = self._failed or error
 
-    def _ended(self, stream: int, error: HipError) -> HipError | None:
-        """Wait for the work of a stream whose query has failed; return the error to raise, None if only the stream is gone.
-
-        The work may run on, and must not outlive its modules and memory.
-        """
-        try:
-            if self.is_gone(stream, error):
-                with self._home.there():
-                    self._runtime.device_wait()
-                return None
+    def _ended(self, stream: int) -> None:
+        """Wait for the work of a stream whose query has failed: it may run on, and must not outlive its modules and memory."""
+        with suppress(HipError):
             self._runtime.stream_synchronize(stream)
-        except HipError as failed:
-            return failed if error.code == ERROR_INVALID_HANDLE else error
-        return error
-
-    def is_gone(self, stream: int, error: Exception) -> bool:
-        """Return whether a call failed because its stream does not exist any more."""
-        if not isinstance(error, HipError) or error.code != ERROR_INVALID_HANDLE:
-            return False
-        try:
-            self._runtime.stream_query(stream)
-        except HipError as again:
-            return again.code == ERROR_INVALID_HANDLE
-        return False
 
     def drain(self, stream: int) -> None:
         """Wait until a stream's work has ended, and ignore its errors; Ctrl-C interrupts."""
@@ -226,7 +220,7 @@ class InFlight:
                         self._runtime.stream_wait(stream, SLICE_S)
 
     def done(self) -> bool:
-        """Return whether all launches have finished; those on a stream that is gone, or that has failed, count as finished."""
+        """Return whether all launches have finished; those on a stream that has failed count as finished."""
         self.note_compiled()
         with self._home.there():
             return all(map(self._finished, tuple(self.pending)))
@@ -246,6 +240,7 @@ class InFlight:
     def forget(self) -> None:
         """Forget all launches."""
         self.pending.clear()
+        self.objects.clear()
         self._failed = None
 
 

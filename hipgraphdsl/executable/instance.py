@@ -158,8 +158,8 @@ class Instance:
         """Register the release of everything with an exit stack, and release nothing yet; no launch may be in flight."""
         if self.in_flight.stream:
             stack.callback(self._runtime.stream_destroy, self.in_flight.stream)
-        for event in filter(None, (self.in_flight.end, self.in_flight.fence)):
-            stack.callback(self._runtime.event_destroy, event)
+        if self.in_flight.fence:
+            stack.callback(self._runtime.event_destroy, self.in_flight.fence)
         self.memory.return_into(stack)
         self.parameters.return_into(stack)
         self.shared.return_into(stack)
@@ -458,23 +458,14 @@ class Instance:
         if where == home:
             launch(stream)
             return
-        self._follow(own, stream, where)
+        self.in_flight.follow(own, stream, where)
         try:
             launch(own)
         except BaseException:
             with suppress(HipError):
-                self._follow(stream, own, home)
+                self.in_flight.follow(stream, own, home)
             raise
-        self._follow(stream, own, home)
-
-    def _follow(self, stream: int, other: int, device: int) -> None:
-        with self._runtime.using_device(device):
-            event = self._runtime.event_create(timing=False)
-        try:
-            self._runtime.event_record(event, other)
-            self._runtime.stream_wait_event(stream, event)
-        finally:
-            self._runtime.event_destroy(event)
+        self.in_flight.follow(stream, own, home)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
@@ -602,7 +593,7 @@ class Instance:
 
     def resume_compiled(self) -> None:
         """Enable the compiled call path again, with what it may set."""
-        if self.compiled.bound and not self.torn and self.program is not None and not self.in_flight.is_elsewhere:
+        if self.compiled.bound and not self.torn and self.program is not None:
             self._limit()
             self.compiled.resume(self.program.refreshed, self._settable)
 

@@ -240,10 +240,6 @@ class Runtime(Protocol):
     def device_synchronize(self) -> None:
         """Wait for all work of the current device, also of streams that have been destroyed."""
 
-    def device_wait(self) -> None:
-        """Do the same, but leave errors to the streams that they belong to, where the platform can (not a HIP call)."""
-        self.device_synchronize()
-
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 

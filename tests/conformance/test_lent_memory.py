@@ -330,7 +330,27 @@ def test_launch_keeps_the_object_of_its_stream_until_it_has_been_waited_for() ->
             exe.runtime.stream_query(handle)
 
 
-def test_read_waits_for_work_on_a_stream_that_has_been_destroyed() -> None:
+@pytest.mark.parametrize("stream", ["destroyed", "collected", "another's"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_fault_of_a_launch_on_a_stream_that_is_gone_is_raised_with_the_node(backend: Any, stream: str) -> None:
+    g = hg.Graph("faults")
+    x, by = g.device_array("x", shape=4, dtype="i4"), g.param("by", "int32", default=1)
+    divides = hg.Module("__global__ void divides(int* x, int by) { x[threadIdx.x] = 8 / by; }")
+    g.kernel(divides["divides"], 1, 4, (x, by), name="worker")
+    with g.compile(runtime="cpu", backend=backend) as exe:
+        for call in (exe.synchronize, lambda: exe.read("x"), exe.run):
+            exe.set("worker", args={"by": 0})
+            STREAMS[stream](exe)
+            with pytest.raises(hg.HipError, match="divided by zero") as caught:
+                call()
+            assert caught.value.node == (None if backend == "streams" else "worker")
+            exe.set("worker", args={"by": 2})
+            exe.run()
+            assert exe.read("x").tolist() == [4] * 4
+
+
+@pytest.mark.parametrize("stream", ["destroyed", "collected", "another's"])
+def test_read_waits_for_work_on_a_stream_that_is_gone(stream: str) -> None:
     began, go = threading.Event(), threading.Event()
     g = hg.Graph("slow")
     x = g.host_array("x", shape=4, dtype="i4")
@@ -342,10 +362,12 @@ def test_read_waits_for_work_on_a_stream_that_has_been_destroyed() -> None:
 
     g.host(slow, (x,))
     with g.compile(runtime="cpu") as exe:
-        destroyed(exe)
+        opener = threading.Timer(0.2, go.set)
+        opener.start()
+        STREAMS[stream](exe)
         began.wait(20)
-        threading.Timer(0.05, go.set).start()
         assert exe.read("x").tolist() == [1] * 4
+        opener.join()
 
 
 @pytest.mark.parametrize("writeable", [True, False])

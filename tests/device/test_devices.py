@@ -597,6 +597,27 @@ def test_a_stream_of_another_device_waits_for_a_launch_that_failed_half_way(runt
     runtime.stream_destroy(stream)
 
 
+def test_read_waits_for_a_launch_on_a_stream_of_another_device_that_is_gone(runtime: Runtime, backend: Backend) -> None:
+    gate = threading.Event()
+    g = hg.Graph("elsewhere")
+    h = g.host_array("h", np.zeros(1, "i4"))
+
+    def slow(h: Any) -> None:
+        gate.wait(30)
+        h[0] += 1
+
+    g.host(slow, (h,))
+    with runtime.using_device(1):
+        stream = runtime.stream_create()
+    opener = threading.Timer(0.2, gate.set)
+    with g.compile(runtime=runtime, backend=backend, device=0) as exe:
+        opener.start()
+        exe.launch(stream=stream)
+        runtime.stream_destroy(stream)
+        assert exe.read("h")[0] == 1
+    opener.join()
+
+
 def test_launch_that_its_limit_has_ended_is_waited_for_on_every_device(runtime: Runtime, backend: Backend) -> None:
     gate = threading.Event()
     waits = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(30) and None)
@@ -890,8 +911,8 @@ def test_launch_that_would_crash_goes_to_the_own_stream() -> None:
         exe.launch(stream=same)
         launches = [(call.api, call.args[-1]) for call in recorder.calls if call.api == "hipGraphLaunch"]
         assert launches == [("hipGraphLaunch", exe.stream), ("hipGraphLaunch", same)]
-        # `other` and the own stream for each other, and `same` for the launch before.
-        assert recorder.apis().count("hipStreamWaitEvent") == 3
+        # `other` and the own stream for each other, `same` for the launch before, and the own stream for each launch.
+        assert recorder.apis().count("hipStreamWaitEvent") == 5
         for stream in (other, same):
             recorder.stream_destroy(stream)
     assert recorder.live == {}

@@ -30,7 +30,6 @@ from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import ERROR_INVALID_HANDLE, MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
-from hipgraphdsl.target import Target
 
 CALLBACKS = {f"{fn.__module__}:{fn.__qualname__}": fn for fn in (called, called_between, issued)}
 OWN = (*DEVICE, *HOST, *LONG, *DEFAULTS)
@@ -627,7 +626,6 @@ def refuse_gone_handles(runtime: Runtime, patched: pytest.MonkeyPatch) -> None:
         assert real is not None
         real(api, code, *detail)
 
-    patched.setattr(Target, "gone_streams_crash", True)
     if real is not None:
         patched.setattr(runtime, "_fail", fail)
 

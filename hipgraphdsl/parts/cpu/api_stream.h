@@ -108,7 +108,8 @@ API int hgcpuRoomForLaunch(Handle stream, uint64_t timeout_us) {
   if (code == hipSuccess) t_ahead = kMostAhead;
   return code;
 }
-inline int device_finish(bool errors_of_all) {
+API int hipDeviceSynchronize() {
+  ENTER();
   if (int code = capture_refuse(hipErrorStreamCaptureUnsupported, true)) return fail(code);
   REQUIRE(!t_in_host_function, hipErrorNotPermitted);
   Vec<Stream*> held;
@@ -118,22 +119,12 @@ inline int device_finish(bool errors_of_all) {
     if (s->device == device) stream_wait_for(s, s->submitted.get_sequential(), 0);
   }
   for (Stream* s : held) {
-    bool asked = s->device == device && (errors_of_all || find<Stream>(s->handle) != s);
-    int code = asked ? stream_take_error(s) : 0;
+    int code = s->device == device ? stream_take_error(s) : 0;
     if (!first) first = code;
     stream_release(s);
   }
   reap_deferred();
   return fail(first);
-}
-API int hipDeviceSynchronize() {
-  ENTER();
-  return device_finish(true);
-}
-// The same, but errors of streams that somebody can still wait for are left to them.
-API int hgcpuDeviceWait() {
-  ENTER();
-  return device_finish(false);
 }
 
 API int hipLaunchHostFunc(Handle stream, hipHostFn_t fn, void* argument) {

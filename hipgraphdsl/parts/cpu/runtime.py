@@ -42,7 +42,6 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuStreamRoom": (c_void_p, c_uint64),
     "hgcpuRoomForLaunch": (c_void_p, c_uint64),
-    "hgcpuDeviceWait": (),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
     "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
@@ -188,8 +187,6 @@ class CpuRuntime(HipAbiRuntime):
             if left_us <= 0:
                 return False
         return True
-
-    device_wait = does("hgcpuDeviceWait")
 
     def wait_addresses(self) -> tuple[int, int]:
         return (0, 0) if vars(self).keys() & {"stream_query", "stream_wait"} else (address_of(self._ext.hgcpuStreamWait), 0)

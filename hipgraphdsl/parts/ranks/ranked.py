@@ -168,10 +168,11 @@ class RankExecutable(Executable):
         if stream is None and not self._own.hosts.names():  # a host node's failure must be reported before the next launch
             self._go_by_compiled_code(link, handle)
 
-    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> None:
+    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> bool:
         with self._told_where_refused(self._calls):
-            super()._give(params, stream)
+            captured = super()._give(params, stream)
         self._calls.made += 1
+        return captured
 
     @contextmanager
     def _told_where_refused(self, calls: Calls) -> Iterator[None]:
