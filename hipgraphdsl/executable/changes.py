@@ -130,9 +130,8 @@ class Changes:
         nodes: dict[str, Node] = {step.name: step.node for step in steps.values()}
         same_parameters = same_needs = not children
         for i, step in steps.items() if not children else ():
-            before, after = old[i].node, step.node
-            same_parameters &= before.parameters == after.parameters or {*before.parameters} == {*after.parameters}
-            same_needs &= before.needs == after.needs
+            same_parameters &= self._same_parameters(old[i], step)
+            same_needs &= old[i].node.needs == step.node.needs
         names: list[Name] = []
         affected = list(steps)
         by_name = {child.name: child for child in children}
@@ -154,6 +153,10 @@ class Changes:
             made = made.replanned(self._target, made.options)
         kernels = tuple(kernel for node in nodes.values() for kernel in node.kernels)
         return Change(made, tuple(affected), tuple(names), kernels=kernels)
+
+    def _same_parameters(self, old: Step, new: Step) -> bool:
+        scope = self._scope.inside(new.path)
+        return set(scope.parameters_of(old.node)) == set(scope.parameters_of(new.node))
 
     def _require_within_limits(self, step: Step, before: Node) -> None:
         """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..arrays import Array, Need, Parameter, lacking
+from ..arrays import Array, Need, lacking
 from ..backends import Environment
 from ..backends.environment import Root, named
 from ..errors import DeclarationError
@@ -59,19 +59,18 @@ class Uses:
         """The steps that depend on each parameter, in ascending order."""
         found: dict[Root, dict[int, None]] = {}
         for step in self._steps:
-            for scope, parameter in self._parameters(step):
-                owner, root, _ = scope.resolve(parameter)
-                if isinstance(root, Parameter):
-                    found.setdefault((owner, root), {})[step.index] = None
+            for root in self._parameters(step):
+                found.setdefault(root, {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}
 
-    def _parameters(self, step: Step) -> Iterator[tuple[Environment, Parameter]]:
-        """Yield the parameters of a step and of the workflows that its node holds, each with the scope that names it."""
+    def _parameters(self, step: Step) -> Iterator[Root]:
+        """Yield the parameters that a step and the workflows that its node holds depend on."""
         inner = self._scope.inside(step.path)
-        yield from ((inner, parameter) for parameter in step.node.parameters)
+        yield from inner.parameters_of(step.node)
         for name, document, _ in step.node.held:
             for at, level in inner.children[name].levels(document):
-                yield from ((at, parameter) for node in level.workflow.nodes for parameter in node.parameters)
+                for node in level.workflow.nodes:
+                    yield from at.parameters_of(node)
 
     @cached_property
     def _needs(self) -> Mapping[Root, tuple[Mapping[Need, str], str]]:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
-from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, as_view, lacking
+from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, Root, as_view, lacking
 from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
@@ -325,10 +325,16 @@ class Node(BaseModel):
         return ()
 
     @property
+    def roots(self) -> tuple[Root, ...]:
+        """The arrays, symbols and parameters that it uses itself or gives to held workflows, without repeats."""
+        views = (*[access.view for access in self.own_accesses], *self.addresses)
+        return tuple(dict.fromkeys((*self.parameters, *[view.root for view in views])))
+
+    @property
     def modules(self) -> tuple[Module, ...]:
         """The modules of its own kernels, and of the symbols that it accesses or gives to held workflows."""
-        roots = [view.root for view in (*(access.view for access in self.own_accesses), *self.addresses)]
-        return (*[kernel.module for kernel in self.kernels], *[root.module for root in roots if isinstance(root, Symbol)])
+        symbols = [root.module for root in self.roots if isinstance(root, Symbol)]
+        return (*[kernel.module for kernel in self.kernels], *symbols)
 
     @property
     def made(self) -> AllocArray | None:

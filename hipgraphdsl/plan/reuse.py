@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
-from ..extensions import enabled
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
-from ..parts import find
+from ..parts import ENABLED, find
 from ..target import Target
 from .options import PlanOptions
 from .steps import Plan
@@ -29,7 +28,7 @@ _FACTS = ("made", "freed", "held", "branch")
 
 def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int, devices: tuple[int, ...]) -> Hashable | None:
     """Return the key by which `note` keeps a plan; None if no plan of the workflow can be taken over."""
-    if len(devices) > 1 or not workflow.nodes or any(part.passes for part in enabled.values()):
+    if len(devices) > 1 or not workflow.nodes or any(part.passes for part in ENABLED.values()):
         return None
     for kind in {type(node) for node in workflow.nodes}:
         if any(getattr(kind, fact) is not getattr(Node, fact) for fact in _FACTS):

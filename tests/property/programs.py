@@ -191,7 +191,8 @@ class Temporary:
     """Memory of the graph, or a variable, that is written from one array, mixed with it and copied to another.
 
     The kernel is in the graph, or `inside` another graph whose array parameters are bound to that memory and to the array: a
-    ``"child"``, or the body of a conditional node, ``"if"``, that the host runs unless the memory's first element is 0.
+    ``"child"``, or the body of a conditional node, ``"if"``, that the host runs unless the memory's first element is 0. A child
+    of ``"arrays"`` has arrays instead of array parameters.
     """
 
     to: str
@@ -214,10 +215,11 @@ class Temporary:
         g.memcpy(t, names[self.origin], name=f"{name}_in")
         if self.inside:
             child = hg.Graph("inside")
-            y, x = child.param("y", "i4", shape=t.shape), child.param("x", "i4", shape=SHAPE)
+            declare: Any = child.device_array if self.inside == "arrays" else child.param
+            y, x = declare("y", dtype="i4", shape=t.shape), declare("x", dtype="i4", shape=SHAPE)
             child.kernel(MODULE["mix"], 1, 32, (hg.updates(y), hg.reads(x), self.by, size), name="mix")
             bind = {"y": t, "x": names[self.origin]}
-            if self.inside == "child":
+            if self.inside != "if":
                 g.child(child, bind=bind, name=f"{name}_mix")
             else:
                 g.conditional("if", t[0, :1], [child], bind, decide="host", name=f"{name}_mix")
