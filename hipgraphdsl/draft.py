@@ -184,7 +184,11 @@ class Draft:
                 raise self.no_node(source)
         accesses = node.accesses
         made = node.made
-        for view in chain([access.view for access in accesses], node.addresses):
+        for access in accesses:
+            root = access.view.root
+            if arrays.get(root.name) is not root and root is not made:
+                self._require_known(root, node)
+        for view in node.addresses:
             root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
@@ -235,10 +239,12 @@ class Draft:
 
     def default_name(self, base: str) -> str:
         """Return `base`, with a number appended if nodes already use it."""
-        if not base.isidentifier():  # such as the name of a kernel template instance
-            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
-        base = base[:180].rstrip() or "node"  # leaves room for a number
         count = self._counts.get(base, 0) + 1
+        if count == 1:
+            if not base.isidentifier():  # such as the name of a kernel template instance
+                base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
+            base = base[:180].rstrip() or "node"  # leaves room for a number
+            count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:
             count += 1
