@@ -67,6 +67,11 @@ class Sliceable(Viewable):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    @lazy
+    def fits(self) -> dict[Any, Any]:
+        """What was found when it was given to kernels, by parameter and mode; a cache of `nodes.kernel`."""
+        return {}
+
     @property
     def size(self) -> int:
         """Number of elements."""
@@ -134,7 +139,7 @@ class Root(Sliceable):
 
     @lazy
     def _all(self) -> ArrayView:
-        return ArrayView(self, tuple(slice(0, extent, 1) for extent in self.shape))
+        return ArrayView._of_all(self)
 
     def as_view(self) -> ArrayView:
         """Return the view of all elements."""
@@ -198,6 +203,21 @@ class ArrayView(Sliceable):
         values["region"] = region = Region.strided(offset, mine, steps, dtype.itemsize)
         values["contiguous"] = not region.dims
 
+    @staticmethod
+    def _of_all(root: Root) -> ArrayView:
+        """Return the view of all elements, in C order, as `ArrayView` with whole slices."""
+        step_bytes = root.dtype.itemsize
+        strides: list[int] = []
+        for extent in root.shape[::-1]:
+            strides.append(step_bytes)
+            step_bytes *= extent
+        made = object.__new__(ArrayView)
+        made.__dict__.update(
+            root=root, selection=tuple([slice(0, extent, 1) for extent in root.shape]), offset_bytes=0, shape=root.shape,
+            strides=tuple(strides[::-1]), dtype=root.dtype, region=Region(0, step_bytes, step_bytes), contiguous=True,
+        )  # fmt: skip
+        return made
+
     offset_bytes: int = field(init=False, repr=False)
     shape: tuple[int, ...] = field(init=False)
     strides: tuple[int, ...] = field(init=False, repr=False)
@@ -221,11 +241,6 @@ class ArrayView(Sliceable):
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
         return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
-
-    @lazy
-    def fits(self) -> dict[Any, Any]:
-        """The kernel parameters that the view was found to fit, by identity and, for an access, mode; a cache."""
-        return {}
 
     @lazy
     def _parts(self) -> dict[Any, ArrayView]:

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import WRITE, Access, ArrayView, Mode, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
+from ..arrays import (
+    WRITE,
+    Access,
+    ArrayView,
+    Need,
+    Parameter,
+    Sliceable,
+    Viewable,
+    device_need,
+    kind_of,
+    lacking,
+    no_array,
+    part_of,
+)
 from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from ..lazy import lazy
@@ -149,7 +162,7 @@ class KernelNode(Node):
             return
         super().__init__(**data)
         if key is not None and shared is None:
-            _keep(key, self)
+            _keep(key, self, tuple(data))
 
     @lazy
     def plain(self) -> bool:
@@ -334,14 +347,14 @@ def _shared_key(data: dict[str, Any]) -> Any:
     return grid, block, shared_bytes, cooperative, priority, device
 
 
-def _keep(key: Any, node: KernelNode) -> None:
+def _keep(key: Any, node: KernelNode, order: tuple[str, ...]) -> None:
     """Keep what a node shares with later ones, unless its signature follows from its arguments."""
     launches = node.kernel.launches
     if node.kernel.signature is None:
         return
     if len(launches) >= _MOST_SHARED:
         launches.clear()
-    launches[key] = _Shared(node)
+    launches[key] = _Shared(node, order)
 
 
 class _Shared:
@@ -350,9 +363,9 @@ class _Shared:
     `complete` gives a node these fields and its own, with what follows from them, and leaves it as validation would.
     """
 
-    __slots__ = ("_checks", "_fields", "_follows", "_given", "_kernel", "_known", "_symbols")
+    __slots__ = ("_checks", "_fields", "_follows", "_given", "_kernel", "_order", "_symbols")
 
-    def __init__(self, node: KernelNode) -> None:
+    def __init__(self, node: KernelNode, order: tuple[str, ...]) -> None:
         self._kernel = kernel = node.kernel
         self._fields = {name: node.__dict__[name] for name in KernelNode.model_fields} | {
             "after": (),
@@ -360,9 +373,8 @@ class _Shared:
             "source": None,
         }
         follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
-        self._follows = {"grid": node.grid, "block": node.block, **follows}
-        self._given = node.model_fields_set
-        self._known = not isinstance(kernel.module, ForeignModule)
+        self._follows = {"grid": node.grid, "block": node.block, "parameters": (), **follows}
+        self._order, self._given = order, node.model_fields_set
         self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
         self._checks = [_check_of(parameter) for parameter in node.signature.parameters]
 
@@ -374,67 +386,76 @@ class _Shared:
         DeclarationError
             If the name or an argument is invalid.
         """
-        args, source, after = data.get("args", ()), data.get("source"), data.get("after", ())
         fields = {**self._fields, **data}
+        name, args, source, after = fields["name"], fields["args"], fields["source"], fields["after"]
         if (
             len(fields) != len(self._fields)
-            or type(data.get("name")) is not str
+            or "name" not in data
+            or type(name) is not str
+            or ("args" not in data and self._checks)
             or not (type(args) is tuple or type(args) is list)
             or len(args) != len(self._checks)
-            or not (source is None or (type(source) is tuple and [*map(type, source)] == _PLACE))
+            or not (source is None or (type(source) is tuple and _is_place(*source)))
             or not (type(after) is tuple and (not after or all(type(name) is str for name in after)))
-            or data.get("ignore") is not None
+            or fields["ignore"] is not None
         ):
             return False
-        check_name(fields["name"], "node")
+        check_name(name, "node")
         fields.update(self._follows)
-        self._bind(fields, args)
-        given = self._given
-        set_state(node, fields, given if data.keys() == given else {*data})
-        return True
-
-    def _bind(self, fields: dict[str, Any], args: Sequence[Any]) -> None:
-        """Check the arguments, and set them and what follows from them."""
-        bound, accesses, views = [], [], []
-        known, mentions = self._known, False
-        for (parameter, key, mode, least, most), arg in zip(self._checks, args):
-            given, kind = arg, type(arg)
-            if mode is None:
-                if kind is not int or not least <= arg <= most:
-                    given = _argument(parameter, arg, fields["name"], self._kernel.name)
-                    mentions = mentions or kind is Parameter
-            elif issubclass(kind, Viewable):
+        bound, accesses, views, mentions = [], [], [], False
+        for (parameter, key, pointer, least, most), arg in zip(self._checks, args):
+            kind = type(arg)
+            if pointer:
                 if kind is Access:
-                    view, access = arg.view, arg
-                    fits = view.fits.get((key, arg.mode))
+                    fit = arg.view.fits.get((key, arg.mode))
                 else:
-                    given = view = arg.as_view()
-                    access = view.accessed(mode) if known else None
-                    fits = view.fits.get(key)
-                if fits is not parameter:
-                    given = _argument(parameter, arg, fields["name"], self._kernel.name)
-                views.append(view)
-                if access is not None:
-                    accesses.append(access)
-                mentions = mentions or type(view.root) is Parameter
+                    fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
+                if fit is None or fit[0] is not parameter:
+                    fit = self._fit(parameter, arg, name)
+                _, given, view, access = fit
+                bound.append(given)
+                if view is not None:
+                    views.append(view)
+                    mentions = mentions or type(view.root) is Parameter
+                    if access is not None:
+                        accesses.append(access)
+            elif kind is int and least <= arg <= most:
+                bound.append(arg)
             else:
-                given = _argument(parameter, arg, fields["name"], self._kernel.name)
-            bound.append(given)
+                bound.append(_argument(parameter, arg, name, self._kernel.name))
+                mentions = mentions or kind is Parameter
         if self._symbols:
             accesses += self._symbols
-        fields["args"] = args = tuple(bound)
-        fields["accesses"], fields["addresses"] = tuple(accesses), tuple(views)
-        fields["parameters"] = parameters_of(args) if mentions else ()
+        fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)
+        if mentions:
+            fields["parameters"] = parameters_of(bound)
+        set_state(node, fields, self._given if tuple(data) == self._order else {*data})
+        return True
+
+    def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, Any, ArrayView | None, Access | None]:
+        """Return a pointer's parameter, argument, view and access; raise DeclarationError if it does not fit."""
+        given = _argument(parameter, arg, node, self._kernel.name)
+        if given is None:
+            return parameter, None, None, None
+        if isinstance(given, Access):
+            fit = parameter, given, given.view, given
+            given.view.fits[id(parameter), given.mode] = fit
+            return fit
+        known = not isinstance(self._kernel.module, ForeignModule)
+        found = parameter, given, given, given.accessed("read" if parameter.const else "update") if known else None
+        if isinstance(arg, Sliceable):
+            arg.fits[id(parameter)] = found
+        return found
 
 
-_PLACE = [str, int]
+def _is_place(*source: Any) -> bool:
+    """Return whether these are a file and a line."""
+    return len(source) == 2 and type(source[0]) is str and type(source[1]) is int
 
 
-def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, Mode | None, int, int]:
-    """Return what checks an argument: its parameter with a key in `fits`, how a pointer is accessed, the range of an int."""
-    least, most = _BOUNDS.get(parameter.dtype, (1, 0))
-    mode: Mode | None = ("read" if parameter.const else "update") if parameter.pointer else None
-    return parameter, id(parameter), mode, least, most
+def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, bool, int, int]:
+    """Return what checks an argument: its parameter with a key in `fits`, whether it is a pointer, the range of an int."""
+    return parameter, id(parameter), parameter.pointer, *_BOUNDS.get(parameter.dtype, (1, 0))
 
 
 _ATTRIBUTES: Final = {
@@ -487,16 +508,12 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     ):
         return arg
     given: Any = arg
-    key: Any
     fault, array = "", None
     if parameter.pointer:
         if isinstance(arg, Viewable):
             view = arg.as_view()
-            given, key = (arg, (id(parameter), arg.mode)) if isinstance(arg, Access) else (view, id(parameter))
-            if view.fits.get(key) is not parameter:
-                fault, array = pointer_fault(parameter, view, given), view.root.name
-                if not fault:
-                    view.fits[key] = parameter
+            given = arg if isinstance(arg, Access) else view
+            fault, array = pointer_fault(parameter, view, given), view.root.name
         elif arg is not None:
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
