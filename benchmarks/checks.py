@@ -561,19 +561,19 @@ def _threads_added(workflow: Workflow) -> Iterator[Mutant]:
 
 def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
     """Return the workflow with other nodes and its edges inferred again; declared edges stay."""
-    tracker = HazardTracker()
+    tracker: HazardTracker[int] = HazardTracker()
     names = {node.name: k for k, node in enumerate(nodes)}
-    predecessors = []
+    predecessors: list[list[int]] = []
     for node in nodes:
-        sources = {names[name] for name in tracker.edges(node.accesses)}
-        sources.update(names[name] for name in node.after)
+        edges, touched = tracker.edges(node.accesses)
+        sources = {*edges, *(names[name] for name in node.after)}
         old = workflow.index[node.name]
         for source, reason in zip(workflow.predecessors[old], workflow.reasons[old]):
             if not reason.inferred:
                 sources.add(names[workflow.nodes[source].name])
         predecessors.append(sorted(sources))
-        near = {nodes[before].name for before in near_before(predecessors, len(predecessors) - 1)}
-        tracker.record(node.name, node.accesses, lambda earlier: [name for name in earlier if name not in near])  # noqa: B023
+        near = near_before(predecessors, len(predecessors) - 1)
+        tracker.record(len(predecessors) - 1, touched, lambda earlier: [k for k in earlier if k not in near])  # noqa: B023
     return _with(workflow, nodes, predecessors, infer=True)
 
 

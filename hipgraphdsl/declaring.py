@@ -308,10 +308,11 @@ class Declaring:
         DeclarationError
             If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
         """
-        return self._new(KernelNode, getattr(kernel, "name", "kernel"), options,
-            kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes,
-            cooperative=cooperative, priority=priority, cluster=cluster, device=device,
-        )  # fmt: skip
+        fields = {
+            "kernel": kernel, "grid": grid, "block": block, "args": args, "shared_bytes": shared_bytes,
+            "cooperative": cooperative, "priority": priority, "cluster": cluster, "device": device,
+        }  # fmt: skip
+        return self._add(KernelNode, getattr(kernel, "name", "kernel"), options, fields)
 
     def memcpy(self, dst: Viewable, src: Viewable, *, device: int | None = None, **options: Unpack[NodeOptions]) -> MemcpyNode:
         """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
@@ -589,16 +590,20 @@ class Declaring:
         return self._new(kind, callable_name(fn).strip("<>"), options, fn=fn, **fields)
 
     def _new(self, kind: type[N], base: str, options: NodeOptions, **fields: Any) -> N:
+        return self._add(kind, base, options, fields)
+
+    def _add(self, kind: type[N], base: str, options: NodeOptions, fields: dict[str, Any]) -> N:
         """Add a node with these fields; without a name it is named `base`, with a number appended if that is taken."""
-        draft = self._draft
-        name, after, ignore = options.pop("name", None), options.pop("after", ()), options.pop("ignore", None)
+        draft, name = self._draft, None
         if options:
-            given, known = next(iter(options)), [name for name in kind.model_fields if name != "source"]
-            raise TypeError(f"{kind.__name__}: unexpected keyword argument {given!r}{suggested(given, known)}")
-        if after is not None and (type(after) is not tuple or after):
-            fields["after"] = draft.names_of(after)
-        if ignore is not None:
-            fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
+            name, after, ignore = options.pop("name", None), options.pop("after", ()), options.pop("ignore", None)
+            if options:
+                given, known = next(iter(options)), [name for name in kind.model_fields if name != "source"]
+                raise TypeError(f"{kind.__name__}: unexpected keyword argument {given!r}{suggested(given, known)}")
+            if after is not None and (type(after) is not tuple or after):
+                fields["after"] = draft.names_of(after)
+            if ignore is not None:
+                fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
         node = kind(name=draft.default_name(base) if name is None else name, source=caller(), **fields)
         draft.add(node)
         return node

@@ -73,9 +73,9 @@ class Draft:
         self.reasons: list[tuple[Reason, ...]] = []
         self.ordered: list[tuple[str, str]] = []
         self.snapshot: Any = None
-        self._hazards: HazardTracker | None = HazardTracker() if infer else None
+        self._hazards: HazardTracker[int] | None = HazardTracker() if infer else None
         self._noted = 0  # number of nodes recorded in `_hazards` and `_recorded`
-        self._recorded: dict[str, str] = {}
+        self._recorded: dict[str, int] = {}  # the last node that records each event
         self._counts: dict[str, int] = {}
         self._proposed = ("", "", 0)  # the last default name, its base and number; committed when a node uses it
         self._dag: nx.DiGraph[str] | None = None
@@ -184,7 +184,11 @@ class Draft:
                 raise self.no_node(source)
         accesses = node.accesses
         made = node.made
-        for view in chain([access.view for access in accesses], node.addresses):
+        for access in accesses:
+            root = access.view.root
+            if arrays.get(root.name) is not root and root is not made:
+                self._require_known(root, node)
+        for view in node.addresses:
             root = view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
@@ -198,26 +202,27 @@ class Draft:
             if arrays.get(made.name, made) is not made:
                 self.require_new(made.name, "array", arrays)
             arrays[made.name] = made
-        if self._noted < len(self.nodes):
-            for earlier in self.nodes[self._noted :]:  # those of the workflow that the draft was created from
-                self._note(earlier)
-        edges = {} if self._hazards is None else self._hazards.edges(accesses)
+        at = len(self.nodes)
+        while self._noted < at:  # those of the workflow that the draft was created from
+            earlier = self.nodes[self._noted]
+            self._note(earlier, () if self._hazards is None else self._hazards.edges(earlier.accesses)[1])
+        edges, touched = ({}, ()) if self._hazards is None else self._hazards.edges(accesses)
         event = node.awaited
         if event is not None and event.name in self._recorded:
             edges.setdefault(self._recorded[event.name], Reason("event", event.name))
         for source in node.after:
-            edges.setdefault(source, AFTER)
+            edges.setdefault(index[source], AFTER)
         if self._proposed[0] == name:
             self._counts[self._proposed[1]] = self._proposed[2]
-        index[name] = len(self.nodes)
+        index[name] = at
         self.nodes.append(node)
-        self.predecessors.append(tuple([index[source] for source in edges]))
+        self.predecessors.append(tuple(edges))
         self.reasons.append(tuple(edges.values()))
         self.snapshot = None
-        self._note(node)
+        self._note(node, touched)
         if self._dag is not None:
             self._dag.add_node(name, node=node)
-            self._dag.add_edges_from([(source, name, {"reason": str(reason)}) for source, reason in edges.items()])
+            self._dag.add_edges_from([(self.nodes[i].name, name, {"reason": str(reason)}) for i, reason in edges.items()])
 
     def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
@@ -235,10 +240,12 @@ class Draft:
 
     def default_name(self, base: str) -> str:
         """Return `base`, with a number appended if nodes already use it."""
-        if not base.isidentifier():  # such as the name of a kernel template instance
-            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
-        base = base[:180].rstrip() or "node"  # leaves room for a number
         count = self._counts.get(base, 0) + 1
+        if count == 1:
+            if not base.isidentifier():  # such as the name of a kernel template instance
+                base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
+            base = base[:180].rstrip() or "node"  # leaves room for a number
+            count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:
             count += 1
@@ -246,17 +253,18 @@ class Draft:
         self._proposed = (name, base, count)
         return name
 
-    def _note(self, node: Node) -> None:
+    def _note(self, node: Node, touched: Any) -> None:
+        """Record the next node for the edges of later ones; `touched` is what the tracker found of its accesses."""
         if self._hazards is not None:
-            self._hazards.record(node.name, node.accesses, self._unfollowed)
+            self._hazards.record(self._noted, touched, self._unfollowed)
         if node.recorded is not None:
-            self._recorded[node.recorded.name] = node.name
+            self._recorded[node.recorded.name] = self._noted
         self._noted += 1
 
-    def _unfollowed(self, names: list[str]) -> list[str]:
+    def _unfollowed(self, readers: list[int]) -> list[int]:
         """Return those of earlier nodes that the node now being recorded does not follow closely."""
         near = near_before(self.predecessors, self._noted)
-        return [name for name in names if self.index[name] not in near]
+        return [reader for reader in readers if reader not in near]
 
     def _require_known(self, root: Any, node: Node) -> None:
         """Raise DeclarationError for an array or parameter of another graph, except module variables and a child's own arrays."""

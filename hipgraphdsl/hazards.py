@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from .arrays import Access, Region
+from .arrays import Access, Mode, Region
 
 _start = attrgetter("start")
 
@@ -77,12 +77,19 @@ class ByRegion(Generic[H]):
     a look-up visits only neighbours.
     """
 
-    __slots__ = ("classes", "exact", "single")
+    __slots__ = ("_exact", "classes", "single")
 
     def __init__(self) -> None:
         self.classes: dict[int, list[H]] = {}
-        self.exact: dict[Region, H] = {}  # the entry last added for each region
+        self._exact: dict[Region, H] = {}  # the entry last added for each region, if there are several entries
         self.single: H | None = None  # the only entry; most arrays never have more
+
+    def at(self, region: Region) -> H | None:
+        """Return the entry of exactly this region that was added last."""
+        single = self.single
+        if single is not None:
+            return single if single.region is region or single.region == region else None
+        return self._exact.get(region)
 
     def meeting(self, region: Region) -> Sequence[H]:
         """Return the entries whose bytes overlap a region."""
@@ -107,7 +114,6 @@ class ByRegion(Generic[H]):
 
     def add(self, item: H) -> None:
         """Add an entry."""
-        self.exact[item.region] = item
         if self.single is None and not self.classes:
             self.single = item
             return
@@ -117,6 +123,7 @@ class ByRegion(Generic[H]):
         self._insert(item)
 
     def _insert(self, item: H) -> None:
+        self._exact[item.region] = item
         held = self.classes.setdefault(_size_class(item), [])
         if held and held[-1].start > item.start:
             insort(held, item, key=_start)
@@ -125,11 +132,11 @@ class ByRegion(Generic[H]):
 
     def remove(self, item: H) -> None:
         """Remove an entry, which must be present."""
-        if self.exact.get(item.region) is item:
-            del self.exact[item.region]
         if self.single is item:
             self.single = None
             return
+        if self._exact.get(item.region) is item:
+            del self._exact[item.region]
         size = _size_class(item)
         held = self.classes[size]
         i = bisect_left(held, item.start, key=_start)
@@ -165,38 +172,84 @@ class Record(Held, Generic[N]):
         self.readers.append(node)
 
 
-class _Space(ByRegion[Record[str]]):
+def _reasons(name: str) -> tuple[Reason, Reason, Reason]:
+    return Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
+
+
+class _Space(ByRegion[Record[N]]):
     """The records of one address space."""
 
-    __slots__ = ("name", "raw", "war", "waw")
+    __slots__ = ("name", "reasons")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.raw, self.war, self.waw = Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
+        self.reasons: tuple[Reason, Reason, Reason] | None = None  # made when the first edge is
+
+    def made_reasons(self) -> tuple[Reason, Reason, Reason]:
+        """Return the reasons of edges, made once."""
+        self.reasons = found = _reasons(self.name)
+        return found
+
+    def read(self, node: N, region: Region, unfollowed: Callable[[list[N]], list[N]]) -> None:
+        """Record that a node reads a region."""
+        record = self.at(region)
+        if record is None:
+            self.add(Record(region, None, [node]))
+        elif not record.readers or record.readers[-1] != node:
+            record.add_reader(node, unfollowed)
+
+    def write(self, node: N, region: Region) -> None:
+        """Record that a node writes a region."""
+        single = self.single
+        if single is not None and (single.region is region or single.region == region):
+            single.writer = node
+            if single.readers:
+                single.readers = []
+            return
+        for record in tuple(self.meeting(region)):
+            known = record.region
+            if region.contains(known):
+                self.remove(record)
+            elif not region.dims and not known.dims:
+                self.remove(record)
+                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
+                    if start < stop:
+                        self.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
+        self.add(Record(region, node, []))
 
 
-class HazardTracker:
+Touched = list[tuple[_Space[N], Region, Mode]]
+"""What `HazardTracker.edges` finds of a node's accesses, for `HazardTracker.record`."""
+
+
+class HazardTracker(Generic[N]):
     """Turns accesses, node by node, into the edges that they need."""
 
     def __init__(self) -> None:
-        self._spaces: dict[Any, _Space] = {}
+        self._spaces: dict[Any, _Space[N]] = {}
 
-    def edges(self, accesses: tuple[Access, ...]) -> dict[str, Reason]:
-        """Return the nodes that a node with these accesses must wait for, each with the reason, and record nothing."""
-        found: dict[str, Reason] = {}
+    def edges(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
+        """Return the nodes that a node with these accesses must wait for, each with the reason, and what `record` takes."""
+        found: dict[N, Reason] = {}
+        touched: Touched[N] = []
         spaces = self._spaces
         for access in accesses:
-            key, region = access.view.hazard if access.region is None else access.hazard
+            view, mode = access.view, access.mode
+            key, region = view.hazard if access.region is None else access.hazard
             space = spaces.get(key)
             if space is None:
+                space = spaces[key] = _Space(view.root.name)
+                touched.append((space, region, mode))
                 continue
-            mode = access.mode
-            raw, war, waw = space.raw, space.war, space.waw
-            if space.name is not access.view.root.name:  # external arrays share one space
-                name = access.view.root.name
-                raw, war, waw = Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
-            for record in space.meeting(region):
+            touched.append((space, region, mode))
+            name = view.root.name
+            if space.name is not name:  # external arrays share one space
+                raw, war, waw = _reasons(name)
+            else:
+                raw, war, waw = space.reasons or space.made_reasons()
+            single = space.single
+            for record in (single,) if single is not None and single.region is region else space.meeting(region):
                 writer = record.writer
                 if writer is not None:
                     if mode != "write":
@@ -207,47 +260,13 @@ class HazardTracker:
                     for reader in record.readers:
                         if reader not in found:
                             found[reader] = war
-        return found
+        return found, touched
 
-    def record(self, node: str, accesses: tuple[Access, ...], unfollowed: Callable[[list[str]], list[str]]) -> None:
+    def record(self, node: N, touched: Touched[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Record the node's accesses, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
-        for access in accesses:
-            if access.mode == "read":
-                self._read(node, access, unfollowed)
-        for access in accesses:
-            if access.mode != "read":
-                self._write(node, access)
-
-    def _space(self, access: Access) -> tuple[_Space, Region]:
-        key, region = access.view.hazard if access.region is None else access.hazard
-        space = self._spaces.get(key)
-        if space is None:
-            space = self._spaces[key] = _Space(access.view.root.name)
-        return space, region
-
-    def _read(self, node: str, access: Access, unfollowed: Callable[[list[str]], list[str]]) -> None:
-        space, region = self._space(access)
-        record = space.exact.get(region)
-        if record is None:
-            space.add(Record(region, None, [node]))
-        elif not record.readers or record.readers[-1] != node:
-            record.add_reader(node, unfollowed)
-
-    def _write(self, node: str, access: Access) -> None:
-        space, region = self._space(access)
-        single = space.single
-        if single is not None and (single.region is region or single.region == region):
-            single.writer = node
-            if single.readers:
-                single.readers = []
-            return
-        for record in tuple(space.meeting(region)):
-            known = record.region
-            if region.contains(known):
-                space.remove(record)
-            elif not region.dims and not known.dims:
-                space.remove(record)
-                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
-                    if start < stop:
-                        space.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
-        space.add(Record(region, node, []))
+        for space, region, mode in touched:
+            if mode == "read":
+                space.read(node, region, unfollowed)
+        for space, region, mode in touched:
+            if mode != "read":
+                space.write(node, region)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends import operations, resolve
+from hipgraphdsl.lazy import lazy
 from hipgraphdsl.nodes import Node, add_kind
-from hipgraphdsl.nodes.base import lazy, parameters_of
+from hipgraphdsl.nodes.base import parameters_of
 from hipgraphdsl.nodes.fields import Device, Views
 from hipgraphdsl.runtimes.base import Runtime
 

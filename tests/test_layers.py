@@ -35,6 +35,7 @@ ORDER = (
     "compiler",
     "waiting",
     "collecting",
+    "lazy",
     "arrays.dtypes",
     "arrays.dlpack",
     "arrays.coercion",

@@ -40,7 +40,7 @@ from .dtypes import (
 )
 from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .regions import Region
-from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
+from .views import Access, ArrayView, Mode, Root, Sliceable, Viewable, as_view, no_array, reads, updates, writes
 
 __all__ = [
     "CODES",
@@ -62,6 +62,7 @@ __all__ = [
     "Parameter",
     "Region",
     "Root",
+    "Sliceable",
     "UnboundValues",
     "Viewable",
     "array_by_default",

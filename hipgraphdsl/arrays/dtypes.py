@@ -171,6 +171,15 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
     The names of types of ml_dtypes, such as ``"bfloat16"``, need that package.
     """
+    return _named(dtype) if type(dtype) is str and dtype not in EXTRAS else _as_dtype(dtype)
+
+
+@lru_cache(maxsize=256)
+def _named(name: str) -> np.dtype[Any]:
+    return _as_dtype(name)
+
+
+def _as_dtype(dtype: Any) -> np.dtype[Any]:
     result = dtype_named(dtype) if isinstance(dtype, str) and dtype in EXTRAS else None
     if result is not None:
         return result

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError, shown
+from ..lazy import lazy
 from .coercion import as_int
 from .regions import Region
 
 Mode = Literal["read", "write", "update"]
 Selector = int | slice
 Selection = tuple[Selector, ...]
+
+_MOST_PARTS = 1 << 14  # views of one view that are kept for those who ask for them again
 
 
 class Viewable:
@@ -64,6 +66,11 @@ class Sliceable(Viewable):
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    @lazy
+    def fits(self) -> dict[Any, Any]:
+        """What was found when it was given to kernels, by parameter and mode; a cache of `nodes.kernel`."""
+        return {}
 
     @property
     def size(self) -> int:
@@ -130,9 +137,9 @@ class Root(Sliceable):
         """Whether kernels may take it."""
         return True
 
-    @cached_property
+    @lazy
     def _all(self) -> ArrayView:
-        return ArrayView(self, tuple(slice(0, extent, 1) for extent in self.shape))
+        return ArrayView._of_all(self)
 
     def as_view(self) -> ArrayView:
         """Return the view of all elements."""
@@ -196,6 +203,21 @@ class ArrayView(Sliceable):
         values["region"] = region = Region.strided(offset, mine, steps, dtype.itemsize)
         values["contiguous"] = not region.dims
 
+    @staticmethod
+    def _of_all(root: Root) -> ArrayView:
+        """Return the view of all elements, in C order, as `ArrayView` with whole slices."""
+        step_bytes = root.dtype.itemsize
+        strides: list[int] = []
+        for extent in root.shape[::-1]:
+            strides.append(step_bytes)
+            step_bytes *= extent
+        made = object.__new__(ArrayView)
+        made.__dict__.update(
+            root=root, selection=tuple([slice(0, extent, 1) for extent in root.shape]), offset_bytes=0, shape=root.shape,
+            strides=tuple(strides[::-1]), dtype=root.dtype, region=Region(0, step_bytes, step_bytes), contiguous=True,
+        )  # fmt: skip
+        return made
+
     offset_bytes: int = field(init=False, repr=False)
     shape: tuple[int, ...] = field(init=False)
     strides: tuple[int, ...] = field(init=False, repr=False)
@@ -215,26 +237,29 @@ class ArrayView(Sliceable):
         made.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, root=root)
         return made
 
-    @cached_property
+    @lazy
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
         return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
 
-    @cached_property
-    def fits(self) -> dict[int, Any]:
-        """The kernel parameters, by identity, that a view of a whole array was found to fit; a cache."""
+    @lazy
+    def _parts(self) -> dict[Any, ArrayView]:
+        """Views that were selected from this one, by key: algorithms name the same tiles again and again; a cache."""
         return {}
 
     def accessed(self, mode: Mode) -> Access:
         """Return the access of the view in a mode; cached, so the same object each time."""
-        known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})
-        access = known.get(mode)
+        known, name = self.__dict__, _CACHED[mode]
+        access: Access | None = known.get(name)
         if access is None:
-            access = known[mode] = Access(self, mode)
+            access = known[name] = Access(self, mode)
         return access
 
-    @cached_property
-    def name(self) -> str:  # type: ignore[override]  # an attribute in the base class, here computed from the selection
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in _FIELDS}  # without what is cached
+
+    @lazy
+    def name(self) -> str:  # an attribute in the base class, here computed from the selection
         """The root's name with the selection: ``"u"``, ``"u[3, 8:248]"``."""
         if self.is_whole:
             return self.root.name
@@ -257,6 +282,17 @@ class ArrayView(Sliceable):
         return f"ArrayView({self.name}, shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, key: Any) -> ArrayView:
+        known = key if type(key) is int else _as_key(key)
+        found = None if known is None else self._parts.get(known)
+        if found is None:
+            found = self._selected(key)
+            if known is not None:
+                if len(self._parts) >= _MOST_PARTS:
+                    self._parts.clear()
+                self._parts[known] = found
+        return found
+
+    def _selected(self, key: Any) -> ArrayView:
         keys = key if isinstance(key, tuple) else (key,)
         shape = self.shape
         for at, wanted in enumerate(keys):
@@ -327,7 +363,27 @@ def selector_text(selector: Any) -> str:
     return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
 
 
+def _as_key(key: Any) -> Any:
+    """Return a hashable equivalent of a key of integers and slices of these; None for others, such as a bool, which equals 1."""
+    if type(key) is slice:
+        bounds = (key.start, key.stop, key.step)
+        for bound in bounds:
+            if bound is not None and type(bound) is not int:
+                return None
+        return bounds
+    if type(key) is not tuple:
+        return None
+    parts = []
+    for part in key:
+        known = part if type(part) is int else None if type(part) is tuple else _as_key(part)
+        if known is None:
+            return None
+        parts.append(known)
+    return ("tuple", *parts)  # differs from a slice
+
+
 _FIELDS = tuple(each.name for each in fields(ArrayView))
+_CACHED: dict[Mode, str] = {"read": "_read", "write": "_write", "update": "_update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,14 +437,14 @@ class Access(Viewable):
 
 def reads(array: Any) -> Access:
     """Declare that a node only reads this argument, whatever its signature says."""
-    return Access(as_view(array, "hg.reads: an array"), "read")
+    return as_view(array, "hg.reads: an array").accessed("read")
 
 
 def writes(array: Any) -> Access:
     """Declare that a node overwrites all of this argument and does not read it."""
-    return Access(as_view(array, "hg.writes: an array"), "write")
+    return as_view(array, "hg.writes: an array").accessed("write")
 
 
 def updates(array: Any) -> Access:
     """Declare that a node reads and writes this argument."""
-    return Access(as_view(array, "hg.updates: an array"), "update")
+    return as_view(array, "hg.updates: an array").accessed("update")

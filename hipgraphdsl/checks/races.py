@@ -71,7 +71,7 @@ def racing_pairs(
                             listed[key] += 1
                     more[key] += racing.bit_count()
             for mode, key, region in placed:
-                known = spaces[key].exact.get(region)
+                known = spaces[key].at(region)
                 entry = known or _Entry(region, position)
                 if known is None:
                     spaces[key].add(entry)
@@ -95,15 +95,16 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     covered = _parts_covered(workflow)
     if covered is not None:
         return covered
-    tracker = HazardTracker()
-    nodes, predecessors, index = workflow.nodes, workflow.predecessors, workflow.index
-    for i, (node, sources) in enumerate(zip(nodes, predecessors)):
+    tracker: HazardTracker[int] = HazardTracker()
+    predecessors = workflow.predecessors
+    for i, (node, sources) in enumerate(zip(workflow.nodes, predecessors)):
         accesses = node.accesses
         if accesses:
-            if not {index[name] for name in tracker.edges(accesses)}.issubset(sources):
+            edges, touched = tracker.edges(accesses)
+            if not edges.keys() <= {*sources}:
                 return False
             near = near_before(predecessors, i)
-            tracker.record(node.name, accesses, lambda names: [name for name in names if index[name] not in near])  # noqa: B023
+            tracker.record(i, touched, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
     return True
 
 
@@ -126,9 +127,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
                 parts = arrays[root] = ByRegion()
-            part = parts.single
-            if part is None or part.region is not region:
-                part = parts.exact.get(region)
+            part = parts.at(region)
             if part is None:
                 if region.dims or parts.meeting(region):
                     return None

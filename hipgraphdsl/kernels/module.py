@@ -66,6 +66,8 @@ class Kernel:
         Whether its own body uses an array of dynamic shared memory (``extern __shared__``), so that `shared_bytes` is required.
     unread : str
         Why it counts as accessing every variable of the module; empty if the accessed variables are known.
+    launches : dict
+        What nodes that launch it alike have in common; filled by `nodes.kernel`.
     """
 
     module: Module
@@ -77,6 +79,7 @@ class Kernel:
     symbols: tuple[tuple[Symbol, bool], ...] = ()
     dynamic_shared: bool = False
     unread: str = ""
+    launches: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def with_reference(self, fn: Callable[..., object]) -> Kernel:
         """Return the same kernel with a NumPy reference.

@@ -8,7 +8,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
@@ -17,6 +17,7 @@ from pydantic_core import core_schema
 from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, Root, as_view, lacking
 from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
+from ..lazy import lazy
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, MAX_NAME, Data, Fault, Names, Unstorable, record, ref, wrong_type
@@ -24,26 +25,9 @@ from .values import DEFINITIONS, MAX_NAME, Data, Fault, Names, Unstorable, recor
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-T = TypeVar("T")
-
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, Kernel})
 """Types of values that hold no array and no parameter."""
 _building = threading.Lock()
-
-
-class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cached_property
-    """A property that is computed once; `functools.cached_property` without the lock that it takes before Python 3.12."""
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, node: Any, owner: type[Any]) -> T:
-        if node is None:
-            return self  # type: ignore[return-value]  # accessed on the class
-        value = node.__dict__[self._name] = self._compute(node)
-        return value
 
 
 class Node(BaseModel):
@@ -507,6 +491,15 @@ class Node(BaseModel):
     def __dir__(self) -> list[str]:
         """Return the names to complete to: the fields, and `offered`; the others are for passes, backends and drawings."""
         return [*type(self).model_fields, *self.offered, *(name for name in super().__dir__() if name.startswith("_"))]
+
+
+def set_state(node: Node, fields: dict[str, Any], given: set[str]) -> None:
+    """Make a node that is being created one with these fields, which are valid, as Pydantic's validation does."""
+    set_attribute = object.__setattr__
+    set_attribute(node, "__dict__", fields)
+    set_attribute(node, "__pydantic_fields_set__", given)
+    set_attribute(node, "__pydantic_extra__", None)
+    set_attribute(node, "__pydantic_private__", None)
 
 
 def _names_of(context: Any) -> Names:

@@ -18,7 +18,8 @@ from ..arrays import COLLECTIVE, Access, AllocArray, ArrayView, DeviceArray, Nee
 from ..draft import Draft
 from ..errors import node_error
 from ..kernels import Kernel, Module
-from .base import lazy, require_met
+from ..lazy import lazy
+from .base import require_met
 from .fields import Choice, Flag, Integer, Views
 from .kernel import KernelNode
 from .kinds import add_kind

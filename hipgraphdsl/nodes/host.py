@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from ..arrays import HOST, WRITE, Access, ArrayView, Need, Parameter, Viewable
 from ..errors import DeclarationError, node_error, shown
-from .base import Node, argument_text, as_accesses, lazy, parameters_of, require_met, views_of
+from ..lazy import lazy
+from .base import Node, argument_text, as_accesses, parameters_of, require_met, views_of
 from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
 

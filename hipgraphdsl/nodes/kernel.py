@@ -11,10 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
+from ..arrays import (
+    WRITE,
+    Access,
+    ArrayView,
+    Need,
+    Parameter,
+    Sliceable,
+    Viewable,
+    device_need,
+    kind_of,
+    lacking,
+    no_array,
+    part_of,
+)
 from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Node, argument_text, lazy, parameters_of, views_of
+from ..lazy import lazy
+from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
 from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
 from .values import Data, Names
 
@@ -142,6 +156,15 @@ class KernelNode(Node):
     cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
     device: Annotated[int | None, Device()] = None
 
+    def __init__(self, /, **data: Any) -> None:
+        key = _shared_key(data) if type(self) is KernelNode else None
+        shared: _Shared | None = None if key is None else data["kernel"].launches.get(key)
+        if shared is not None and shared.complete(self, data):
+            return
+        super().__init__(**data)
+        if key is not None and shared is None:
+            _keep(key, self, tuple(data))
+
     @lazy
     def plain(self) -> bool:
         """Whether it is launched without launch attributes: all fields that set one have their defaults."""
@@ -236,7 +259,7 @@ class KernelNode(Node):
             fields["args"] = _in_order(values, self.kernel, self.signature, self.name)
         return super().changed(**fields)
 
-    @property
+    @lazy
     def parameters(self) -> tuple[Parameter, ...]:
         return parameters_of((*self.args, *self.grid, *self.block))
 
@@ -253,7 +276,7 @@ class KernelNode(Node):
     def kernels(self) -> tuple[Kernel, ...]:
         return (self.kernel,)
 
-    @property
+    @lazy
     def addresses(self) -> tuple[ArrayView, ...]:
         return views_of(self.args)
 
@@ -289,6 +312,150 @@ class KernelNode(Node):
     def likeness(self) -> tuple[Hashable, ...]:
         extents = (axis.name if isinstance(axis, Parameter) else axis for axis in (*self.grid, *self.block))
         return (self.kind, self.kernel.name, *extents, *map(_alike, self.args))
+
+
+# -- what launches share -----------------------------------------------------------------------------------------------
+
+
+_MOST_SHARED = 1024  # launches of one kernel in different ways that are kept
+
+
+def _shared_key(data: dict[str, Any]) -> Any:
+    """Return a key of all that a launch may share with others, as it was given; None for what others rarely share.
+
+    Equal keys stand for equal values of equal types: True and 1.0 equal 1, and are not taken for it.
+    """
+    grid, block = data.get("grid"), data.get("block")
+    for extents in (grid, block):
+        if type(extents) is not int:
+            if type(extents) is not tuple:
+                return None
+            for axis in extents:
+                if type(axis) is not int:
+                    return None
+    shared_bytes, priority, device = data.get("shared_bytes", 0), data.get("priority"), data.get("device")
+    cooperative = data.get("cooperative", False)
+    if (
+        type(data.get("kernel")) is not Kernel
+        or data.get("cluster") is not None
+        or type(shared_bytes) is not int
+        or not (cooperative is False or cooperative is True)
+        or not (priority is None or type(priority) is int)
+        or not (device is None or type(device) is int)
+    ):
+        return None
+    return grid, block, shared_bytes, cooperative, priority, device
+
+
+def _keep(key: Any, node: KernelNode, order: tuple[str, ...]) -> None:
+    """Keep what a node shares with later ones, unless its signature follows from its arguments."""
+    launches = node.kernel.launches
+    if node.kernel.signature is None:
+        return
+    if len(launches) >= _MOST_SHARED:
+        launches.clear()
+    launches[key] = _Shared(node, order)
+
+
+class _Shared:
+    """What nodes share that launch a kernel with the same grid, block and attributes: fields that are validated once.
+
+    `complete` gives a node these fields and its own, with what follows from them, and leaves it as validation would.
+    """
+
+    __slots__ = ("_checks", "_fields", "_follows", "_given", "_kernel", "_order", "_symbols")
+
+    def __init__(self, node: KernelNode, order: tuple[str, ...]) -> None:
+        self._kernel = kernel = node.kernel
+        self._fields = {name: node.__dict__[name] for name in KernelNode.model_fields} | {
+            "after": (),
+            "ignore": None,
+            "source": None,
+        }
+        follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
+        self._follows = {"grid": node.grid, "block": node.block, "parameters": (), **follows}
+        self._order, self._given = order, node.model_fields_set
+        self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
+        self._checks = [_check_of(parameter) for parameter in node.signature.parameters]
+
+    def complete(self, node: KernelNode, data: dict[str, Any]) -> bool:
+        """Give a node its fields; leave it, and return False, if it has more of its own than name, source, edges and arguments.
+
+        Raises
+        ------
+        DeclarationError
+            If the name or an argument is invalid.
+        """
+        fields = {**self._fields, **data}
+        name, args, source, after = fields["name"], fields["args"], fields["source"], fields["after"]
+        if (
+            len(fields) != len(self._fields)
+            or "name" not in data
+            or type(name) is not str
+            or ("args" not in data and self._checks)
+            or not (type(args) is tuple or type(args) is list)
+            or len(args) != len(self._checks)
+            or not (source is None or (type(source) is tuple and _is_place(*source)))
+            or not (type(after) is tuple and (not after or all(type(name) is str for name in after)))
+            or fields["ignore"] is not None
+        ):
+            return False
+        check_name(name, "node")
+        fields.update(self._follows)
+        bound, accesses, views, mentions = [], [], [], False
+        for (parameter, key, pointer, least, most), arg in zip(self._checks, args):
+            kind = type(arg)
+            if pointer:
+                if kind is Access:
+                    fit = arg.view.fits.get((key, arg.mode))
+                else:
+                    fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
+                if fit is None or fit[0] is not parameter:
+                    fit = self._fit(parameter, arg, name)
+                _, given, view, access = fit
+                bound.append(given)
+                if view is not None:
+                    views.append(view)
+                    mentions = mentions or type(view.root) is Parameter
+                    if access is not None:
+                        accesses.append(access)
+            elif kind is int and least <= arg <= most:
+                bound.append(arg)
+            else:
+                bound.append(_argument(parameter, arg, name, self._kernel.name))
+                mentions = mentions or kind is Parameter
+        if self._symbols:
+            accesses += self._symbols
+        fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)
+        if mentions:
+            fields["parameters"] = parameters_of(bound)
+        set_state(node, fields, self._given if tuple(data) == self._order else {*data})
+        return True
+
+    def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, Any, ArrayView | None, Access | None]:
+        """Return a pointer's parameter, argument, view and access; raise DeclarationError if it does not fit."""
+        given = _argument(parameter, arg, node, self._kernel.name)
+        if given is None:
+            return parameter, None, None, None
+        if isinstance(given, Access):
+            fit = parameter, given, given.view, given
+            given.view.fits[id(parameter), given.mode] = fit
+            return fit
+        known = not isinstance(self._kernel.module, ForeignModule)
+        found = parameter, given, given, given.accessed("read" if parameter.const else "update") if known else None
+        if isinstance(arg, Sliceable):
+            arg.fits[id(parameter)] = found
+        return found
+
+
+def _is_place(*source: Any) -> bool:
+    """Return whether these are a file and a line."""
+    return len(source) == 2 and type(source[0]) is str and type(source[1]) is int
+
+
+def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, bool, int, int]:
+    """Return what checks an argument: its parameter with a key in `fits`, whether it is a pointer, the range of an int."""
+    return parameter, id(parameter), parameter.pointer, *_BOUNDS.get(parameter.dtype, (1, 0))
 
 
 _ATTRIBUTES: Final = {
@@ -346,13 +513,9 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
     fault, array = "", None
     if parameter.pointer:
         if isinstance(arg, Viewable):
-            given = arg if type(arg) is ArrayView or isinstance(arg, Access) else arg.as_view()
-            fits = None if given is arg else given.fits
-            if fits is None or fits.get(id(parameter)) is not parameter:
-                view = given.as_view()
-                fault, array = pointer_fault(parameter, view, given), view.root.name
-                if fits is not None and not fault:
-                    fits[id(parameter)] = parameter
+            view = arg.as_view()
+            given = arg if isinstance(arg, Access) else view
+            fault, array = pointer_fault(parameter, view, given), view.root.name
         elif arg is not None:
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):

@@ -30,8 +30,9 @@ from ..arrays import (
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
+from ..lazy import lazy
 from ..printed import human_bytes
-from .base import Node, check_name, lazy, parameters_of, require_met
+from .base import Node, check_name, parameters_of, require_met
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ..arrays import WRITE, Access, ArrayView, Need, Parameter, as_handle, as_int, as_view, device_need
 from ..errors import DeclarationError, node_error
-from .base import Node, check_name, lazy, parameters_of, require_met
+from ..lazy import lazy
+from .base import Node, check_name, parameters_of, require_met
 from .fields import Form, Integer, Owner, Several, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 

@@ -35,10 +35,11 @@ from ..draft import Draft
 from ..errors import listed, node_error
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
+from ..lazy import lazy
 from ..order import successors, topological_order
 from ..printed import human_count
 from . import KINDS, Node, UnboundCallback, add_kind
-from .base import lazy, parameters_of, require_met, views_of
+from .base import parameters_of, require_met, views_of
 from .facets import Asked
 from .fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .values import Data, as_core_schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -84,6 +85,51 @@ def test_regions_that_interleave_do_not_overlap(u: DeviceArray) -> None:
     assert u[1:5, :4].region.contains(u[2:4, 1:3].region) is False
     assert u[1:5].region.contains(u[2:4, 1:3].region)
     assert u[:, :4].region.contains(u[2:4, :4].region)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (1, True),
+        (1, 1.0),
+        (1, np.int64(1)),
+        (slice(0, 1), slice(False, True)),
+        ((0, 1), (False, True)),
+        ((1, 2), (1, 2, 1)),
+        ((slice(0, 2), 1), ((0, 2, None), 1)),
+        ((slice(0, 2), 1), slice(0, 2, 1)),
+        (slice(0, 2), (0, 2, None)),
+        (slice(0, 2), slice(0, 2, 1)),
+        (slice(0, 2), slice(0, np.int64(2))),
+        (1, (1,)),
+        ((1, ...), (1, None)),
+    ],
+)
+def test_a_view_that_was_selected_before_is_taken_for_the_same_key_only(first: Any, then: Any) -> None:
+    def selected(key: Any, *earlier: Any) -> str:
+        u = DeviceArray("u", (8, 8), np.dtype("f4"))
+        for each in earlier:
+            selected_before.append(u[each])
+        try:
+            return repr(u[key])
+        except hg.DeclarationError as error:
+            return str(error)
+
+    selected_before: list[Any] = []
+    assert selected(then, first) == selected(then)
+    assert selected(first, first) == selected(first)
+
+
+def test_a_view_selected_again_is_the_same_one_and_is_not_pickled() -> None:
+    u = DeviceArray("u", (8, 8), np.dtype("f4"))
+    assert u[1:3, 2] is u[1:3, 2]
+    assert hg.reads(u[1]) is hg.reads(u[1])
+    size = len(pickle.dumps(u))
+    for i in range(8):
+        assert hg.updates(u[i]).view is u[i]
+    assert len(pickle.dumps(u)) == size
+    again = pickle.loads(pickle.dumps(u[3]))
+    assert (again.selection, again.shape, again.region) == (u[3].selection, u[3].shape, u[3].region)
 
 
 def test_modes_of_access_are_said_in_words(u: DeviceArray) -> None:
