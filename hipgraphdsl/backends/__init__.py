@@ -44,7 +44,7 @@ def backend_named(name: str) -> Callable[..., Program]:
     DeclarationError
         If there is no backend of that name.
     """
-    match name:
+    match name if isinstance(name, str) else None:  # an array cannot be compared
         case "explicit":
             from .explicit import ExplicitProgram
 

@@ -164,7 +164,7 @@ def _launched(
         _relaunch(exe, options.repeat - 1, options.timeout, first - built, options.json)
         end = time.perf_counter()
         profile = exe.profile() if options.profile else None
-        marks, of_marks = getattr(exe.plan, "marks", (0, 0))  # of --watch
+        marks, of_marks = (0, 0) if exe.plan.watch is None else exe.plan.watch.marks
         facts: dict[str, Any] = {
             "graph": graph.name,
             "runtime": exe.runtime.name,

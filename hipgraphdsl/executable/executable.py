@@ -190,6 +190,7 @@ class Executable:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
         in_flight.keep(handle, stream)
+        noted = object()
         try:
             own.launch(handle)
         except Stopped:
@@ -200,8 +201,8 @@ class Executable:
             raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
-            with in_flight.lock:  # noted by no call of a Python function, which Ctrl-C could interrupt
-                in_flight.pending[handle] = object()
+            with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt
+                in_flight.pending[handle] = noted
             in_flight.take_over(handle, captured=captured)
         own.stats.launches += 1
 

@@ -92,9 +92,10 @@ class InFlight:
                 return  # whoever waits for the stream is told what has failed
             gone = True  # so that nothing was launched on it
         with self.lock:
-            last = self.pending.pop(stream, object())
-            if not gone:
-                self.pending[self.stream] = last
+            last = self.pending.get(stream)
+            if not gone and last is not None:
+                self.pending[self.stream] = last  # first: Ctrl-C in between leaves both
+            self.pending.pop(stream, None)
 
     def follow(self, later: int, earlier: int, device: int) -> None:
         """Let a stream wait for work on another, which belongs to a device."""
@@ -146,9 +147,10 @@ class InFlight:
         launcher = self._compiled.launcher
         if launcher is not None and launcher.pending:
             self._compiled.allow_wait(allowed=False)
-            with self.lock:  # both without a function call, which Ctrl-C could interrupt
+            noted = object()
+            with self.lock:  # all without a call of any function, which Ctrl-C could interrupt
                 launcher.pending = False
-                self.pending[self.stream] = object()
+                self.pending[self.stream] = noted
                 self._last = self.stream
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:

@@ -125,6 +125,7 @@ class Watch:
     words: HostArray  # one unsigned 32-bit word for each watched step
     names: tuple[tuple[str, ...], ...]  # for each word the nodes that its step represents
     outer: int  # number of words, from the first, whose steps are in no body
+    marks: tuple[int, int]  # numbers of steps and edges added for the marks
 
     def unfinished(self, words: Sequence[int]) -> tuple[str, ...]:
         """Return the nodes whose words are 0: not finished by the current launch or iteration."""

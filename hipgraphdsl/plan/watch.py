@@ -40,8 +40,8 @@ def watched(plan: Plan, target: Target) -> Plan:
     names: list[tuple[str, ...]] = []
     made = _marked(plan, target, words, names, "")
     note = "A kernel of one thread behind each node says that it has finished (DebugOptions.watch)."
-    outer = sum(bool(step.origin) for step in plan.steps)
-    return replace(made, notes=(*made.notes, note), watch=Watch(words, tuple(names), outer))
+    outer, marks = sum(bool(step.origin) for step in plan.steps), (len(made.steps) - len(plan.steps), made.edges - plan.edges)
+    return replace(made, notes=(*made.notes, note), watch=Watch(words, tuple(names), outer, marks))
 
 
 def _count(plan: Plan) -> int:
