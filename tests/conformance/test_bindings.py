@@ -224,6 +224,57 @@ def test_alloc_bound_to_a_child_of_a_child_has_memory_where_it_is_used(runtime: 
             exe.write("out", 0)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("has_default", [False, True])
+@pytest.mark.parametrize("inner", ["array", "parameter"])
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_launch_gives_the_memory_of_a_child_s_arrays(
+    runtime: Runtime, backend: Any, depth: int, has_default: bool, inner: str, eager: bool
+) -> None:
+    g = hg.Graph("child")
+    h = g.host_array("h", shape=4, dtype="i4") if inner == "array" else g.param("h", "i4", shape=4)
+    g.memset(h, 1, name="put")
+    if eager:  # inlines the child in every backend
+        g.eager(lambda stream: None)
+    for _ in range(depth - 1):
+        held, g = g, hg.Graph("middle")
+        g.child(held, {"h": g.host_array("h", shape=4, dtype="i4")}, name="held")
+    held, g = g, hg.Graph("outer")
+    for name in ("default", "first", "second", "third"):
+        g.host_array(name, np.zeros(8, "i4"))
+    p = g.param("p", "i4", "default" if has_default else None, shape=8)
+    g.child(held, {"h": p[4:]}, name="held")
+    with g.compile(runtime, backend) as exe:
+        exe.run(p="first")
+        exe.run(p="second")
+        with exe.clone() as twin:
+            twin.run()
+            twin.run(p="third")
+            assert [twin.read(name)[4] for name in ("default", "first", "second", "third")] == [0, 1, 1, 1]
+        assert [exe.read(name)[4] for name in ("default", "first", "second", "third")] == [0, 1, 1, 0]
+
+
+def test_a_child_s_array_may_stand_for_a_parameter_later(runtime: Runtime, backend: Any) -> None:
+    child = hg.Graph("child")
+    child.memset(child.device_array("a", shape=4, dtype="i4"), 1)
+    g = hg.Graph("outer")
+    first, *_ = (g.device_array(name, np.zeros(4, "i4")) for name in ("first", "default", "given"))
+    p = g.param("p", "i4", "default", shape=4)
+    g.child(child, {"a": first}, name="held")
+    with g.compile(runtime, backend) as exe:
+        exe.run(p="given")
+        assert exe.read("given").tolist() == [0] * 4
+        exe.set("held", bind={"a": p})
+        exe.run()
+        assert exe.read("given").tolist() == [1] * 4
+        exe.run(p="default")
+        assert exe.read("default").tolist() == [1] * 4
+        exe.set("held", bind={"a": first})
+        exe.write("default", 0)
+        exe.run(p="given")
+        assert exe.read("default").tolist() == [0] * 4
+
+
 def test_alloc_bound_to_a_child_in_a_body_has_memory_where_it_is_used(backend: Any) -> None:
     inner = hg.Graph("inner")
     inner.memset(inner.device_array("a", shape=8, dtype="i4"), 7)
