@@ -83,16 +83,18 @@ def scaling(devices: list[int], steps: int, link: hg.Link) -> Iterator[tuple[str
     yield f"training step, {BATCH} samples", "strong", [alone / (d * training_us(BATCH / d, d, link)) for d in devices]
 
 
+def _timed(found: dict[str, float], per_s: float, name: str, call: Callable[[], Any]) -> Any:
+    """Return what a call returns; note the CPU time that it takes under a name, in units of which a second has `per_s`."""
+    began = time.process_time()
+    made = call()
+    found[name] = (time.process_time() - began) * per_s
+    return made
+
+
 def cost_ms(devices: int, steps: int) -> dict[str, float]:
     """Return what a rank in the middle spends, in milliseconds of CPU time."""
     found: dict[str, float] = {}
-
-    def timed(name: str, call: Callable[[], Any]) -> Any:
-        began = time.process_time()
-        made = call()
-        found[name] = (time.process_time() - began) * 1e3
-        return made
-
+    timed = partial(_timed, found, 1e3)
     target = Target.named("nvidia:sm_90")
     workflow = timed("declare", lambda: example().build(devices, steps, (8 * devices + 4, 64), output=False).workflow())
     timed("digest", lambda: digest(workflow, {}))
@@ -117,13 +119,7 @@ def chain(nodes: int, extent: int, grid: int = 1) -> hg.Workflow:
 def growth_us(nodes: int) -> dict[str, float]:
     """Return the CPU time of each call for a chain, in microseconds: of `set` and of disabling in all, of the others a node."""
     found: dict[str, float] = {}
-
-    def timed(name: str, call: Callable[[], Any], per: int = nodes) -> Any:
-        began = time.process_time()
-        made = call()
-        found[name] = (time.process_time() - began) * 1e6 / per
-        return made
-
+    timed = partial(_timed, found, 1e6 / nodes)
     hg.Graph.from_workflow(chain(1, 256)).compile("cpu").close()  # compiles the kernel
     workflow = timed("declare", lambda: chain(nodes, 256))
     timed("check", lambda: check_workflow(workflow))
@@ -134,9 +130,9 @@ def growth_us(nodes: int) -> dict[str, float]:
     with timed("first", lambda: first.compile("cpu", check=False)) as exe:
         timed("second", lambda: second.compile("cpu", check=False)).close()
         exe.set(f"n{nodes // 2}", grid=3)
-        timed("set", lambda: [exe.set(f"n{nodes // 2}", grid=3 + i % 2) for i in range(20)], 20)
+        _timed(found, 1e6 / 20, "set", lambda: [exe.set(f"n{nodes // 2}", grid=3 + i % 2) for i in range(20)])
         timed("update", lambda: exe.update(other))
-        timed("disable", lambda: exe.disable("n0"), 1)
+        _timed(found, 1e6, "disable", lambda: exe.disable("n0"))
     return found
 
 

@@ -81,12 +81,10 @@ class InFlight:
             return  # a capture of the own stream must not wait for what it does not contain
         gone = False
         try:
-            if not captured and self._home.switches:
+            if not captured:
                 with self._home.there():  # the backend may have made another device current
                     device = self._runtime.stream_get_device(stream) if self._home.several else self._home.device
                     self.follow(self.stream, stream, device)
-            elif not captured:
-                self.follow(self.stream, stream, self._home.device)
         except HipError as error:
             if error.code != ERROR_INVALID_HANDLE:
                 return  # whoever waits for the stream is told what has failed

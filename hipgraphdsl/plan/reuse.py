@@ -23,7 +23,7 @@ _planned: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
 """The last plan for each target, options, device and number of nodes, as long as somebody has it."""
 
 _FACTS = ("made", "freed", "held", "branch")
-"""What makes planning look into more than `_same_nodes` compares."""
+"""What makes planning look into more than `_same_shape` compares."""
 
 
 def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int, devices: tuple[int, ...]) -> Hashable | None:

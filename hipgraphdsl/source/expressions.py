@@ -28,7 +28,7 @@ COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
 COMPUTED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "|": op.or_, "^": op.xor, "&": op.and_, "+": op.add, "-": op.sub, "*": op.mul,
 }  # fmt: skip
-_ASSIGNMENTS: Final = {"=": "", **{f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")}}
+ASSIGNMENTS: Final = {"=": "", **{f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")}}
 _CASTS: Final = ("static_cast", "reinterpret_cast", "const_cast")
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|[lLzZ])?|(?:ll|LL|[lLzZ])[uU])")
@@ -122,9 +122,9 @@ class Reader:
             then = self.expression()
             self.take(":")
             found = syntax.Choice(found, then, self.single())
-        elif (assigned := self.operator()) in _ASSIGNMENTS:
+        elif (assigned := self.operator()) in ASSIGNMENTS:
             self.skip_operator(assigned)
-            found = syntax.Assign(_ASSIGNMENTS[assigned], found, self.single())
+            found = syntax.Assign(ASSIGNMENTS[assigned], found, self.single())
         self.depth -= 1
         return found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ...source import Token
+from ...source.expressions import ASSIGNMENTS, LEVELS
 from .syntax import Node, bare, start_of
 from .tokens import closings, read_tokens
 from .uniform import Unknown
@@ -26,11 +27,6 @@ NUMBERS: Final = (
     "long long", "unsigned long long", "float", "double",
 )  # fmt: skip
 _SOME: Final = "a number"  # the type of what functions of device.h return
-_BOUND: Final = {
-    op: n for n, ops in enumerate(("||", "&&", "|", "^", "&", "== !=", "< > <= >=", "<< >>", "+ -", "* / %"), 1)
-    for op in ops.split()
-}  # fmt: skip
-_ASSIGNMENTS: Final = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _INDICES: Final = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 #: Functions of device.h and builtins that take their arguments by value.
 _BY_VALUE: Final = re.compile(
@@ -164,7 +160,7 @@ class Expressions:
 
     def assignment(self) -> Node:
         left = self.conditional()
-        if not self.at(*_ASSIGNMENTS):
+        if not self.at(*ASSIGNMENTS):
             return left
         sign = self.take().text
         self.must_be_place(left)
@@ -192,12 +188,12 @@ class Expressions:
 
     def binary(self, least: int) -> Node:
         left = self.unary()
-        while (bound := _BOUND.get(self.token.text, 0)) >= least:
+        while (bound := LEVELS.get(self.token.text, 0)) >= least:
             sign = self.take().text
             right = self.value(self.binary(bound + 1))
             given = self.value(left)
             pointers = ["*" in _type(n) for n in (given, right)]
-            if sign in ("&&", "||") or bound in (_BOUND["<"], _BOUND["=="]):
+            if sign in ("&&", "||") or bound in (LEVELS["<"], LEVELS["=="]):
                 kind = "bool"
                 if not all(pointers):
                     _common(given, right)
