@@ -42,8 +42,10 @@ class InFlight:
         """The error of a failed launch, kept until nothing is in flight and `wait` raises it."""
         self._last: int | None = None
         """The stream of the last launch `in_turn`; the null stream is 0."""
-        self.fence = 0
-        """Event by which streams of the Executable's device wait for each other; 0 before the first does."""
+        self.fences: dict[int, int] = {}
+        """Events by which streams wait for each other, by device of the stream that is waited for."""
+        self._behind: tuple[object, int] = (None, 0)
+        """The object in `pending` of the launch that the own stream waits for, and the event of its end."""
 
     def open(self) -> None:
         """Create the own stream."""
@@ -79,12 +81,12 @@ class InFlight:
         """
         if stream == self.stream or (not captured and self.captures(self.stream)):
             return  # a capture of the own stream must not wait for what it does not contain
-        gone = False
+        gone, event = False, 0
         try:
             if not captured:
                 with self._home.there():  # the backend may have made another device current
                     device = self._runtime.stream_get_device(stream) if self._home.several else self._home.device
-                    self.follow(self.stream, stream, device)
+                    event = self.follow(self.stream, stream, device)
         except HipError as error:
             if error.code != ERROR_INVALID_HANDLE:
                 return  # whoever waits for the stream is told what has failed
@@ -92,24 +94,19 @@ class InFlight:
         with self.lock:
             last = self.pending.get(stream)
             if not gone and last is not None:
+                self._behind = last, event
                 self.pending[self.stream] = last  # first: Ctrl-C in between leaves both
             self.pending.pop(stream, None)
 
-    def follow(self, later: int, earlier: int, device: int) -> None:
-        """Let a stream wait for work on another, which belongs to a device."""
-        runtime, home = self._runtime, device == self._home.device
-        event = self.fence if home else 0
+    def follow(self, later: int, earlier: int, device: int) -> int:
+        """Let a stream wait for work on another, which belongs to a device; return the event of its end."""
+        event = self.fences.get(device, 0)
         if not event:
-            with runtime.using_device(device):
-                event = runtime.event_create(timing=False)
-        if home:
-            self.fence = event
-        try:
-            runtime.event_record(event, earlier)
-            runtime.stream_wait_event(later, event)
-        finally:
-            if not home:
-                runtime.event_destroy(event)
+            with self._runtime.using_device(device):
+                event = self.fences[device] = self._runtime.event_create(timing=False)
+        self._runtime.event_record(event, earlier)
+        self._runtime.stream_wait_event(later, event)
+        return event
 
     def lend(self) -> int:
         """Return the own stream for others, who may capture on it: from now on each launch asks, compiled ones too."""
@@ -223,11 +220,15 @@ class InFlight:
         """Return whether all launches have finished; those on a stream that has failed count as finished."""
         self.note_compiled()
         with self._home.there():
-            return all(map(self._finished, tuple(self.pending)))
+            return all(self._finished(*each) for each in tuple(self.pending.items()))
 
-    def _finished(self, stream: int) -> bool:
+    def _finished(self, stream: int, last: object) -> bool:
+        behind, event = self._behind
         try:
-            return self._captures(stream) or self._runtime.stream_query(stream)
+            if self._captures(stream):
+                return True
+            # The own stream ends its wait a little after the launch that it waits for.
+            return self._runtime.event_query(event) if event and behind is last else self._runtime.stream_query(stream)
         except HipError:
             return True
 

@@ -158,8 +158,8 @@ class Instance:
         """Register the release of everything with an exit stack, and release nothing yet; no launch may be in flight."""
         if self.in_flight.stream:
             stack.callback(self._runtime.stream_destroy, self.in_flight.stream)
-        if self.in_flight.fence:
-            stack.callback(self._runtime.event_destroy, self.in_flight.fence)
+        for event in self.in_flight.fences.values():
+            stack.callback(self._runtime.event_destroy, event)
         self.memory.return_into(stack)
         self.parameters.return_into(stack)
         self.shared.return_into(stack)

@@ -253,6 +253,9 @@ class Runtime(Protocol):
     def event_destroy(self, event: int) -> None: ...
     def event_record(self, event: int, stream: int) -> None: ...
     def event_synchronize(self, event: int) -> None: ...
+    def event_query(self, event: int) -> bool:
+        """Return whether the work before the event's last record is done."""
+
     def event_elapsed_time(self, start: int, stop: int) -> float:
         """Return milliseconds between two recorded events."""
 

@@ -10,7 +10,8 @@ from .hip_calls import PROTOTYPES, HipCalls, prototypes
 _ALIKE: Final = """
     DeviceGetGraphMemAttribute DeviceSetGraphMemAttribute DeviceGraphMemTrim DeviceGetDefaultMemPool MemPoolSetAccess
     MemsetD16Async MemsetD32Async StreamCreateWithPriority StreamSynchronize StreamQuery StreamWaitEvent LaunchHostFunc
-    EventRecord EventSynchronize EventElapsedTime ModuleLoadData ModuleUnload ModuleGetFunction StreamIsCapturing StreamEndCapture
+    EventRecord EventSynchronize EventQuery EventElapsedTime ModuleLoadData ModuleUnload ModuleGetFunction StreamIsCapturing
+    StreamEndCapture
     StreamGetCaptureInfo_v2 StreamUpdateCaptureDependencies ThreadExchangeStreamCaptureMode GraphCreate GraphDestroy
     GraphKernelNodeSetAttribute GraphKernelNodeGetAttribute GraphAddHostNode GraphAddMemAllocNode GraphAddMemFreeNode
     GraphAddEmptyNode GraphAddChildGraphNode GraphAddEventRecordNode GraphAddEventWaitNode

@@ -371,12 +371,18 @@ class HipAbiRuntime(HipCore):
         return device.value
 
     def stream_query(self, stream: int) -> bool:
-        code = self._hip.hipStreamQuery(stream)
+        return self._finished("hipStreamQuery", self._hip.hipStreamQuery(stream))
+
+    def event_query(self, event: int) -> bool:
+        return self._finished("hipEventQuery", self._hip.hipEventQuery(event))
+
+    def _finished(self, api: str, code: int) -> bool:
+        """Return whether a query found all work done, by its return code."""
         if code == ERROR_NOT_READY:
             self._clear_last_error()
             return False
         if code:
-            self._fail("hipStreamQuery", code)
+            self._fail(api, code)
         return True
 
     def stream_wait(self, stream: int, timeout_s: float) -> bool:

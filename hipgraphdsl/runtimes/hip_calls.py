@@ -53,7 +53,7 @@ PROTOTYPES = prototypes({
     "U": "hipInit",
     "P": """
         hipRuntimeGetVersion hipGetDeviceCount hipGetDevice hipFree hipHostFree hipHostUnregister hipStreamDestroy
-        hipStreamSynchronize hipStreamQuery hipEventDestroy hipEventSynchronize hipModuleUnload
+        hipStreamSynchronize hipStreamQuery hipEventDestroy hipEventSynchronize hipEventQuery hipModuleUnload
         hipThreadExchangeStreamCaptureMode hipGraphDestroy hipGraphExecDestroy""",
     "IU": "hipDeviceEnablePeerAccess",
     "PI": """

@@ -501,14 +501,17 @@ def test_a_wait_concerns_the_record_that_was_last_when_it_was_issued(bench: Benc
     other, third = rt.stream_create(), rt.stream_create()
     flag_at, flag = bench.words(1)
     event = rt.event_create()
+    assert rt.event_query(event)  # one that was never recorded
     rt.event_record(event, bench.stream)
     rt.stream_wait_event(other, event)
     bench.launch(third, "await_flag", pointer(flag_at))
     rt.event_record(event, third)  # a later record does not hold up the wait above
     assert rt.stream_wait(other, 30.0)
     assert not rt.stream_query(third)
+    assert not rt.event_query(event)
     flag[0] = 1
     rt.stream_synchronize(third)
+    assert rt.event_query(event)
     for stream in (other, third):
         rt.stream_destroy(stream)
     rt.event_destroy(event)
@@ -1618,6 +1621,7 @@ CAPTURE_RULES: dict[str, tuple[Callable[[Bench, int, int], object], int, int]] =
     "synchronize_other": (lambda b, s, _e: b.rt.stream_synchronize(s), 900, 0),
     "query_other": (lambda b, s, _e: b.rt.stream_query(s), 900, 0),
     "event_synchronize": (lambda b, _s, e: b.rt.event_synchronize(e), 900, 0),
+    "event_query": (lambda b, _s, e: b.rt.event_query(e), 900, 0),
     "memset_async_other": (lambda b, s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), s), 0, 0),
     "memset_async_null": (lambda b, _s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), 0), 0, 0),
     "malloc_async": (lambda b, _s, _e: b.rt.malloc_async(64, b.stream), 0, 0),

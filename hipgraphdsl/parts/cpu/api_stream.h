@@ -224,6 +224,15 @@ API int hipEventSynchronize(Handle event) {
   token_release(t);
   return hipSuccess;
 }
+API int hipEventQuery(Handle event) {
+  ENTER();
+  HELD(Event, e, event);
+  if (int code = event_wait_allowed(e)) return fail(code);
+  Token* t = event_last(e);
+  bool done = !t || t->done.get();
+  token_release(t);
+  return done ? hipSuccess : fail(hipErrorNotReady);
+}
 API int hipEventElapsedTime(float* ms, Handle start, Handle stop) {
   ENTER();
   Event *a = find<Event>(start), *b = find<Event>(stop);

@@ -422,6 +422,7 @@ class RecorderRuntime(Runtime):
     event_create = _call("hipEventCreateWithFlags", makes="event")
     event_destroy = _call("hipEventDestroy", destroys="event")
     event_synchronize = _call("hipEventSynchronize", refused=900)
+    event_query = _call("hipEventQuery", refused=900, answers=lambda self, event: True)
     stream_get_device = _call("hipStreamGetDevice", answers=lambda self, stream: self._stream_devices.get(stream, self.device))
 
     @_answers("hipStreamWaitEvent")
