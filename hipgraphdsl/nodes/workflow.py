@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import GetJsonSchemaHandler
+from pydantic import GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import core_schema
 
 from ..arrays import (
@@ -23,7 +23,6 @@ from ..arrays import (
     Region,
     UnboundValues,
     array_by_default,
-    as_dict,
     device_need,
     lacking,
 )
@@ -41,8 +40,8 @@ from ..printed import human_count
 from . import KINDS, Node, UnboundCallback, add_kind
 from .base import lazy, parameters_of, require_met, views_of
 from .facets import Asked
-from .fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
-from .values import Data, as_core_schema
+from .fields import UNCHANGED, BoundValues, Integer, Stored, View, items, names_in, node_in
+from .values import Data, as_core_schema, list_of, ref
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -420,6 +419,34 @@ class Level(Binding):
 # -- nodes that hold workflows
 
 
+def _held(value: Any, info: ValidationInfo) -> Workflow:
+    """Return the workflow that a node is to hold."""
+    names = names_in(info)
+    given = value if names is None else names.workflow(value)
+    found = given.workflow() if callable(getattr(given, "workflow", None)) else given
+    node = node_in(info)
+    if not isinstance(found, Workflow):
+        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(given).__name__})")
+    if found.depth >= MAX_DEPTH:
+        raise node_error(
+            node,
+            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
+            " declare some of them in one graph",
+        )
+    return found
+
+
+HELD = Stored(_held, lambda held, names, _: names.key_of_workflow(held), ref("name"))
+"""A workflow, stored as its key in the file."""
+
+HELD_BODIES = Stored(
+    lambda value, info: tuple([_held(each, info) for each in items(value, info)]),
+    lambda held, names, _: [names.key_of_workflow(each) for each in held],
+    list_of(ref("name"), minItems=1),
+    lambda held, _: list(held),
+)
+
+
 @add_kind
 class ChildGraphNode(Node):
     """A whole workflow as one node (hipGraphAddChildGraphNode).
@@ -441,16 +468,13 @@ class ChildGraphNode(Node):
     placed = ""
     in_body = True
 
-    workflow: Annotated[Workflow, WorkflowKey()]
-    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
+    workflow: Annotated[Workflow, HELD]
+    bind: BoundValues = {}  # noqa: RUF012  # Pydantic copies defaults
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        workflow = data["workflow"] = _as_workflow(data.get("workflow"), name)
-        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the child's names")
+    def model_post_init(self, _: Any) -> None:
+        name, workflow = self.name, self.workflow
         bound: dict[str, Any] = {}
-        for inner, value in bind.items():
+        for inner, value in self.bind.items():
             if inner in workflow.arrays and inner in workflow.parameters:
                 raise node_error(
                     name,
@@ -465,7 +489,7 @@ class ChildGraphNode(Node):
             else:
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
-        data["bind"] = bound
+        self.__dict__["bind"] = bound
         for root, outer, need, who in needs_behind(workflow, bound):
             if fault := lacking(outer, need):
                 why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
@@ -534,19 +558,6 @@ class ChildGraphNode(Node):
         return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
 
 
-def _as_workflow(value: Any, node: str) -> Workflow:
-    found = value.workflow() if callable(getattr(value, "workflow", None)) else value
-    if not isinstance(found, Workflow):
-        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
-    if found.depth >= MAX_DEPTH:
-        raise node_error(
-            node,
-            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
-            " declare some of them in one graph",
-        )
-    return found
-
-
 _CONDITION: Final = device_need(4)
 
 
@@ -580,34 +591,29 @@ class ConditionalNode(Node):
     untried = "branches on data, which a trial without host callbacks may not have"
     fixed = "nodes of kind conditional are recorded once"
 
-    mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
-    condition: Annotated[ArrayView, View()]
-    bodies: Annotated[tuple[Workflow, ...], WorkflowKeys()]
-    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
-    decide: Annotated[Literal["auto", "device", "host"], Choice("auto", "device", "host")] = "auto"
+    mode: Literal["if", "while", "switch"]
+    condition: View
+    bodies: Annotated[tuple[Workflow, ...], HELD_BODIES]
+    bind: BoundValues = {}  # noqa: RUF012  # Pydantic copies defaults
+    decide: Literal["auto", "device", "host"] = "auto"
     check_every: Annotated[int, Integer(1, 4096)] = 1
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, mode, condition = data["name"], data["mode"], data["condition"]
+    def model_post_init(self, _: Any) -> None:
+        name, mode, condition, bodies = self.name, self.mode, self.condition, self.bodies
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
             raise node_error(
                 name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
             )
         require_met(name, condition, _CONDITION)
-        bodies = data.get("bodies", ())
-        bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
-        data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
         most, wanted = {"if": (2, "one or two bodies"), "while": (1, "one body"), "switch": (None, "one or more bodies")}[mode]
         if not bodies or (most is not None and len(bodies) > most):
             raise node_error(name, f"mode {mode!r} takes {wanted} (got {len(bodies)})")
-        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
-        children = _children(name, data["bodies"], bind)
-        for inner in bind:
+        children = _children(name, bodies, self.bind)
+        for inner in self.bind:
             if not any(inner in child.bind for child in children):
                 raise node_error(name, f"no body has an array or parameter {inner!r}")
-        data["bind"] = {k: v for child in children for k, v in child.bind.items()}
-        if mode != "while" and data.get("check_every", 1) > 1:
+        self.__dict__["bind"] = {k: v for child in children for k, v in child.bind.items()}
+        if mode != "while" and self.check_every > 1:
             raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
 
     @lazy
