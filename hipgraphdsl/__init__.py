@@ -41,8 +41,9 @@ from .nodes import (
     wait_value,
     write_value,
 )
+from .nodes.children import ChildGraphNode, ConditionalNode
 from .nodes.collective import CollectiveNode
-from .nodes.workflow import ChildGraphNode, ConditionalNode, Workflow
+from .nodes.workflow import Workflow
 from .parts import Absent, module_of
 from .target import Target
 

@@ -50,8 +50,9 @@ from .nodes import (
     callable_name,
     is_node,
 )
+from .nodes.children import ChildGraphNode, ConditionalNode
 from .nodes.collective import CollectiveNode, Does, Fold
-from .nodes.workflow import ChildGraphNode, ConditionalNode, Workflow
+from .nodes.workflow import Workflow
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 from .arrays import ArrayView, ExternalArray
 from .errors import DeclarationError
-from .kernels import Symbol
+from .kernels import Kernel, Symbol
 from .nodes import Node, same
-from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
-from .nodes.kernel import KernelReference
 from .nodes.workflow import Workflow
 from .placement import device_of
 from .printed import short
+
+_COMMON = frozenset(Node.model_fields)
 
 
 class Pair(NamedTuple):
@@ -219,21 +219,23 @@ def _placed(node: Node) -> Any:
 def _fields(old: Node, new: Node, workflow: Workflow, differing: Sequence[str]) -> list[Change]:
     changes = []
     foreign = _foreign(new, workflow)
-    for name, form in ((entry.name, entry.form) for entry in old.entries if entry.name in differing):
+    for name, _, _, _, _, rule in old.fields:
+        if name not in differing:
+            continue
         a, b = getattr(old, name), getattr(new, name)
-        reason = old.fixed or form.fixed or foreign
-        if isinstance(form, WorkflowKey):
+        reason = old.fixed or rule.fixed or foreign
+        if isinstance(a, Workflow):
             if not (parts := _named(explain_update(a, b))):
                 continue
             reason = f"what a child holds is fixed when it is built: {'; '.join(parts)}"
-        elif isinstance(form, WorkflowKeys) and len(a) == len(b):
+        elif name == "bodies" and len(a) == len(b):
             parts = [f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair))]
             if not parts:
                 continue
             reason = f"what a body holds is fixed when it is built: {'; '.join(parts)}"
-        elif isinstance(form, BoundValues) and not old.fixed and a.keys() != b.keys():
+        elif isinstance(a, dict) and not old.fixed and a.keys() != b.keys():
             reason = "which names of a child are bound is fixed when it is built"
-        elif not reason and isinstance(form, KernelReference) and b.module.symbols and b not in _kernels(workflow):
+        elif not reason and isinstance(b, Kernel) and b.module.symbols and b not in _kernels(workflow):
             reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
         elif not reason and isinstance(b, ArrayView) and isinstance(b.root, Symbol) and b.root.module not in workflow.modules:
             reason = f"the module of {b.name!r} was not compiled with the graph, and a copy of it would have its own variables"
@@ -272,9 +274,9 @@ class _Comparison:
         """Return the names of the kind's own fields that differ between two nodes of one kind."""
         found: list[str] = []
         mine, other = old.__dict__, new.__dict__
-        for name, _ in old.own:
+        for name, *_ in old.fields:
             a, b = mine[name], other[name]
-            if a is b:
+            if a is b or name in _COMMON:
                 continue
             if type(a) is tuple and type(b) is tuple and len(a) == len(b):
                 for x, y in zip(a, b):

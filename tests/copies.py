@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
@@ -45,16 +45,15 @@ class CopiesNode(Node):
     in_body = True
     copies = True
 
-    dst: Annotated[tuple[hg.ArrayView, ...], Views()]
-    src: Annotated[tuple[hg.ArrayView, ...], Views()]
-    device: Annotated[int | None, Device()] = None
+    dst: Views
+    src: Views
+    device: Device = None
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        if len(data["dst"]) != len(data["src"]):
-            raise hg.DeclarationError(f"node {data['name']!r}: there are {len(data['dst'])} dst and {len(data['src'])} src")
-        for dst, src in zip(data["dst"], data["src"]):
-            hg.MemcpyNode(name=data["name"], dst=dst, src=src)  # refuses what no copy can do
+    def model_post_init(self, _: Any) -> None:
+        if len(self.dst) != len(self.src):
+            raise hg.DeclarationError(f"node {self.name!r}: there are {len(self.dst)} dst and {len(self.src)} src")
+        for dst, src in zip(self.dst, self.src):
+            hg.MemcpyNode(name=self.name, dst=dst, src=src)  # refuses what no copy can do
 
     @property
     def copied(self) -> tuple[tuple[hg.ArrayView, hg.ArrayView], ...]:

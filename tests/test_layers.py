@@ -83,6 +83,7 @@ ORDER = (
     "document.reader",
     "binding",
     "nodes.workflow",
+    "nodes.children",
     "nodes.collective",
     "enabling",
     "repeating",

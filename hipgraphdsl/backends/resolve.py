@@ -36,7 +36,7 @@ from ..nodes import (
     element_bytes,
     require_clusters,
 )
-from ..nodes.workflow import ChildGraphNode, ConditionalNode
+from ..nodes.children import ChildGraphNode, ConditionalNode
 from ..plan.steps import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from . import operations as op

@@ -37,10 +37,8 @@ from ..nodes.values import (
     MEMORY,
     SHAPE,
     Data,
-    Fault,
     Members,
     Names,
-    Unstorable,
     base64_text,
     bytes_of,
     dtype_of,
@@ -183,7 +181,7 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
     name = check_name(fields.take("name", str), "array")
     kind = fields.take("kind", str)
     if name in taken:
-        raise Fault(f"array {name!r} is declared twice")
+        raise DeclarationError(f"array {name!r} is declared twice")
     shape, dtype, where = memory_of(fields)
     full = prefix + name
     supplied = supply(full)
@@ -191,15 +189,15 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
     if kind == "external":
         location, writeable = fields.take("location", str, default="host"), fields.take("writeable", bool, default=True)
         if location not in ("host", "device"):
-            raise Fault(f"'location' is 'host' or 'device' (got {location[:60]!r})")
+            raise DeclarationError(f"'location' is 'host' or 'device' (got {location[:60]!r})")
         array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, **where)
         if supplied is not None:
             array = ExternalArray.wrap(name, supplied, device=array.device)
             _require_same(name, array.shape, array.dtype, shape, dtype)
             if array.location != location:
-                raise Fault(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
+                raise DeclarationError(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
             if writeable and not array.writeable:
-                raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
+                raise DeclarationError(f"array {name!r} is written; arrays[{full!r}] is read-only")
             array = replace(array, writeable=writeable, access=where["access"])
     elif kind in ("host", "device"):
         if kind == "host":
@@ -210,9 +208,9 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
             initial = _supplied(name, supplied, initial, shape, dtype)
         array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
     else:
-        raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
+        raise DeclarationError(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
     if array.on_host and array.access:
-        raise Fault(f"array {name!r} is host memory, and 'access' is for memory of a device")
+        raise DeclarationError(f"array {name!r} is host memory, and 'access' is for memory of a device")
     fields.done(f"{kind} array {name!r}")
     return array
 
@@ -220,24 +218,24 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
 def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     given = [key for key in ("values", "base64", "sha256") if key in fields.data]
     if len(given) > 1:
-        raise Fault(f"array {name!r} has both {given[0]!r} and {given[1]!r}; give one")
+        raise DeclarationError(f"array {name!r} has both {given[0]!r} and {given[1]!r}; give one")
     if not given:
         return None
     size = math.prod(shape)
     if given == ["sha256"]:
         digest = fields.take("sha256", str)
         if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})")
+            raise DeclarationError(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})")
         return UnboundValues(digest)
     if given == ["values"]:
         values = fields.take("values", list)
         if len(values) != size:
-            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}")
+            raise DeclarationError(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}")
         found = filled(values, shape, dtype)
     else:
         data = bytes_of(fields.take("base64", str))
         if len(data) != size * dtype.itemsize:
-            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
+            raise DeclarationError(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
         found = own_copy(np.frombuffer(data, dtype).reshape(shape))
     found.flags.writeable = False
     return found
@@ -278,7 +276,7 @@ def parameter_data(parameter: Parameter, names: Names) -> dict[str, Data]:
     if parameter.default is not None:
         try:
             out["default"] = names.value_data(parameter.default)
-        except Unstorable as fault:
+        except DeclarationError as fault:
             raise DeclarationError(
                 f"the default of parameter {parameter.name!r} cannot be stored in a file: {fault}", array=parameter.name
             ) from None
@@ -312,7 +310,7 @@ def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, D
 def module_of(data: Data, key: str, budget: Budget) -> Module:
     """Return the module that data under a key of the file represents; `budget` limits how much of its source is parsed."""
     if not key or ":" in key or len(key) > 200 or not key.isprintable():
-        raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
+        raise DeclarationError(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = Members(data, "a module")
     name = fields.take("name", str, default=key)
     structs = fields.take("structs", dict, default={})
@@ -323,14 +321,14 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
         options = fields.take("options", list, default=[])
         headers = fields.take("headers", dict, default={})
         if not all(type(line) is str for line in (*lines, *options)):
-            raise Fault("'source' and 'options' are lists of text")
+            raise DeclarationError("'source' and 'options' are lists of text")
         if not all(type(text) is str for text in headers.values()):
-            raise Fault("'headers' is an object of texts")
+            raise DeclarationError("'headers' is an object of texts")
         fields.done("a module")
         return Module.stored("\n".join(lines), name, options, layouts, headers, budget)
     file, digest = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
     if not all(type(text) is str for text in signatures.values()):
-        raise Fault("'signatures' is an object of parameter lists")
+        raise DeclarationError("'signatures' is an object of parameter lists")
     fields.done("a module")
     return Module.from_dict({"name": name, "file": file, "sha256": digest, "signatures": signatures, "structs": structs})

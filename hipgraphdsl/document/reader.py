@@ -14,8 +14,8 @@ from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
-from ..nodes.base import Node, check_name
-from ..nodes.values import Data, Fault, Names, wrong_type
+from ..nodes.base import Node, a_or_an, check_name
+from ..nodes.values import Data, Names, wrong_type
 from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
 from .text import LISTS, MAX_NODES, Document, Place
@@ -106,14 +106,14 @@ class Loader(Generic[W]):
         for key, module in self.members(data, "modules"):
             with self.at("modules", key):
                 if not isinstance(module, dict) or not module:
-                    raise Fault("a module is an object {...} with its source or its file")
+                    raise DeclarationError("a module is an object {...} with its source or its file")
                 self.modules[key] = module_of(module, key, budget)
         self.declared = dict(self.members(data, "workflows"))
         for key, child in self.declared.items():
             with self.at("workflows", key):
                 check_name(key, "workflow")
                 if not isinstance(child, dict):
-                    raise Fault(f"a workflow begins with '{{' (got {shown(child)})")
+                    raise DeclarationError(f"a workflow begins with '{{' (got {shown(child)})")
             self.children[key] = self.make(_Section(self, child, key).draft())
         workflow = self.make(_Section(self, data, "").draft())
         self._refuse_unused()
@@ -131,7 +131,7 @@ class Loader(Generic[W]):
         """Add the place of an element to errors raised inside."""
         try:
             yield
-        except (Fault, DeclarationError, RecursionError) as error:
+        except (DeclarationError, RecursionError) as error:
             self.refuse(place, error)
 
     def refuse(self, place: Place, error: Exception) -> NoReturn:
@@ -179,13 +179,13 @@ class _Section(Names):
             for field in data:
                 if field not in ("name", "infer", *LISTS, *(() if key else _TOP)):
                     where = ", and modules stand at the top of the file" * (field == "modules")
-                    raise Fault(f"a workflow has no field {field[:60]!r}{where}")
+                    raise DeclarationError(f"a workflow has no field {field[:60]!r}{where}")
             if "name" not in data and not key:
-                raise Fault("field 'name' is missing")
+                raise DeclarationError("field 'name' is missing")
         with loader.at(*self.place, "infer"):
             infer = data.get("infer", True)
             if type(infer) is not bool:
-                raise Fault(f"'infer' is true or false (got {shown(infer)})")
+                raise DeclarationError(f"'infer' is true or false (got {shown(infer)})")
         with loader.at(*self.place, "name"):
             self.made = Draft(data.get("name", key), infer)
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
@@ -208,28 +208,32 @@ class _Section(Names):
         for index, (data, line) in enumerate(zip(elements, chain(lines, repeat(0)))):
             try:
                 if type(data) is not wanted or not data:
-                    raise Fault(f"{LISTS[key]} (got {shown(data) if data else 'an empty one'})")
+                    raise DeclarationError(f"{LISTS[key]} (got {shown(data) if data else 'an empty one'})")
                 declare(data, line) if key == "nodes" else declare(data)
-            except (Fault, DeclarationError, RecursionError) as error:
+            except (DeclarationError, RecursionError) as error:
                 self.loader.refuse((*self.place, key, index), error)
             elements[index] = None
 
     def _node(self, data: dict[str, Data], line: int) -> None:
-        kind = data.get("kind")
+        if "kind" not in data:
+            raise DeclarationError("field 'kind' is missing")
+        kind = data.pop("kind")
         if type(kind) is not str:
-            raise wrong_type("kind", kind, (str,)) if "kind" in data else Fault("field 'kind' is missing")
+            raise wrong_type("kind", kind, (str,))
         model = self.loader.kinds.get(kind)
         if model is None:
             from ..extensions import who_knows
 
             who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
-            raise Fault(f"there is no kind {kind[:60]!r}; {who}")
+            raise DeclarationError(f"there is no kind {kind[:60]!r}; {who}")
         self._count(1)
+        if "source" in data:
+            raise DeclarationError(f"{a_or_an(kind)} node has no field 'source'")
         self.made.add(model.from_data(data, self, (self.loader.file, line)))
 
     def _edge(self, data: list[Data]) -> None:
         if len(data) != 2 or not all(type(name) is str for name in data):
-            raise Fault(f"an edge is [earlier node, later node] (got {shown(data)})")
+            raise DeclarationError(f"an edge is [earlier node, later node] (got {shown(data)})")
         self.made.order(*self.made.names_of(data))
 
     # -- resolving names
@@ -239,7 +243,7 @@ class _Section(Names):
 
     def workflow(self, key: Data) -> Any:
         if type(key) is str and key in self.loader.declared and key not in self.workflows:
-            raise Fault(f"workflow {key[:60]!r} stands after this one; inner workflows come first")
+            raise DeclarationError(f"workflow {key[:60]!r} stands after this one; inner workflows come first")
         workflow = super().workflow(key)
         self._count(self.loader.sizes.get(key, 0))
         return workflow
@@ -248,4 +252,6 @@ class _Section(Names):
         sizes = self.loader.sizes
         sizes[self.key] = sizes.get(self.key, 0) + nodes
         if sizes[self.key] > MAX_NODES:
-            raise Fault(f"a workflow holds at most {MAX_NODES} nodes, those of child graphs counted as often as they are used")
+            raise DeclarationError(
+                f"a workflow holds at most {MAX_NODES} nodes, those of child graphs counted as often as they are used"
+            )

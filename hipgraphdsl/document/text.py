@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..errors import DeclarationError
-from ..nodes.values import MAX_DIGITS, Data, Fault
+from ..nodes.values import MAX_DIGITS, Data
 
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
@@ -37,25 +37,25 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise Fault(f"key {twice[:60]!r} stands twice")
+        raise DeclarationError(f"key {twice[:60]!r} stands twice")
     return found
 
 
 def _parse_int(text: str) -> int:
     if len(text) > MAX_DIGITS + 1:
-        raise Fault(f"an integer of {len(text)} digits is too long")
+        raise DeclarationError(f"an integer of {len(text)} digits is too long")
     return int(text)
 
 
 def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise Fault(f"{text[:40]} is too large for a float")
+        raise DeclarationError(f"{text[:40]} is too large for a float")
     return value
 
 
 def _parse_constant(text: str) -> NoReturn:
-    raise Fault(f'{text} is no JSON; write {{"float": "{text.replace("Infinity", "inf").lower()}"}}')
+    raise DeclarationError(f'{text} is no JSON; write {{"float": "{text.replace("Infinity", "inf").lower()}"}}')
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_parse_constant)
@@ -103,7 +103,7 @@ class Document:
             data = self._decoder.decode(text)
         except json.JSONDecodeError as error:
             self._refuse_text(error)
-        except Fault as fault:
+        except DeclarationError as fault:
             self.refuse(self._place_of_fault(()), str(fault))
         except (RecursionError, ValueError) as error:
             self.refuse((), str(error))
@@ -162,7 +162,7 @@ class Document:
         for key, at in self._members(self._at(place)):
             try:
                 self._decoder.raw_decode(self._text, at)
-            except Fault:
+            except DeclarationError:
                 return self._place_of_fault((*place, key))
         return place
 

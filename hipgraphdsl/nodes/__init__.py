@@ -1,4 +1,4 @@
-"""One frozen Pydantic model for each kind of node; kinds that hold workflows are in `collective.py` and `workflow.py`."""
+"""One frozen Pydantic model for each kind of node; those in `children.py` and `collective.py` hold workflows."""
 
 from __future__ import annotations
 

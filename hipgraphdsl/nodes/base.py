@@ -8,10 +8,20 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    SerializationInfo,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
 from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, Root, as_view, lacking
@@ -19,8 +29,8 @@ from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
-from .fields import Entry, Form, NodeNames, Reasons
-from .values import DEFINITIONS, MAX_NAME, Data, Fault, Names, Unstorable, record, ref, wrong_type
+from .fields import NodeNames, Reasons, Rule, Stored
+from .values import DEFINITIONS, MAX_NAME, Data, Names, record, ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +38,48 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, Kernel})
 """Types of values that hold no array and no parameter."""
 _building = threading.Lock()
+
+
+_WORDS = {"bool_type": "true or false", "dict_type": "an object", "string_type": "text"}
+"""What Pydantic expects, by the type of its error."""
+
+
+def _node_name(name: Any) -> Any:
+    return name if type(name) is str and name.isidentifier() and len(name) <= MAX_NAME else check_name(name, "node")
+
+
+class Field(NamedTuple):
+    """A field of a model as files store it.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        Its default; `...` if it is required.
+    always : bool
+        Whether a file stores it even if it has its default.
+    write : callable or None
+        Makes JSON data of a value, if that is none already.
+    spelled : callable
+        Returns a value as a user would write it.
+    rule : Rule
+    """
+
+    name: str
+    default: Any
+    always: bool
+    write: Callable[[Any, Names, Any], Data] | None
+    spelled: Callable[[Any, Any], Any]
+    rule: Rule
+
+    @classmethod
+    def of(cls, name: str, info: FieldInfo) -> Self:
+        """Return a field of a model."""
+        stored = next((item for item in info.metadata if isinstance(item, Stored)), None)
+        rule = next((item for item in info.metadata if isinstance(item, Rule)), Rule())
+        required = info.is_required()
+        write, spelled = (None, lambda value, _: value) if stored is None else (stored.write, stored.spelled)
+        return cls(name, ... if required else info.default, required or rule.always, write, spelled, rule)
 
 
 class Node(BaseModel):
@@ -77,36 +129,21 @@ class Node(BaseModel):
     """Why an Executable cannot update any of its fields in place; empty if it can."""
     offered: ClassVar[tuple[str, ...]] = ("accesses", "changed", "describe", "kind", "parameters", "reads", "writes")
     """Its members for users, besides the fields: what `dir` lists, and so what editors and notebooks complete to."""
-    entries: ClassVar[tuple[Entry, ...]] = ()
-    """The fields that files store, with their forms, in file order."""
-    own: ClassVar[tuple[tuple[str, Any], ...]] = ()
-    """Names and defaults of the stored fields that are specific to this kind (not fields of `Node`)."""
-    normals: ClassVar[tuple[tuple[str, Any, Callable[[Any, str, str], Any]], ...]] = ()
-    """For each field whose form normalizes values: its name, its default and the function that normalizes other values."""
-    required: ClassVar[frozenset[str]] = frozenset()
-    """Names of the required fields."""
+    fields: ClassVar[tuple[Field, ...]] = ()
+    """The fields that files store, in file order."""
 
-    name: str
-    after: Annotated[tuple[str, ...], NodeNames()] = ()
-    ignore: Annotated[dict[str, str] | None, Reasons()] = None
+    name: Annotated[str, BeforeValidator(_node_name)]
+    after: NodeNames = ()
+    ignore: Reasons = None
     source: tuple[str, int] | None = None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        found = [
-            Entry(name, form, info.default, info.is_required())
-            for name, info in cls.model_fields.items()
-            for form in info.metadata
-            if isinstance(form, Form)
-        ]
         for fact in ("work", "reach", "placed", "in_body") if "kind" in vars(cls) else ():
             if not hasattr(cls, fact):
                 raise TypeError(f"class {cls.__name__} of nodes does not say what its {fact!r} is")
-        cls.entries = tuple(sorted(found, key=lambda entry: entry.name in Node.model_fields))  # its own fields come first
-        cls.own = tuple((entry.name, entry.default) for entry in found if entry.name not in Node.model_fields)
-        normal = (entry for entry in found if type(entry.form).normal is not Form.normal)
-        cls.normals = tuple((entry.name, entry.default, entry.form.normal) for entry in normal)
-        cls.required = frozenset(entry.name for entry in found if entry.required)
+        found = [Field.of(name, info) for name, info in cls.model_fields.items() if name not in ("name", "source")]
+        cls.fields = tuple(sorted(found, key=lambda field: field.name in Node.model_fields))  # its own fields come first
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -116,23 +153,14 @@ class Node(BaseModel):
         return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
 
     def __init__(self, /, **data: Any) -> None:
-        name = check_name(data.get("name"), "node")
-        field = None
-        try:
-            for field, default, normal in self.normals:
-                if data.get(field, default) is not default:
-                    data[field] = normal(data[field], field, name)
-        except DeclarationError as error:
-            error.field = field
-            raise
-        if self.required <= data.keys():
-            self._prepare(data)
         if not self.__pydantic_complete__:
             self._build()
         try:
             self.__pydantic_validator__.validate_python(data, self_instance=self)
         except ValidationError as error:
-            raise _as_declaration_error(name, error, type(self).model_fields) from None
+            raise self._declaration_error(error, f"node {data.get('name')!r}: ") from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic then validates without calling it
 
     @classmethod
     def _build(cls) -> None:
@@ -143,13 +171,6 @@ class Node(BaseModel):
         with _building:
             if not cls.__pydantic_complete__:
                 cls.model_rebuild()
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        """Normalize in place what the fields' forms do not; raise DeclarationError for invalid values.
-
-        All required fields are present in `data`.
-        """
 
     @property
     def engine(self) -> str:
@@ -163,6 +184,15 @@ class Node(BaseModel):
 
     # -- files
 
+    def stored(self) -> list[Field]:
+        """Return the fields that files and Python text hold: those without their defaults, and those that always stand."""
+        mine = self.__dict__
+        return [
+            field
+            for field in self.fields
+            if field.always or not ((value := mine[field.name]) is field.default or value == field.default)
+        ]
+
     def to_data(self, names: Names) -> dict[str, Data]:
         """Return the node in file format; fields that have their defaults are omitted.
 
@@ -172,57 +202,40 @@ class Node(BaseModel):
             If a value cannot be stored in a file.
         """
         out: dict[str, Data] = {"name": self.name, "kind": self.kind}
-        fields = self.__dict__
+        mine = self.__dict__
         try:
-            for name, form, default, required in self.entries:
-                value = fields[name]
-                if required or not ((value is default and form.simple) or form.is_default(value, default, self)):
-                    out[name] = form.dump(value, names, self)
-        except Unstorable as fault:
+            for name, _, _, write, _, _ in self.stored():
+                value = mine[name]
+                out[name] = value if write is None else write(value, names, self)
+        except DeclarationError as fault:
             raise DeclarationError(f"node {self.name!r} cannot be stored in a file: {fault}", node=self.name) from None
         return out
 
     @classmethod
     def from_data(cls, data: Mapping[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
-        """Return the node stored in a file, whose `kind` is this class's.
+        """Return the node stored in a file; `data` is without its kind.
 
         Raises
         ------
-        Fault, DeclarationError
-            If a field is missing, unknown or wrong.
+        DeclarationError
+            If a field is missing, unknown or wrong; its `field` names it.
         """
-        name = data.get("name")
-        if type(name) is not str:
-            raise wrong_type("name", name, (str,)) if "name" in data else Fault("field 'name' is missing")
-        values: dict[str, Any] = {"name": name, "source": source}
-        field = None
+        if not cls.__pydantic_complete__:
+            cls._build()
         try:
-            for field, form, _, required in cls.entries:
-                if field in data:
-                    value = data[field]
-                    if form.json_types and type(value) not in form.json_types:
-                        raise wrong_type(field, value, form.json_types)
-                    values[field] = form.load(value, names, name)
-                elif required:
-                    raise Fault(f"field {field!r} is missing")
-        except Fault as fault:
-            fault.field = field
-            raise
-        if len(data) - ("kind" in data) + 1 != len(values):
-            unknown = next(key for key in data if key == "source" or (key not in values and key != "kind"))
-            raise Fault(f"{a_or_an(cls.kind)} node has no field {unknown[:60]!r}")
-        return cls(**values)
+            found: Self = cls.__pydantic_validator__.validate_python(data, strict=True, context=names)
+        except ValidationError as error:
+            raise cls._declaration_error(error) from None
+        found.__dict__["source"] = source
+        return found
 
     @classmethod
     def _from_json(cls, data: Data, info: core_schema.ValidationInfo) -> Self:
-        try:
-            if not isinstance(data, dict):
-                raise Fault(f"a node is an object {{...}} (got {shown(data)})")
-            if data.get("kind", cls.kind) != cls.kind:
-                raise Fault(f"the kind of a {cls.__name__} is {cls.kind!r}")
-            return cls.from_data(data, _names_of(info.context))
-        except Fault as fault:
-            raise DeclarationError(str(fault), field=fault.field) from None
+        if not isinstance(data, dict):
+            raise DeclarationError(f"a node is an object {{...}} (got {shown(data)})")
+        if data.pop("kind", cls.kind) != cls.kind:
+            raise DeclarationError(f"the kind of a {cls.__name__} is {cls.kind!r}")
+        return cls.from_data(data, _names_of(info.context))
 
     @model_serializer(mode="plain", when_used="json")
     def _to_json(self, info: SerializationInfo) -> dict[str, Any]:
@@ -231,8 +244,14 @@ class Node(BaseModel):
     @classmethod
     def data_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema of the node in a file; its references resolve to `DEFINITIONS`."""
-        properties = {"name": ref("name"), "kind": {"const": cls.kind}} | {e.name: e.form.schema for e in cls.entries}
-        return record(properties, " ".join(["name", "kind", *(e.name for e in cls.entries if e.required)]))
+        properties = {"name": ref("name"), "kind": {"const": cls.kind}}
+        for field in cls.fields:
+            info = cls.model_fields[field.name]
+            stored = next((item for item in info.metadata if isinstance(item, Stored)), None)
+            if stored is None:
+                described = TypeAdapter(Annotated.__class_getitem__((info.annotation, *info.metadata, None)))  # type: ignore[attr-defined]
+            properties[field.name] = described.json_schema() if stored is None else stored.schema
+        return record(properties, " ".join(["name", "kind", *(field.name for field in cls.fields if field.default is ...)]))
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -245,6 +264,32 @@ class Node(BaseModel):
                 used.add(name)
                 pending.append(DEFINITIONS[name])
         return {"title": cls.__name__, **schema, "$defs": {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}}
+
+    @classmethod
+    def _declaration_error(cls, error: ValidationError, who: str = "") -> DeclarationError:
+        """Return the first of Pydantic's errors as a DeclarationError with its field; `who` is empty for a file."""
+        first = error.errors(include_url=False)[0]
+        cause = first.get("ctx", {}).get("error")
+        where = ".".join(map(str, first["loc"]))
+        field = str(first["loc"][0]) if first["loc"] else None
+        if isinstance(cause, DeclarationError):
+            cause.field = field
+            return cause
+        if first["type"] == "extra_forbidden":
+            fields = cls.model_fields
+            why = f"there is no field {where!r}{suggested(where, fields)}; its fields are {', '.join(fields)}"
+            if not who:
+                why, field = f"{a_or_an(cls.kind)} node has no field {where[:60]!r}", None
+        elif first["type"] == "missing":
+            why = f"field {where!r} is missing"
+        elif first["type"] == "literal_error":
+            why = f"{where} is {first['ctx']['expected']} (got {shown(first['input'])})"
+        elif first["type"] in _WORDS:
+            why = f"{where!r} is {_WORDS[first['type']]} (got {shown(first['input'])})"
+        else:
+            text = "..." if isinstance(first["input"], Mapping) else shown(first["input"])
+            why = f"{where}: {first['msg'].lower()} (got {text})"
+        return DeclarationError(who + why, field=field)
 
     # -- behaviour
 
@@ -415,11 +460,13 @@ class Node(BaseModel):
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with these fields replaced, checked like a new node."""
-        return type(self)(**self._with(fields))
+        return type(self)(**self._given() | fields)
 
-    def _with(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _given(self) -> dict[str, Any]:
+        """Return the fields without those that have their defaults."""
         mine = self.__dict__
-        return {name: mine[name] for name in type(self).model_fields} | fields
+        given = {field.name: mine[field.name] for field in self.fields if mine[field.name] is not field.default}
+        return {"name": self.name, "source": self.source, **given}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with these fields replaced, like `changed`; cached values derived from fields are not copied."""
@@ -427,17 +474,14 @@ class Node(BaseModel):
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy that uses the arrays and parameters of the same names in another graph."""
-        return self.changed(**self._translated(arrays, parameters))
+        return type(self)(**{name: translated(value, arrays, parameters, self.name) for name, value in self._given().items()})
 
     def moved(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any], **fields: Any) -> Self:
         """Return `translated` with normalized `fields` replaced, unchecked: arrays differ only in their devices."""
-        return self.model_construct(**self._with(self._translated(arrays, parameters) | fields))
-
-    def _translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-        mine = self.__dict__
-        return {
-            name: translated(mine[name], arrays, parameters, self.name) for name, default in self.own if mine[name] is not default
-        }
+        found, mine = type(self).__new__(type(self)), self.__dict__
+        values = {name: translated(mine[name], arrays, parameters, self.name) for name in type(self).model_fields}
+        set_state(found, values | fields, {*self._given(), *fields})
+        return found
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -649,18 +693,3 @@ def argument_text(arg: Any) -> str:
     if isinstance(arg, Access):
         return arg.view.name
     return shown(arg, 20)
-
-
-def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:
-    parts = []
-    found = error.errors()
-    for item in found:
-        where = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            parts.append(f"there is no field {where!r}{suggested(where, fields)}; its fields are {', '.join(fields)}")
-        elif item["type"] == "missing":
-            parts.append(f"field {where!r} is missing")
-        else:
-            text = "..." if isinstance(item["input"], Mapping) else shown(item["input"])
-            parts.append(f"{where}: {item['msg'].lower()} (got {text})")
-    return DeclarationError(f"node {node!r}: " + "; ".join(parts), node=node, field=str(found[0]["loc"][0]))

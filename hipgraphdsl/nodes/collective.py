@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from ..errors import node_error
 from ..kernels import Kernel, Module
 from ..lazy import lazy
 from .base import require_met
-from .fields import Choice, Flag, Integer, Views
+from .children import ChildGraphNode
+from .fields import Integer, Views
 from .kernel import KernelNode
 from .kinds import add_kind
 from .memory import AllocNode, FreeNode, MemcpyNode, copyable
 from .values import fitting
-from .workflow import ChildGraphNode, Workflow
+from .workflow import Workflow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,23 +89,21 @@ class CollectiveNode(ChildGraphNode):
     derives = True
     fixed = "what a collective node does is fixed when the graph is compiled"
 
-    does: Annotated[Does, Choice(*get_args(Does))]
-    targets: Annotated[tuple[ArrayView, ...], Views()]
-    sources: Annotated[tuple[ArrayView, ...], Views()]
-    op: Annotated[Fold, Choice(*get_args(Fold))] = "sum"
+    does: Does
+    targets: Views
+    sources: Views
+    op: Fold = "sum"
     root: Annotated[int, Integer(0, 2**31 - 1)] = 0
-    exact: Annotated[bool, Flag()] = False
+    exact: bool = False
     workflow: ClassVar[Any]  # type: ignore[misc]  # no field here
     bind: ClassVar[Any]  # type: ignore[misc]
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        views = {field: tuple(data[field]) for field in ("targets", "sources")}
-        for view in {view.root: view for field in views.values() for view in field}.values():
+    def model_post_init(self, _: Any) -> None:
+        name, targets, sources = self.name, self.targets, self.sources
+        for view in {view.root: view for view in (*targets, *sources)}.values():
             require_met(name, view, COLLECTIVE)
-        _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
-        _require_roles(name, data["does"], views["targets"], views["sources"], data.get("root", 0))
+        _require_fitting(name, self.does, targets, sources, self.op)
+        _require_roles(name, self.does, targets, sources, self.root)
 
     @lazy  # type: ignore[no-redef]
     def bind(self) -> dict[str, ArrayView]:

@@ -1,21 +1,21 @@
-"""Forms: how a node's field is represented in a file, in the JSON Schema and in Python text.
+"""Types of the nodes' fields: how Pydantic takes their values from users and files, and how a file holds and describes them.
 
-A node's model gives the form of each field in its annotation, ``dst: Annotated[ArrayView, View()]``. File reading and writing,
-the published schema and export as Python text are derived from the model alone.
+A field is an annotated type, ``dst: View``. Reading and writing files, the published schema and export as Python text follow from
+the model alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import core_schema
 
-from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
-from ..errors import node_error, shown
-from ..kernels import Module
-from .values import DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, map_of, ref
+from ..arrays import ArrayView, Parameter, as_device, as_dict, as_int, as_view
+from ..errors import DeclarationError, node_error, shown
+from .values import DEVICE, Data, Names, device_of_data, list_of, map_of, ref
 
 UNCHANGED = core_schema.to_string_ser_schema(when_used="json")
 """Pydantic serialization that leaves a value unchanged in Python mode; the models write JSON themselves."""
@@ -24,40 +24,57 @@ Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
 
 
-class Owner(Protocol):
-    """The node whose field a form writes."""
-
-    name: str
-
-    @property
-    def method(self) -> str:
-        """The `Graph` method that adds such a node; empty if no method accepts all of its fields."""
+def names_in(info: ValidationInfo) -> Names | None:
+    """Return what names in a file refer to; None if the value is not of a file."""
+    context = info.context
+    return context if isinstance(context, Names) else None
 
 
-class TextWriter(Protocol):
-    """Writes a graph as Python text and assigns variable names."""
-
-    def module(self, module: Module) -> str:
-        """Return the variable that holds a module."""
-
-    def child(self, workflow: Any) -> str:
-        """Return a call that builds the graph of a child workflow."""
-
-    def callback(self, fn: Any) -> str:
-        """Return the expression for a callable."""
-
-    def value(self, value: Any) -> str:
-        """Return the expression for an array, a view, a parameter, an argument or a value."""
-
-    def dtype(self, dtype: Any) -> str:
-        """Return the expression for a dtype."""
-
-    def place(self, array: Array) -> str:
-        """Return the `device` and `access` arguments of an array; empty if both have their defaults."""
+def node_in(info: ValidationInfo) -> str:
+    """Return the name of the node whose field is validated."""
+    return info.data.get("name", "")  # type: ignore[no-any-return]  # a str, or refused
 
 
-class Form:
-    """How a field is written and read.
+def _same(value: Any, *_: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Annotation of a field whose values a file refers to by names, or writes in a form of its own.
+
+    Attributes
+    ----------
+    read : callable
+        Takes a value that is not None and Pydantic's information; returns what the field's type validates. The context is `Names`
+        if the value is JSON data of a file.
+    write : callable
+        Takes a value, `Names` and the node; returns JSON data.
+    schema : dict
+        JSON Schema of that data.
+    spelled : callable
+        Takes a value and the node; returns it as a user would write it, for Python text.
+    """
+
+    read: Callable[[Any, ValidationInfo], Any]
+    write: Callable[[Any, Names, Any], Data]
+    schema: dict[str, Any]
+    spelled: Callable[[Any, Any], Any] = _same
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Validate before the type itself; keep values in Python-mode `model_dump`, which would make dicts of dataclasses."""
+        inner: Any = handler(source)
+        optional = inner["type"] == "nullable"
+        schema: Any = core_schema.with_info_before_validator_function(self.read, inner["schema"] if optional else inner)
+        return {**(core_schema.nullable_schema(schema) if optional else schema), "serialization": UNCHANGED}
+
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return self.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Annotation of a field: what files, Python text and Executables do with it.
 
     Attributes
     ----------
@@ -69,64 +86,9 @@ class Form:
         Why an Executable cannot update it in place; empty if it can.
     """
 
-    schema: dict[str, Any] = {}  # noqa: RUF012  # never changed
-    json_types: tuple[type, ...] = ()
-    simple = True
-    """Whether a value that is the default object is always omitted, without a call of `is_default`."""
-
-    def __init__(self, *, always: bool = False, keyword: bool = False, fixed: str = "") -> None:
-        self.always = always
-        self.keyword = keyword
-        self.fixed = fixed
-        self.simple = self.simple and not always
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Keep the value unchanged in Python-mode `model_dump`, which would otherwise convert dataclasses to dicts."""
-        return {**handler(source), "serialization": UNCHANGED}
-
-    def normal(self, value: Any, field: str, node: str) -> Any:
-        """Normalize a value from the user that is not the default; raise DeclarationError if it is invalid."""
-        return value
-
-    def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        """Return the value as JSON data."""
-        return value
-
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        """Return the value that JSON data represents; the data's type is one of `json_types` unless that is empty."""
-        return data
-
-    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
-        """Return the value as Python text."""
-        return writer.value(value)
-
-    def argument(self, name: str, value: Any, writer: TextWriter, node: Owner) -> str:
-        """Return the value as a keyword argument of the node's `method` or, if that is empty, of its class."""
-        return f"{name}={self.text(value, writer, node)}"
-
-    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
-        """Return whether a file omits the value."""
-        return not self.always and (value is default or bool(value == default))
-
-
-class Entry(NamedTuple):
-    """A field of a model: its name, its form, its default, and whether it is required."""
-
-    name: str
-    form: Form
-    default: Any
-    required: bool
-
-    def omitted(self, node: Owner) -> bool:
-        """Return whether files and Python text omit the field of a node."""
-        return not self.required and self.form.is_default(getattr(node, self.name), self.default, node)
-
-    def argument(self, node: Owner, writer: TextWriter) -> str:
-        """Return the field of a node as an argument in Python text."""
-        value = getattr(node, self.name)
-        if node.method and not self.form.keyword and (self.required or self.form.always):
-            return self.form.text(value, writer, node)
-        return self.form.argument(self.name, value, writer, node)
+    always: bool = False
+    keyword: bool = False
+    fixed: str = ""
 
 
 def quoted(text: str) -> str:
@@ -135,174 +97,137 @@ def quoted(text: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
 
 
-class Integer(Form):
-    """An integer from `least` to `most`; `called` describes such a value in error messages."""
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """Annotation of an integer from `least` to `most`; `called` describes such a value in error messages."""
 
-    json_types = (int,)
+    least: int
+    most: int
+    called: str = ""
 
-    def __init__(self, least: int, most: int, *, called: str = "", **more: Any) -> None:
-        super().__init__(**more)
-        self.least = least
-        self.most = most
-        self.called = called or f"an integer from {least} to {most}"
-        self.schema = {"type": "integer", "minimum": least, "maximum": most}
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.with_info_before_validator_function(self._read, core_schema.int_schema(ge=self.least, le=self.most))
 
-    def normal(self, value: Any, field: str, node: str) -> int:
-        number = as_int(value)
+    def _read(self, value: Any, info: ValidationInfo) -> int:
+        number = value if type(value) is int else as_int(value)
         if number is None or not self.least <= number <= self.most:
-            raise node_error(node, f"{field} is {self.called} (got {shown(value)})")
+            called = self.called or f"an integer from {self.least} to {self.most}"
+            raise node_error(node_in(info), f"{info.field_name} is {called} (got {shown(value)})")
         return number
 
 
-class Flag(Form):
-    """True or false."""
-
-    schema = FLAG
-    json_types = (bool,)
+def _device(value: Any, info: ValidationInfo) -> int | None:
+    return as_device(value, f"node {node_in(info)!r}") if names_in(info) is None else device_of_data(value)
 
 
-class Device(Form):
-    """A device number."""
-
-    schema = DEVICE
-    json_types = (int,)
-
-    def __init__(self) -> None:
-        super().__init__(fixed="the device of a node is fixed when it is added")
-
-    def normal(self, value: Any, field: str, node: str) -> int | None:
-        return as_device(value, f"node {node!r}")
-
-    def load(self, data: Data, names: Names, node: str) -> int | None:
-        return device_of_data(data)
+Device = Annotated[int | None, Stored(_device, _same, DEVICE), Rule(fixed="the device of a node is fixed when it is added")]
+"""A device number."""
 
 
-class Choice(Form):
-    """One of several words."""
-
-    json_types = (str,)
-
-    def __init__(self, *words: str, **more: Any) -> None:
-        super().__init__(**more)
-        self.words = words
-        self.schema = {"enum": list(words)}
-
-    def normal(self, value: Any, field: str, node: str) -> str:
-        if not isinstance(value, str) or value not in self.words:
-            *others, last = map(repr, self.words)
-            raise node_error(node, f"{field} is {', '.join(others)} or {last} (got {value!r})")
+def _view(value: Any, info: ValidationInfo) -> ArrayView:
+    if type(value) is ArrayView:
         return value
+    names = names_in(info)
+    return as_view(value, f"node {node_in(info)!r}: {info.field_name}: an array") if names is None else names.view(value)
 
 
-class View(Form):
-    """A view of an array."""
-
-    schema = ref("view")
-
-    def normal(self, value: Any, field: str, node: str) -> ArrayView:
-        return as_view(value, f"node {node!r}: {field}: an array")
-
-    def dump(self, value: ArrayView, names: Names, node: Owner) -> Data:
-        return names.view_data(value)
-
-    def load(self, data: Data, names: Names, node: str) -> ArrayView:
-        return names.view(data)
+View = Annotated[ArrayView, Stored(_view, lambda view, names, _: names.view_data(view), ref("view"))]
+"""A view of an array."""
 
 
-class Several(Form):
-    """A list of items, each in the form `item`."""
-
-    item: Form
-    json_types = (list,)
-
-    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return [self.item.dump(each, names, node) for each in value]
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([self.item.load(each, names, node) for each in data])
-
-    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join([self.item.text(each, writer, node) for each in value])}]"
+def items(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+    """Return the items of a list; a user may give one item alone."""
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    if names_in(info):
+        raise DeclarationError(f"{info.field_name!r} is a list (got {shown(value)})")
+    return (value,)
 
 
-class Views(Several):
-    """Views of arrays, at least one."""
-
-    item = View()
-    schema = list_of(item.schema, minItems=1)
-
-    def normal(self, value: Any, field: str, node: str) -> tuple[ArrayView, ...]:
-        given = value if isinstance(value, (list, tuple)) else (value,)
-        return tuple(as_view(view, f"node {node!r}: {field}: an array") for view in given)
+def _listed(value: Sequence[Any], node: Any) -> list[Any]:
+    return list(value)
 
 
-class Value(Form):
-    """A value or a parameter."""
-
-    schema = ref("value")
-
-    def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        return names.value_data(value)
-
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        return names.value(data)
-
-
-class Values(Several):
-    """Arguments: views, accesses, parameters and values."""
-
-    item = Value()
-    schema = list_of(item.schema)
-
-    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return [names.value_data(each) for each in value]  # arguments are most of a file: avoid a call of `item` for each
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
-        return tuple([names.value(each) for each in data])
-
-    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
-        return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
+Views = Annotated[
+    tuple[ArrayView, ...],
+    Stored(
+        lambda value, info: tuple([_view(view, info) for view in items(value, info)]),
+        lambda views, names, _: [names.view_data(view) for view in views],
+        list_of(ref("view"), minItems=1),
+        _listed,
+    ),
+]
+"""Views of arrays, at least one."""
 
 
-class Extents(Form):
-    """One to three extents, each an integer or a parameter; trailing extents of 1 are omitted."""
+def _value(value: Any, info: ValidationInfo) -> Any:
+    names = names_in(info)
+    return value if names is None else names.value(value)
 
-    schema = ref("dim3")
 
-    def normal(self, value: Any, field: str, node: str) -> Dim3:
-        """Return extents as a triple; each is an int from 1 to 2**32 - 1 or a scalar integer parameter."""
-        if type(value) is int and 0 < value < 2**32:
-            return (value, 1, 1)
-        axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-        if not 1 <= len(axes) <= 3:
-            raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
-        result: list[Axis] = []
-        for i, axis in enumerate(axes):
-            if isinstance(axis, Parameter):
-                if axis.shape or axis.dtype.kind not in "iu":
-                    raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
-                result.append(axis)
-                continue
-            extent = as_int(axis)
-            if extent is None:
-                raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
-            if extent < 1:
-                raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
-            if extent >= 2**32:
-                raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
-            result.append(extent)
-        return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # padded to three axes
+Value = Annotated[Any, Stored(_value, lambda value, names, _: names.value_data(value), ref("value"))]
+"""A value or a parameter."""
 
-    def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
-        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
-        return axes[0] if len(axes) == 1 else axes
 
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        return tuple([_axis(axis, names) for axis in data]) if type(data) is list else _axis(data, names)
+def values(value: Any, info: ValidationInfo) -> Any:
+    """Return arguments of a file; those of a user stay as they are."""
+    names = names_in(info)
+    return value if names is None else tuple([names.value(each) for each in items(value, info)])
 
-    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
-        axes = [writer.value(axis) for axis in without_ones(value)]
-        return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+def values_data(value: Sequence[Any], names: Names, node: Any) -> Data:
+    """Return arguments as JSON data."""
+    return [names.value_data(each) for each in value]
+
+
+VALUES = Stored(values, values_data, list_of(ref("value")))
+"""Arguments: views, accesses, parameters and values."""
+
+
+def extents(value: Any, info: ValidationInfo) -> Dim3:
+    """Return extents as a triple; each is an int from 1 to 2**32 - 1 or a scalar integer parameter."""
+    if type(value) is int and 0 < value < 2**32:
+        return (value, 1, 1)
+    names, field, node = names_in(info), info.field_name, node_in(info)
+    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(axes) <= 3:
+        raise node_error(node, f"{field} has one to three axes (got {len(axes)})")
+    result: list[Axis] = []
+    for i, given in enumerate(axes):
+        axis = given if names is None else _axis(given, names)
+        if isinstance(axis, Parameter):
+            if axis.shape or axis.dtype.kind not in "iu":
+                raise node_error(node, f"{field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}")
+            result.append(axis)
+            continue
+        extent = as_int(axis)
+        if extent is None:
+            raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
+        if extent < 1:
+            raise node_error(node, f"{field}.{i} must be at least 1 (got {extent})")
+        if extent >= 2**32:
+            raise node_error(node, f"{field}.{i} must be less than 2**32 (got {extent})")
+        result.append(extent)
+    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # padded to three axes
+
+
+def _axis(data: Data, names: Names) -> Any:
+    if type(data) is int:
+        return data
+    value = names.value(data)
+    if not isinstance(value, Parameter):
+        raise DeclarationError(f'an axis of grid or block is an integer or {{"param": name}} (got {shown(data)})')
+    return value
+
+
+def _extents_data(value: tuple[Any, ...], names: Names, node: Any) -> Data:
+    axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in without_ones(value)]
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _extents_spelled(value: tuple[Any, ...], node: Any) -> Any:
+    axes = without_ones(value)
+    return axes[0] if len(axes) == 1 else axes
 
 
 def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -313,88 +238,46 @@ def without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
     return axes[:used]
 
 
-def _axis(data: Data, names: Names) -> Any:
-    if type(data) is int:
-        return data
-    value = names.value(data)
-    if not isinstance(value, Parameter):
-        raise Fault(f'an axis of grid or block is an integer or {{"param": name}} (got {shown(data)})')
-    return value
+EXTENTS = Stored(extents, _extents_data, ref("dim3"), _extents_spelled)
+"""One to three extents, each an integer or a parameter; trailing extents of 1 are omitted."""
 
 
-class NodeNames(Form):
-    """Names of other nodes."""
-
-    schema = list_of(ref("name"), description="Nodes that must have finished first.")
-    json_types = (list,)
-
-    def dump(self, value: tuple[str, ...], names: Names, node: Owner) -> Data:
-        return list(value)
-
-    def load(self, data: Data, names: Names, node: str) -> tuple[str, ...]:
-        if not all(type(entry) is str for entry in data):
-            raise Fault(f"'after' is a list of node names (got {shown(data)})")
-        return tuple(data)
-
-    def text(self, value: tuple[str, ...], writer: TextWriter, node: Owner) -> str:
-        return f"[{', '.join(map(quoted, value))}]"
+def _node_names(value: Any, info: ValidationInfo) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise DeclarationError(f"{info.field_name!r} is a list of node names (got {shown(value)})")
+    return tuple(value)
 
 
-class Reasons(Form):
-    """Diagnostic codes, each with a reason."""
+NodeNames = Annotated[
+    tuple[str, ...],
+    Stored(
+        _node_names,
+        lambda names, *_: list(names),
+        list_of(ref("name"), description="Nodes that must have finished first."),
+        _listed,
+    ),
+]
+"""Names of other nodes."""
 
-    schema = map_of({"type": "string"}, description="Diagnostic codes and reasons.")
-    json_types = (dict,)
-
-    def dump(self, value: dict[str, str], names: Names, node: Owner) -> Data:
-        return dict(value)
-
-    def load(self, data: Data, names: Names, node: str) -> dict[str, str]:
-        if not all(type(reason) is str for reason in data.values()):
-            raise Fault("'ignore' is an object of codes and reasons")
-        return data  # type: ignore[no-any-return]
-
-    def text(self, value: dict[str, str], writer: TextWriter, node: Owner) -> str:
-        return repr(dict(value))
-
-    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
-        return not value
+Reasons = Annotated[dict[str, str] | None, AfterValidator(lambda reasons: reasons or None)]
+"""Diagnostic codes, each with a reason."""
 
 
-class WorkflowKey(Form):
-    """A workflow, stored as its key in the file."""
-
-    schema = ref("name")
-    json_types = (str,)
-
-    def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        return names.key_of_workflow(value)
-
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        return names.workflow(data)
-
-    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
-        return writer.child(value)
+def _bound(value: Any, info: ValidationInfo) -> dict[str, Any]:
+    names = names_in(info)
+    if names is None:
+        return as_dict(value, f"node {node_in(info)!r}: {info.field_name}", " from the child's names")
+    if not isinstance(value, dict):
+        raise DeclarationError(f"{info.field_name!r} is an object (got {shown(value)})")
+    return {inner: names.value(outer) for inner, outer in value.items()}
 
 
-class WorkflowKeys(Several):
-    """Workflows, stored as their keys in the file."""
-
-    item = WorkflowKey()
-    schema = list_of(item.schema, minItems=1)
-
-
-class BoundValues(Form):
-    """Values bound to the arrays and parameters of a held workflow, by the name inside it."""
-
-    schema = map_of(ref("value"))
-    json_types = (dict,)
-
-    def dump(self, value: dict[str, Any], names: Names, node: Owner) -> Data:
-        return {inner: names.value_data(outer) for inner, outer in value.items()}
-
-    def load(self, data: Data, names: Names, node: str) -> dict[str, Any]:
-        return {inner: names.value(outer) for inner, outer in data.items()}
-
-    def text(self, value: dict[str, Any], writer: TextWriter, node: Owner) -> str:
-        return f"{{{', '.join(f'{inner!r}: {writer.value(outer)}' for inner, outer in value.items())}}}"
+BoundValues = Annotated[
+    dict[str, Any],
+    Stored(
+        _bound,
+        lambda bound, names, _: {inner: names.value_data(outer) for inner, outer in bound.items()},
+        map_of(ref("value")),
+    ),
+]
+"""Values bound to the arrays and parameters of a held workflow, by the name inside it."""

@@ -8,16 +8,19 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
+
+from pydantic import Field, ValidationInfo, model_validator
 
 from ..arrays import HOST, WRITE, Access, ArrayView, Need, Parameter, Viewable
 from ..errors import DeclarationError, node_error, shown
 from ..lazy import lazy
+from .base import Field as NodeField
 from .base import Node, argument_text, as_accesses, parameters_of, require_met, views_of
-from .fields import Device, Form, Owner, TextWriter, Values
-from .values import Data, Fault, Names, Unstorable, list_of, ref
+from .fields import VALUES, Device, Stored, names_in, node_in, values, values_data
+from .values import Data, Names, list_of, ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,57 +31,63 @@ def callable_name(fn: Any) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
-class Callback(Form):
-    """A callable, stored as its import path, ``"package.module:function"``."""
-
-    schema = ref("callback")
-    json_types = (str,)
-
-    def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        try:
-            return _import_path(value)
-        except Unstorable:
-            if names.strict:
-                raise
-            return {"python": callable_name(value)}
-
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        if not re.fullmatch(r"[\w.]{1,400}:[\w.]{1,400}", data):
-            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})")
-        return names.callback(data, node) or UnboundCallback(data)
-
-    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
-        return writer.callback(value)
+def _callback(value: Any, info: ValidationInfo) -> Any:
+    names, name = names_in(info), node_in(info)
+    if names is not None:
+        if not isinstance(value, str) or not re.fullmatch(r"[\w.]{1,400}:[\w.]{1,400}", value):
+            raise DeclarationError(f"'fn' is an import path such as 'package.module:function' (got {shown(value)})")
+        return names.callback(value, name) or UnboundCallback(value)
+    if not isinstance(value, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
+        raise node_error(name, f"fn is a Python callable (got {value!r})")
+    if kind := _suspended(value):
+        raise node_error(
+            name,
+            f"fn is {kind} function, and calling it runs nothing of its body (got {value!r}); give a plain function that runs"
+            " it to its end",
+        )
+    return value
 
 
-class Accesses(Values):
-    """The accesses of the user's code; omitted if they are those inferred from the arguments."""
+def _callback_data(fn: Any, names: Names, node: Any) -> Data:
+    try:
+        return _import_path(fn)
+    except DeclarationError:
+        if names.strict:
+            raise
+        return {"python": callable_name(fn)}
 
-    schema = list_of(ref("access"))
-    simple = False
 
-    def normal(self, value: Any, field: str, node: str) -> tuple[Access, ...]:
-        if not isinstance(value, (list, tuple)) or not all(isinstance(entry, Access) for entry in value):
-            wanted = "a list of hg.reads(view), hg.writes(view) and hg.updates(view)"
-            raise node_error(node, f"{field} is {wanted} (got {shown(value)})")
-        return tuple(value)
+CALLBACK = Stored(_callback, _callback_data, ref("callback"))
+"""A callable, stored as its import path, ``"package.module:function"``."""
 
-    def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
-        found = super().load(data, names, node)
-        if not all(isinstance(entry, Access) for entry in found):
-            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}')
-        return found
 
-    def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Owner) -> str:
-        assert isinstance(node, _UserCode)
-        if node.method:
-            reads, writes = node.lists
-            return f"reads=[{', '.join(map(writer.value, reads))}], writes=[{', '.join(map(writer.value, writes))}]"
-        return f"{name}=({', '.join(map(writer.value, value))},)"
+def _arguments(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+    args = values(value, info)
+    if not isinstance(args, (tuple, list)):
+        raise node_error(node_in(info), f"args is a tuple (got {args!r}); write args=(...,)")
+    return tuple(
+        a if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable) else a.as_view()
+        for a in args
+    )
 
-    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
-        assert isinstance(node, _UserCode)
-        return bool(value == as_accesses(None, None, node.args, node.name))
+
+class _Lists(NamedTuple):
+    """Accesses as `reads` and `writes` give them."""
+
+    reads: Any = None
+    writes: Any = None
+
+
+def _accesses(value: Any, info: ValidationInfo) -> tuple[Access, ...]:
+    if isinstance(value, _Lists):
+        return as_accesses(*value, info.data.get("args", ()), node_in(info))
+    found = values(value, info)
+    if not isinstance(found, (list, tuple)) or not all(isinstance(entry, Access) for entry in found):
+        if names_in(info) is not None:
+            raise DeclarationError('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}')
+        wanted = "a list of hg.reads(view), hg.writes(view) and hg.updates(view)"
+        raise node_error(node_in(info), f"{info.field_name} is {wanted} (got {shown(value)})")
+    return tuple(found)
 
 
 class _UserCode(Node):
@@ -86,45 +95,46 @@ class _UserCode(Node):
 
     apart = True
 
-    fn: Annotated[Any, Callback()]
-    args: Annotated[tuple[Any, ...], Values()] = ()
-    access: Annotated[tuple[Access, ...], Accesses()] = ()
+    fn: Annotated[Any, CALLBACK]
+    args: Annotated[tuple[Any, ...], replace(VALUES, read=_arguments)] = ()
+    access: Annotated[tuple[Access, ...], Stored(_accesses, values_data, list_of(ref("access")))] = Field(
+        default=_Lists(), validate_default=True
+    )
 
+    @model_validator(mode="before")
     @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        fn = data.get("fn")
-        if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
-            raise node_error(name, f"fn is a Python callable (got {fn!r})")
-        kind = _suspended(fn)
-        if kind:
-            raise node_error(
-                name,
-                f"fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain function that runs"
-                " it to its end",
-            )
-        args = data.get("args", ())
-        if not isinstance(args, (tuple, list)):
-            raise node_error(name, f"args is a tuple (got {args!r}); write args=(...,)")
-        data["args"] = tuple(
-            a
-            if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable)
-            else a.as_view()
-            for a in args
-        )
-        if "access" not in data:
-            data["access"] = as_accesses(data.pop("reads", None), data.pop("writes", None), data["args"], name)
-        elif "reads" in data or "writes" in data:
-            raise node_error(name, "give access, or reads and writes, not both")
-        for access in data["access"]:
-            cls._check_access(access, name)
+    def _take_lists(cls, data: Any) -> Any:
+        """Take `reads` and `writes` as `access`."""
+        if not isinstance(data, dict) or not ("reads" in data or "writes" in data):
+            return data
+        others = {name: value for name, value in data.items() if name not in ("reads", "writes")}
+        if "access" in data:
+            raise node_error(data.get("name", ""), "give access, or reads and writes, not both")
+        return others | {"access": _Lists(data.get("reads"), data.get("writes"))}
+
+    def model_post_init(self, _: Any) -> None:
+        for access in self.access:
+            self._check_access(access, self.name)
+
+    def stored(self) -> list[NodeField]:
+        return [field for field in super().stored() if field.name != "access" or not self._inferred]
+
+    @property
+    def _inferred(self) -> bool:
+        """Whether the accesses are those that follow from the arguments."""
+        return self.access == as_accesses(None, None, self.args, self.name)
+
+    def _given(self) -> dict[str, Any]:
+        """Return the fields without those that have their defaults; accesses inferred from `args` are inferred again."""
+        given = super()._given()
+        if self._inferred:
+            del given["access"]
+        return given
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with these fields replaced; accesses inferred from `args` are inferred again from the new ones."""
-        given = "reads" in fields or "writes" in fields
-        if "access" not in fields and (given or self.access == as_accesses(None, None, self.args, self.name)):
-            data = {name: getattr(self, name) for name in type(self).model_fields if name != "access"}
-            return type(self)(**{**data, **fields})
+        if "access" not in fields and ("reads" in fields or "writes" in fields):
+            return type(self)(**{name: value for name, value in self._given().items() if name != "access"} | fields)
         return super().changed(**fields)
 
     @property
@@ -238,7 +248,7 @@ def callback_path(fn: Any) -> str:
     """Return the import path of a function, ``"package.module:function"``; raise DeclarationError if it has none."""
     try:
         return _import_path(fn)
-    except Unstorable as fault:
+    except DeclarationError as fault:
         raise DeclarationError(f"a file holds callbacks by import path, and this one has none: {fault}") from None
 
 
@@ -249,24 +259,24 @@ def _import_path(fn: Any) -> str:
     name = getattr(fn, "__qualname__", None)
     owner = getattr(fn, "__self__", None)
     if not isinstance(name, str):
-        raise Unstorable(f"its callback is an object of type {type(fn).__name__}{advice}")
+        raise DeclarationError(f"its callback is an object of type {type(fn).__name__}{advice}")
     if "<lambda>" in name:
-        raise Unstorable(f"its callback is a lambda{advice}")
+        raise DeclarationError(f"its callback is a lambda{advice}")
     if "<locals>" in name:
-        raise Unstorable(f"its callback {fn.__name__!r} is a function inside a function{advice}")
+        raise DeclarationError(f"its callback {fn.__name__!r} is a function inside a function{advice}")
     if owner is not None and not isinstance(owner, ModuleType):
-        raise Unstorable(f"its callback {name!r} is a bound method{advice}")
+        raise DeclarationError(f"its callback {name!r} is a bound method{advice}")
     module = getattr(fn, "__module__", None) or ""
     home: Any = sys.modules.get(module)
     if module == "__main__":
         module = _main_name(home)
         if not module:
-            raise Unstorable(f"its callback {name!r} stands in no file{advice}")
+            raise DeclarationError(f"its callback {name!r} stands in no file{advice}")
     found = home
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not fn:
-        raise Unstorable(f"its callback is not what {module}:{name} names{advice}")
+        raise DeclarationError(f"its callback is not what {module}:{name} names{advice}")
     return f"{module}:{name}"
 
 
@@ -307,11 +317,10 @@ class HostNode(_UserCode):
         super()._check_access(access, node)
         require_met(node, access.view, HOST)
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        super()._prepare(data)
-        for view in views_of(data["args"]):
-            cls._check_access(Access(view, "read"), data["name"])
+    def model_post_init(self, _: Any) -> None:
+        super().model_post_init(_)
+        for view in views_of(self.args):
+            self._check_access(Access(view, "read"), self.name)
 
     def _reached(self) -> tuple[tuple[ArrayView, Need], ...]:
         return tuple((view, HOST) for view in (*self.addresses, *(access.view for access in self.access)))
@@ -324,7 +333,7 @@ class _OnStream(_UserCode):
     copies = True
     untried = "reaches outside of the graph's arrays"
 
-    device: Annotated[int | None, Device()] = None
+    device: Device = None
 
 
 class CapturedNode(_OnStream):

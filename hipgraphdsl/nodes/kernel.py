@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
+from pydantic import Field, ValidationInfo
 
 from ..arrays import (
     WRITE,
@@ -29,8 +31,21 @@ from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from ..lazy import lazy
 from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
-from .fields import Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted, without_ones
-from .values import Data, Names
+from .fields import (
+    EXTENTS,
+    VALUES,
+    Device,
+    Dim3,
+    Integer,
+    Rule,
+    Stored,
+    extents,
+    names_in,
+    node_in,
+    values,
+    values_data,
+    without_ones,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,39 +63,88 @@ _MAX_CLUSTER = 8  # blocks, on every device that has clusters
 _ATTRIBUTE = "attributes are fixed when a node is added"
 
 
-class KernelReference(Form):
-    """A kernel, stored as ``"module:kernel"``."""
-
-    schema = {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"}  # noqa: RUF012
-    json_types = (str,)
-
-    def dump(self, value: Kernel, names: Names, node: Owner) -> Data:
-        return f"{names.key_of_module(value.module)}:{value.name}"
-
-    def load(self, data: Data, names: Names, node: str) -> Kernel:
-        return names.kernel(data)
-
-    def text(self, value: Kernel, writer: TextWriter, node: Owner) -> str:
-        return f"{writer.module(value.module)}[{quoted(value.name)}]"
+def _kernel(value: Any, info: ValidationInfo) -> Kernel:
+    if isinstance(value, Kernel):
+        return value
+    if (names := names_in(info)) is not None:
+        return names.kernel(value)
+    why = f"kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(value).__name__})"
+    raise node_error(node_in(info), why)
 
 
-class Arguments(Values):
-    """Arguments of a kernel; floats are written as short as the signature's types permit."""
-
-    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
-        return super().dump(_shortest(value, node), names, node)
-
-    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
-        return super().text(_shortest(value, node), writer, node)
+KERNEL = Stored(
+    _kernel,
+    lambda kernel, names, _: f"{names.key_of_module(kernel.module)}:{kernel.name}",
+    {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"},
+)
+"""A kernel, stored as ``"module:kernel"``."""
 
 
-def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
+def _block(value: Any, info: ValidationInfo) -> Dim3:
+    if type(value) is int and 0 < value <= _MAX_THREADS:
+        return (value, 1, 1)
+    block = extents(value, info)
+    threads = 1
+    for axis in block:
+        if not isinstance(axis, Parameter):
+            threads *= axis
+    if threads > _MAX_THREADS:
+        given = f"{' x '.join(map(str, block))} = {threads}"
+        raise node_error(node_in(info), f"a block has at most {_MAX_THREADS} threads (got {given})")
+    return block
+
+
+def _cluster(value: Any, info: ValidationInfo) -> Dim3:
+    cluster, node = extents(value, info), node_in(info)
+    x, y, z = cluster
+    if isinstance(x, Parameter) or isinstance(y, Parameter) or isinstance(z, Parameter):
+        raise node_error(node, "cluster is one to three numbers of blocks, and no parameter")
+    if x * y * z > _MAX_CLUSTER:
+        raise node_error(node, f"a cluster has at most {_MAX_CLUSTER} blocks (got {cluster})")
+    if "grid" in info.data:
+        require_clusters(info.data["grid"], (x, y, z), node)
+    return cluster
+
+
+def _arguments(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+    """Return arguments as the kernel's signature takes them."""
+    given = info.data
+    name, kernel = given.get("name"), given.get("kernel")
+    args = value if info.context is None else values(value, info)
+    if name is None or kernel is None:  # refused
+        return ()
+    signature = kernel.signature
+    if isinstance(args, Mapping):
+        args = _in_order(args, kernel, signature, name)
+    elif not isinstance(args, (tuple, list)):
+        args = (args,)
+    if signature is None:
+        args = tuple([a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args])
+        signature = _signature_of(kernel.name, args, name)
+    parameters = signature.parameters
+    if len(args) != len(parameters):
+        wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
+        raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
+    known = signature is kernel.signature
+    pairs = zip(parameters, args)
+    return tuple([_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
+
+
+def _shortest(args: Sequence[Any], node: KernelNode) -> Sequence[Any]:
     """Return arguments with each float of a 2- or 4-byte type replaced by the shortest one that rounds to the same value."""
-    assert isinstance(node, KernelNode)
     known = node.kernel.signature
     if known is None:  # the arguments' types define the signature: keep them
         return args
-    return [_short(arg, parameter.dtype) if type(arg) is float else arg for arg, parameter in zip(args, known.parameters)]
+    return tuple([_short(arg, parameter.dtype) if type(arg) is float else arg for arg, parameter in zip(args, known.parameters)])
+
+
+ARGUMENTS = Stored(
+    _arguments,
+    lambda args, names, node: values_data(_shortest(args, node), names, node),
+    VALUES.schema,
+    _shortest,
+)
+"""Arguments of a kernel; floats are written as short as the signature's types permit."""
 
 
 def _short(value: float, dtype: Any) -> float:
@@ -146,24 +210,29 @@ class KernelNode(Node):
     placed = "memory"
     in_body = True
 
-    kernel: Annotated[Kernel, KernelReference()]
-    grid: Annotated[Any, Extents(keyword=True)]
-    block: Annotated[Any, Extents(keyword=True)]
-    args: Annotated[tuple[Any, ...], Arguments()] = ()
+    kernel: Annotated[Kernel, KERNEL]
+    grid: Annotated[Any, EXTENTS, Rule(keyword=True)]
+    block: Annotated[Any, replace(EXTENTS, read=_block), Rule(keyword=True)]
+    args: Annotated[tuple[Any, ...], ARGUMENTS] = Field(default=(), validate_default=True)
     shared_bytes: Annotated[int, Integer(0, 2**31 - 1, called="a number of bytes from 0 to 2147483647")] = 0
-    cooperative: Annotated[bool, Flag(fixed=_ATTRIBUTE)] = False
-    priority: Annotated[int | None, Integer(-(2**31), 2**31 - 1, fixed=_ATTRIBUTE)] = None
-    cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
-    device: Annotated[int | None, Device()] = None
+    cooperative: Annotated[bool, Rule(fixed=_ATTRIBUTE)] = False
+    priority: Annotated[Annotated[int, Integer(-(2**31), 2**31 - 1)] | None, Rule(fixed=_ATTRIBUTE)] = None
+    cluster: Annotated[tuple[int, int, int] | None, replace(EXTENTS, read=_cluster), Rule(fixed=_ATTRIBUTE)] = None
+    device: Device = None
 
     def __init__(self, /, **data: Any) -> None:
         key = _shared_key(data) if type(self) is KernelNode else None
         shared: _Shared | None = None if key is None else data["kernel"].launches.get(key)
-        if shared is not None and shared.complete(self, data):
-            return
+        try:
+            if shared is not None and shared.complete(self, data):
+                return
+        except DeclarationError:
+            pass  # validation raises it with its field
         super().__init__(**data)
         if key is not None and shared is None:
             _keep(key, self, tuple(data))
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # as for Node
 
     @lazy
     def plain(self) -> bool:
@@ -179,39 +248,6 @@ class KernelNode(Node):
         if not self.plain or any(isinstance(axis, Parameter) for axis in self.block):
             return None
         return self.kernel, self.block, self.shared_bytes
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        kernel, block = data["kernel"], data["block"]
-        if not isinstance(kernel, Kernel):
-            raise node_error(name, f"kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})")
-        threads = 1
-        for axis in block:
-            if not isinstance(axis, Parameter):
-                threads *= axis
-        if threads > _MAX_THREADS:
-            raise node_error(name, f"a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})")
-        if data.get("cluster") is not None:
-            _check_cluster(data["cluster"], data["grid"], name)
-        args = data.get("args", ())
-        signature = kernel.signature
-        if isinstance(args, Mapping):
-            args = _in_order(args, kernel, signature, name)
-        elif not isinstance(args, (tuple, list)):
-            args = (args,)
-        if signature is None:
-            data["args"] = args = tuple(
-                [a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args]
-            )
-            signature = _signature_of(kernel.name, args, name)
-        parameters = signature.parameters
-        if len(args) != len(parameters):
-            wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
-            raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
-        known = signature is kernel.signature
-        pairs = zip(parameters, args)
-        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
 
     @lazy
     def signature(self) -> Signature:
@@ -326,11 +362,11 @@ def _shared_key(data: dict[str, Any]) -> Any:
     Equal keys stand for equal values of equal types: True and 1.0 equal 1, and are not taken for it.
     """
     grid, block = data.get("grid"), data.get("block")
-    for extents in (grid, block):
-        if type(extents) is not int:
-            if type(extents) is not tuple:
+    for axes in (grid, block):
+        if type(axes) is not int:
+            if type(axes) is not tuple:
                 return None
-            for axis in extents:
+            for axis in axes:
                 if type(axis) is not int:
                     return None
     shared_bytes, priority, device = data.get("shared_bytes", 0), data.get("priority"), data.get("device")
@@ -384,7 +420,7 @@ class _Shared:
         Raises
         ------
         DeclarationError
-            If the name or an argument is invalid.
+            If the name or an argument is invalid; it does not name the field.
         """
         fields = {**self._fields, **data}
         name, args, source, after = fields["name"], fields["args"], fields["source"], fields["after"]
@@ -458,11 +494,7 @@ def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, bool, i
     return parameter, id(parameter), parameter.pointer, *_BOUNDS.get(parameter.dtype, (1, 0))
 
 
-_ATTRIBUTES: Final = {
-    name: field.default
-    for name, field in KernelNode.model_fields.items()
-    if any(isinstance(form, Form) and form.fixed == _ATTRIBUTE for form in field.metadata)
-}
+_ATTRIBUTES: Final = {field.name: field.default for field in KernelNode.fields if field.rule.fixed == _ATTRIBUTE}
 """The fields that set launch attributes, with their defaults."""
 _attributes_of: Final = itemgetter(*_ATTRIBUTES)
 _NO_ATTRIBUTES: Final = tuple(_ATTRIBUTES.values())
@@ -475,15 +507,6 @@ def _alike(arg: Any) -> Hashable:
     if isinstance(arg, ArrayView):
         return arg.shape
     return arg.name if isinstance(arg, Parameter) else None
-
-
-def _check_cluster(cluster: Dim3, grid: Dim3, node: str) -> None:
-    x, y, z = cluster
-    if isinstance(x, Parameter) or isinstance(y, Parameter) or isinstance(z, Parameter):
-        raise node_error(node, "cluster is one to three numbers of blocks, and no parameter")
-    if x * y * z > _MAX_CLUSTER:
-        raise node_error(node, f"a cluster has at most {_MAX_CLUSTER} blocks (got {cluster})")
-    require_clusters(grid, (x, y, z), node)
 
 
 def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> None:

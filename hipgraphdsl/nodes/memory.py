@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import ValidationInfo
 
 from ..arrays import (
     WRITE,
@@ -33,8 +34,8 @@ from ..kernels import struct_error, struct_fields
 from ..lazy import lazy
 from ..printed import human_bytes
 from .base import Node, check_name, parameters_of, require_met
-from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
-from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
+from .fields import Device, Rule, Stored, Value, View, names_in, node_in
+from .values import MEMORY, SHAPE, Members, memory_data, memory_of, record, ref
 
 _MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
@@ -121,13 +122,12 @@ class MemcpyNode(Node):
     in_body = True
     copies = True
 
-    dst: Annotated[ArrayView, View()]
-    src: Annotated[ArrayView, View()]
-    device: Annotated[int | None, Device()] = None
+    dst: View
+    src: View
+    device: Device = None
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, dst, src = data["name"], data["dst"], data["src"]
+    def model_post_init(self, _: Any) -> None:
+        name, dst, src = self.name, self.dst, self.src
         if dst.dtype != src.dtype:
             raise node_error(name, f"a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}")
         if not copyable(dst, src):
@@ -284,20 +284,19 @@ class MemsetNode(Node):
     placed = "memory"
     in_body = True
 
-    dst: Annotated[ArrayView, View()]
-    value: Annotated[Any, Value(always=True)] = 0
-    device: Annotated[int | None, Device()] = None
+    dst: View
+    value: Annotated[Value, Rule(always=True)] = 0
+    device: Device = None
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, dst, value = data["name"], data["dst"], data.get("value", 0)
+    def model_post_init(self, _: Any) -> None:
+        name, dst, value = self.name, self.dst, self.value
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
                 why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
                 raise node_error(name, why, array=value.name)
         else:
             element_bytes(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
-            data["value"] = deepcopy(value)
+            self.__dict__["value"] = deepcopy(value)
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
         for need in (_reached_by_device(dst), WRITE):
@@ -326,38 +325,33 @@ class MemsetNode(Node):
         return (self.describe(), human_bytes(self.dst.nbytes))
 
 
-class _NewArray(Form):
-    """The array that an alloc node allocates."""
-
-    schema = record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape")
-
-    def dump(self, value: AllocArray, names: Names, node: Owner) -> Data:
-        return {"name": value.name, **memory_data(value)}
-
-    def load(self, data: Data, names: Names, node: str) -> AllocArray:
-        members = Members(data, "the array of an alloc node")
-        name = check_name(members.take("name", str), "array")
-        if name in names.arrays:
-            raise Fault(f"array {name!r} is declared twice")
-        shape, dtype, where = memory_of(members)
-        members.done("the array of an alloc node")
-        return AllocArray(name, shape, dtype, **where)
-
-    def text(self, value: AllocArray, writer: TextWriter, node: Owner) -> str:
-        return f"{quoted(value.name)}, shape={value.shape!r}, dtype={writer.dtype(value.dtype)}{writer.place(value)}"
+def _new_array(value: Any, info: ValidationInfo) -> Any:
+    names = names_in(info)
+    if names is None:
+        return value
+    members = Members(value, "the array of an alloc node")
+    name = check_name(members.take("name", str), "array")
+    if name in names.arrays:
+        raise DeclarationError(f"array {name!r} is declared twice")
+    shape, dtype, where = memory_of(members)
+    members.done("the array of an alloc node")
+    return AllocArray(name, shape, dtype, **where)
 
 
-class _ArrayName(Form):
-    """An array that an alloc node allocated, stored as its name."""
-
-    schema = ref("name")
-    json_types = (str,)
-
-    def dump(self, value: AllocArray, names: Names, node: Owner) -> Data:
-        return value.name
-
-    def load(self, data: Data, names: Names, node: str) -> Array:
-        return names.array(data)
+def _allocated(value: Any, info: ValidationInfo) -> AllocArray:
+    names = names_in(info)
+    array = value if names is None else names.array(value)
+    found = (
+        array.made if isinstance(array, AllocNode) else array.root if isinstance(array, ArrayView) and array.is_whole else array
+    )
+    if not isinstance(found, AllocArray):
+        what = f"{array.kind} array {array.name!r}" if isinstance(array, (Array, HostArray)) else repr(array)
+        raise node_error(
+            node_in(info),
+            f"only what an alloc node made can be freed (got {what}); other arrays are returned when the Executable is closed",
+            array=getattr(array, "name", None),
+        )
+    return found
 
 
 class _GraphMemoryNode(Node):
@@ -388,7 +382,14 @@ class AllocNode(_GraphMemoryNode, Viewable):
     kind: ClassVar[str] = "alloc"
     offered = (*Node.offered, "dtype", "nbytes", "shape")
 
-    array: Annotated[AllocArray, _NewArray()]
+    array: Annotated[
+        AllocArray,
+        Stored(
+            _new_array,
+            lambda array, *_: {"name": array.name, **memory_data(array)},
+            record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape"),
+        ),
+    ]
 
     @property
     def made(self) -> AllocArray:
@@ -434,23 +435,7 @@ class FreeNode(_GraphMemoryNode):
 
     kind: ClassVar[str] = "free"
 
-    array: Annotated[AllocArray, _ArrayName()]
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, array = data["name"], data.get("array")
-        if isinstance(array, AllocNode):
-            data["array"] = array.array
-        elif isinstance(array, ArrayView) and array.is_whole:
-            data["array"] = array.root
-        if not isinstance(data.get("array"), AllocArray):
-            what = f"{array.kind} array {array.name!r}" if isinstance(array, (Array, HostArray)) else repr(array)
-            raise node_error(
-                name,
-                f"only what an alloc node made can be freed (got {what}); other arrays are returned when the Executable is"
-                " closed",
-                array=getattr(array, "name", None),
-            )
+    array: Annotated[AllocArray, Stored(_allocated, lambda array, *_: array.name, ref("name"))]
 
     @property
     def freed(self) -> AllocArray:

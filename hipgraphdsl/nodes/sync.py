@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import ValidationInfo
 
 from ..arrays import WRITE, Access, ArrayView, Need, Parameter, as_handle, as_int, as_view, device_need
-from ..errors import DeclarationError, node_error
+from ..errors import DeclarationError, node_error, shown
 from ..lazy import lazy
 from .base import Node, check_name, parameters_of, require_met
-from .fields import Form, Integer, Owner, Several, TextWriter, quoted
-from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
+from .fields import Integer, Rule, Stored, items, names_in, node_in
+from .values import FLAG, Data, Members, Names, list_of, record, ref
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,93 +69,51 @@ def _checked(value: Event | Semaphore, what: str) -> None:
     object.__setattr__(value, "handle", number)
 
 
-class _Named(Form):
-    """An event or a semaphore, stored as its name."""
-
-    kind: type[Event | Semaphore]
-
-    def normal(self, value: Any, field: str, node: str) -> Any:
-        if isinstance(value, str):
-            return self.kind(value)
-        if not isinstance(value, self.kind):
-            raise node_error(node, f"{field} is a name or hg.{self.kind.__name__}(name, ...) (got {value!r})")
-        return value
-
-    def dump(self, value: Event | Semaphore, names: Names, node: Owner) -> Data:
-        return value.name
-
-    def text(self, value: Event | Semaphore, writer: TextWriter, node: Owner) -> str:
-        return quoted(value.name)
+def _event(value: Any, info: ValidationInfo) -> Event:
+    if isinstance(value, str):
+        return Event(value)
+    if names_in(info) is None:
+        return _named(value, Event, info)
+    members = Members(value, "an event")
+    event = Event(members.take("name", str), members.take("shared", bool, default=False))
+    members.done("an event")
+    return event
 
 
-class EventName(_Named):
-    """An event, stored as its name or, if it is shared, as a JSON object."""
-
-    kind = Event
-    schema = {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]}  # noqa: RUF012
-    json_types = (str, dict)
-
-    def dump(self, value: Any, names: Names, node: Owner) -> Data:
-        return {"name": value.name, "shared": True} if value.shared else super().dump(value, names, node)
-
-    def load(self, data: Data, names: Names, node: str) -> Any:
-        if type(data) is str:
-            return data
-        members = Members(data, "an event")
-        event = Event(members.take("name", str), members.take("shared", bool, default=False))
-        members.done("an event")
-        return event
-
-    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
-        return f"hg.Event({quoted(value.name)}, shared=True)" if value.shared else super().text(value, writer, node)
+def _semaphore(value: Any, info: ValidationInfo) -> Semaphore:
+    return Semaphore(value) if isinstance(value, str) else _named(value, Semaphore, info)
 
 
-class SemaphoreName(_Named):
-    """A semaphore, stored as its name."""
-
-    kind = Semaphore
-    schema = ref("name")
-    json_types = (str,)
-
-
-class _Operation(Form):
-    """An operation of `hg.write_value` or `hg.wait_value`."""
-
-    schema = record(
-        {
-            "op": {"enum": ["write", "wait"]},
-            "view": ref("view"),
-            "value": {"type": "integer"},
-            "condition": {"enum": ["eq", "geq", "and", "nor"]},
-        },
-        "op view value",
-    )
-
-    def dump(self, value: MemoryOp, names: Names, node: Owner) -> Data:
-        condition = {"condition": value.condition} if value.op == "wait" else {}
-        return {"op": value.op, "view": names.view_data(value.view), "value": value.value} | condition
-
-    def load(self, data: Data, names: Names, node: str) -> MemoryOp:
-        members = Members(data, "a memory operation")
-        op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
-        if op not in ("write", "wait"):
-            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})")
-        found = (
-            write_value(view, value) if op == "write" else wait_value(view, value, members.take("condition", str, default="eq"))
-        )
-        members.done("a memory operation")
-        return found
-
-    def text(self, value: MemoryOp, writer: TextWriter, node: Owner) -> str:
-        condition = f", {quoted(value.condition)}" if value.op == "wait" else ""
-        return f"hg.{value.op}_value({writer.value(value.view)}, {value.value}{condition})"
+def _named(value: Any, kind: type[T], info: ValidationInfo) -> T:
+    if not isinstance(value, kind):
+        why = f"{info.field_name} is a name or hg.{kind.__name__}(name, ...) (got {shown(value)})"
+        raise node_error(node_in(info), why)
+    return value
 
 
-class MemoryOps(Several):
-    """Operations of `hg.write_value` and `hg.wait_value`."""
+def _operations(value: Any, info: ValidationInfo) -> tuple[MemoryOp, ...]:
+    names = names_in(info)
+    given = items(value, info)
+    ops = given if names is None else tuple([_operation(each, names) for each in given])
+    if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
+        why = "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value"
+        raise node_error(node_in(info), why)
+    return ops
 
-    item = _Operation()
-    schema = list_of(item.schema, minItems=1, maxItems=256)
+
+def _operation(data: Data, names: Names) -> MemoryOp:
+    members = Members(data, "a memory operation")
+    op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
+    if op not in ("write", "wait"):
+        raise DeclarationError(f"'op' is 'write' or 'wait' (got {op[:60]!r})")
+    found = write_value(view, value) if op == "write" else wait_value(view, value, members.take("condition", str, default="eq"))
+    members.done("a memory operation")
+    return found
+
+
+def _operation_data(op: MemoryOp, names: Names) -> Data:
+    condition = {"condition": op.condition} if op.op == "wait" else {}
+    return {"op": op.op, "view": names.view_data(op.view), "value": op.value} | condition
 
 
 class EmptyNode(Node):
@@ -172,7 +134,14 @@ class _EventNode(Node):
     in_body = False
     apart = True
 
-    event: Annotated[Event, EventName()]
+    event: Annotated[
+        Event,
+        Stored(
+            _event,
+            lambda event, *_: {"name": event.name, "shared": True} if event.shared else event.name,
+            {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]},
+        ),
+    ]
 
     def describe(self) -> str:
         return self.event.name
@@ -222,8 +191,8 @@ class _SemaphoreNode(Node):
     untried = "reaches outside of the graph's arrays"
     apart = True
 
-    semaphore: Annotated[Semaphore, SemaphoreName()]
-    value: Annotated[int, Integer(0, 2**64 - 1, called="an unsigned 64-bit integer", always=True)] = 1
+    semaphore: Annotated[Semaphore, Stored(_semaphore, lambda semaphore, *_: semaphore.name, ref("name"))]
+    value: Annotated[int, Integer(0, 2**64 - 1, called="an unsigned 64-bit integer"), Rule(always=True)] = 1
 
     @property
     def semaphore_used(self) -> Semaphore:
@@ -331,6 +300,17 @@ def _reached(view: ArrayView) -> Need:
     return device_need(view.dtype.itemsize)
 
 
+_OPERATION = record(
+    {
+        "op": {"enum": ["write", "wait"]},
+        "view": ref("view"),
+        "value": {"type": "integer"},
+        "condition": {"enum": ["eq", "geq", "and", "nor"]},
+    },
+    "op view value",
+)
+
+
 class MemoryOpsNode(Node):
     """Batch memory operations (hipGraphAddBatchMemOpNode).
 
@@ -347,18 +327,20 @@ class MemoryOpsNode(Node):
     in_body = False
     apart = True
 
-    ops: Annotated[tuple[MemoryOp, ...], MemoryOps()]
+    ops: Annotated[
+        tuple[MemoryOp, ...],
+        Stored(
+            _operations,
+            lambda ops, names, _: [_operation_data(op, names) for op in ops],
+            list_of(_OPERATION, minItems=1, maxItems=256),
+            lambda ops, _: list(ops),
+        ),
+    ]
 
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, ops = data["name"], data.get("ops")
-        ops = tuple(ops) if isinstance(ops, (tuple, list)) else (ops,)
-        if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
-            raise node_error(name, "ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value")
-        for op in ops:
+    def model_post_init(self, _: Any) -> None:
+        for op in self.ops:
             for need in (_reached(op.view), WRITE)[: 1 + (op.op == "write")]:
-                require_met(name, op.view, need)
-        data["ops"] = ops
+                require_met(self.name, op.view, need)
 
     def _reached(self) -> list[tuple[ArrayView, Need]]:
         return [(op.view, _reached(op.view)) for op in self.ops]

@@ -32,7 +32,7 @@ from ..arrays import (
     kind_of,
     own_copy,
 )
-from ..errors import listed, shown
+from ..errors import DeclarationError, listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
 
@@ -51,35 +51,19 @@ Data = Any
 """What JSON holds: None, bool, int, float, str, list and dict with str keys."""
 
 
-class Fault(Exception):
-    """Invalid data; caught where the line and the element are known.
-
-    Attributes
-    ----------
-    field : str or None
-        The field of a node whose data it is.
-    """
-
-    field: str | None = None
-
-
-class Unstorable(Exception):
-    """A value of a node cannot be stored in a file; caught where the node's name is known."""
-
-
 class Members:
     """The members of one JSON object; each is taken once, and `done` rejects members that were not taken."""
 
     def __init__(self, data: Data, what: str) -> None:
         if not isinstance(data, dict):
-            raise Fault(f"{what} is an object {{...}} (got {shown(data)})")
+            raise DeclarationError(f"{what} is an object {{...}} (got {shown(data)})")
         self.data = dict(data)
 
     def take(self, key: str, *types: type, default: Any = ...) -> Any:
-        """Remove and return the value of a key; raise Fault if it is missing without a default or of none of `types`."""
+        """Remove and return a key's value; raise DeclarationError if it is missing without a default or of none of `types`."""
         if key not in self.data:
             if default is ...:
-                raise Fault(f"field {key!r} is missing")
+                raise DeclarationError(f"field {key!r} is missing")
             return default
         value = self.data.pop(key)
         if types and type(value) not in types:
@@ -87,15 +71,15 @@ class Members:
         return value
 
     def done(self, what: str) -> None:
-        """Raise Fault if a member has not been taken."""
+        """Raise DeclarationError if a member has not been taken."""
         if self.data:
             key = next(iter(self.data))
-            raise Fault(f"{what} has no field {key[:60]!r}")
+            raise DeclarationError(f"{what} has no field {key[:60]!r}")
 
 
-def wrong_type(key: str, value: Data, types: Iterable[type]) -> Fault:
+def wrong_type(key: str, value: Data, types: Iterable[type]) -> DeclarationError:
     """Return the error that the value of a key has none of these types."""
-    return Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
+    return DeclarationError(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
 
 
 _JSON_NAMES: dict[type, str] = {
@@ -256,7 +240,7 @@ class Names:
         return view.name
 
     def value_data(self, value: Any) -> Data:
-        """Return an argument as data; raise Unstorable if JSON cannot represent it and `strict` is set."""
+        """Return an argument as data; raise DeclarationError if JSON cannot represent it and `strict` is set."""
         kind = type(value)
         if kind is ArrayView:
             return self.view_data(value)
@@ -264,7 +248,7 @@ class Names:
             return value
         if kind is int:
             if abs(value) >= 10**MAX_DIGITS:
-                raise Unstorable(f"an int of more than {MAX_DIGITS} digits is too long")
+                raise DeclarationError(f"an int of more than {MAX_DIGITS} digits is too long")
             return value
         if kind is float:
             return value if math.isfinite(value) else {"float": str(value)}
@@ -274,7 +258,7 @@ class Names:
             return {value.mode: self.view_data(value.view)}
         try:
             return self._rare_value_data(value)
-        except Unstorable:
+        except DeclarationError:
             if self.strict:
                 raise
             return {"python": shown(value)}
@@ -293,7 +277,7 @@ class Names:
             return [self.value_data(item) for item in value]
         if kind is dict:
             if not all(type(key) is str for key in value):
-                raise Unstorable(f"a dict whose keys are not all strings ({shown(value)})")
+                raise DeclarationError(f"a dict whose keys are not all strings ({shown(value)})")
             return {"dict": {key: self.value_data(item) for key, item in value.items()}}
         if isinstance(value, np.void):
             return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
@@ -301,32 +285,34 @@ class Names:
             return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
-                raise Unstorable(
+                raise DeclarationError(
                     f"an argument of {value.size} elements; at most {MAX_VALUES} are stored, declare it as host_array instead"
                 )
             if not _is_stored(value.dtype):
-                raise Unstorable(f"an array of dtype {value.dtype}")
+                raise DeclarationError(f"an array of dtype {value.dtype}")
             text = base64_text(own_copy(value).tobytes())
             return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": text}
         if isinstance(value, Viewable):
             return self.view_data(value.as_view())
-        raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
+        raise DeclarationError(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
 
     # -- reading
 
     def member(self, reference: str) -> tuple[Module, str]:
         """Resolve ``"module:name"`` to the module and the name."""
+        if type(reference) is not str:
+            raise DeclarationError(f"a module's member is 'module:name' (got {shown(reference)})")
         key, colon, name = reference.partition(":")
         module = self.modules.get(key)
         if not colon or not name:
-            raise Fault(f"{reference[:60]!r} is no reference to a module's member; write 'module:name'")
+            raise DeclarationError(f"{reference[:60]!r} is no reference to a module's member; write 'module:name'")
         if module is None:
-            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed(self.modules)}")
+            raise DeclarationError(f"there is no module {key[:60]!r}; the file's modules are {listed(self.modules)}")
         return module, name
 
     def kernel(self, reference: str) -> Kernel:
         """Resolve ``"module:name"`` to a kernel."""
-        kernel = self._kernels.get(reference)
+        kernel = self._kernels.get(reference) if type(reference) is str else None
         if kernel is None:
             module, name = self.member(reference)
             kernel = self._kernels[reference] = module[name]
@@ -335,10 +321,10 @@ class Names:
     def workflow(self, key: Data) -> Any:
         """Return the child workflow with this key."""
         if type(key) is not str:
-            raise Fault(f"a child is named by its key in 'workflows' (got {shown(key)})")
+            raise DeclarationError(f"a child is named by its key in 'workflows' (got {shown(key)})")
         workflow = self.workflows.get(key)
         if workflow is None:
-            raise Fault(f"there is no workflow {key[:60]!r} in 'workflows'")
+            raise DeclarationError(f"there is no workflow {key[:60]!r} in 'workflows'")
         return workflow
 
     def callback(self, path: str, node: str) -> Any:
@@ -349,21 +335,21 @@ class Names:
         """Return the array with this name."""
         array = self.arrays.get(name)
         if array is None:
-            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")
+            raise DeclarationError(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")
         return array
 
     def parameter(self, name: str) -> Parameter:
         """Return the parameter with this name."""
         parameter = self.parameters.get(name)
         if parameter is None:
-            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
+            raise DeclarationError(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
         return parameter
 
     def view(self, data: Data) -> ArrayView:
         """Return the view that data represents."""
         value = self.value(data)
         if not isinstance(value, ArrayView):
-            raise Fault(f"an array or a view such as 'x[0:4]' is expected (got {shown(data)})")
+            raise DeclarationError(f"an array or a view such as 'x[0:4]' is expected (got {shown(data)})")
         return value
 
     def value(self, data: Data) -> Any:
@@ -379,7 +365,7 @@ class Names:
         tag = next(iter(data), None)
         read = _TAGS.get(tag) if tag is not None else None
         if read is None:
-            raise Fault(f"{shown(data)} is no value; an object has one of the tags {', '.join(_TAGS)}")
+            raise DeclarationError(f"{shown(data)} is no value; an object has one of the tags {', '.join(_TAGS)}")
         return read(self, Members(data, "a value"))
 
 
@@ -406,12 +392,12 @@ def _selected(text: str, find: Callable[[str], Any]) -> Any:
     if not bracket:
         return root
     if not rest.endswith("]") or len(text) > 2000:
-        raise Fault(f"{text[:60]!r} is no view; write 'x[3, 8:248, 0:10:2]'")
+        raise DeclarationError(f"{text[:60]!r} is no view; write 'x[3, 8:248, 0:10:2]'")
     keys: list[int | slice] = []
     for part in rest[:-1].split(","):
         numbers = part.strip().split(":")
         if len(numbers) > 3 or not all(n.isascii() and n.isdigit() and len(n) <= 20 for n in numbers):
-            raise Fault(f"{text[:60]!r} is no view: {part[:40]!r} is neither an index nor a slice 'start:stop:step'")
+            raise DeclarationError(f"{text[:60]!r} is no view: {part[:40]!r} is neither an index nor a slice 'start:stop:step'")
         bounds = [int(n) for n in numbers]
         keys.append(bounds[0] if len(bounds) == 1 else slice(*bounds))
     return root[tuple(keys)]
@@ -435,14 +421,14 @@ def _tagged_access(mode: Any) -> Callable[[Names, Members], Any]:
 def _tagged_float(names: Names, members: Members) -> float:
     text = _only(members, "float", str)
     if text not in ("nan", "inf", "-inf"):
-        raise Fault(f"'float' is 'nan', 'inf' or '-inf' (got {text[:60]!r})")
+        raise DeclarationError(f"'float' is 'nan', 'inf' or '-inf' (got {text[:60]!r})")
     return float(text)
 
 
 def _tagged_complex(names: Names, members: Members) -> complex:
     parts = [names.value(part) for part in _only(members, "complex", list)]
     if len(parts) != 2 or not all(type(part) in (int, float) for part in parts):
-        raise Fault("'complex' is [real, imaginary]")
+        raise DeclarationError("'complex' is [real, imaginary]")
     return complex(*parts)
 
 
@@ -451,7 +437,7 @@ def _tagged_numpy(names: Names, members: Members) -> Any:
     value = names.value(members.take("value"))
     members.done("a NumPy value")
     if type(value) not in (bool, int, float, complex) or dtype.names is not None:
-        raise Fault(f"'value' of a NumPy value is a number (got {shown(value)})")
+        raise DeclarationError(f"'value' of a NumPy value is a number (got {shown(value)})")
     return filled((value,), (1,), dtype)[0]
 
 
@@ -460,7 +446,7 @@ def _tagged_struct(names: Names, members: Members) -> Any:
     data = bytes_of(members.take("base64", str))
     members.done("a struct")
     if len(data) != dtype.itemsize:
-        raise Fault(f"a struct of {dtype.itemsize} bytes has {len(data)} bytes in 'base64'")
+        raise DeclarationError(f"a struct of {dtype.itemsize} bytes has {len(data)} bytes in 'base64'")
     return np.frombuffer(data, dtype)[0]
 
 
@@ -471,9 +457,9 @@ def _tagged_ndarray(names: Names, members: Members) -> Any:
     members.done("an array value")
     sizes = all(type(n) is int and n >= 0 for n in shape)
     if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy also limits shapes without elements
-        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
+        raise DeclarationError(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
-        raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
+        raise DeclarationError(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
     return own_copy(np.frombuffer(data, dtype).reshape(shape))
 
 
@@ -510,7 +496,7 @@ def bytes_of(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Fault(f"base64 text is damaged: {error}") from None
+        raise DeclarationError(f"base64 text is damaged: {error}") from None
 
 
 # -- dtypes, shapes and devices -------------------------------------------------------------------------------------
@@ -531,38 +517,38 @@ def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
     if type(data) is str:
         found = dtype_named(data)
         if found is None:
-            raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(NAMES)} and structs")
+            raise DeclarationError(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(NAMES)} and structs")
         if found.itemsize > _MAX_ITEM:
-            raise Fault(f"an element has at most {_MAX_ITEM} bytes")
+            raise DeclarationError(f"an element has at most {_MAX_ITEM} bytes")
         return found
     if depth > 16:
-        raise Fault("a struct is nested too deeply")
+        raise DeclarationError("a struct is nested too deeply")
     fields = Members(data, "a dtype")
     if "base" in fields.data:
         base, shape = dtype_of(fields.take("base"), depth + 1), shape_of(fields.take("shape", list))
         fields.done("a dtype")
         if math.prod(shape) * base.itemsize > _MAX_ITEM:
-            raise Fault(f"a struct has at most {_MAX_ITEM} bytes")
+            raise DeclarationError(f"a struct has at most {_MAX_ITEM} bytes")
         return np.dtype((base, shape))
     names, formats, offsets = fields.take("names", list), fields.take("formats", list), fields.take("offsets", list)
     itemsize, align = fields.take("itemsize", int), fields.take("align", bool, default=False)
     fields.done("a dtype")
     if not (len(names) == len(formats) == len(offsets) <= 1000 and all(type(n) is str and n for n in names)):
-        raise Fault("'names', 'formats' and 'offsets' of a struct are lists of one length, at most 1000")
+        raise DeclarationError("'names', 'formats' and 'offsets' of a struct are lists of one length, at most 1000")
     if not all(type(n) is int and 0 <= n <= _MAX_ITEM for n in (*offsets, itemsize)):
-        raise Fault(f"a struct has at most {_MAX_ITEM} bytes")
+        raise DeclarationError(f"a struct has at most {_MAX_ITEM} bytes")
     parts = [dtype_of(part, depth + 1) for part in formats]
     try:
         spec: Any = {"names": names, "formats": parts, "offsets": offsets, "itemsize": itemsize}
         return np.dtype(spec, align=align)  # type: ignore[no-any-return]  # NumPy's stubs do not know a spec with align
     except (TypeError, ValueError) as error:
-        raise Fault(f"a struct is wrong: {error}") from None
+        raise DeclarationError(f"a struct is wrong: {error}") from None
 
 
 def shape_of(data: Data) -> tuple[int, ...]:
     """Return the shape that data represents."""
     if type(data) is not list or not all(type(n) is int for n in data):
-        raise Fault(f"'shape' is a list of integers (got {shown(data)})")
+        raise DeclarationError(f"'shape' is a list of integers (got {shown(data)})")
     return as_shape(tuple(data))
 
 
@@ -579,22 +565,22 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
     if data is None and field == "device":
         return None
     if type(data) is not int or not 0 <= data < 2**16:
-        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})")
+        raise DeclarationError(f"{field!r} holds the number of a device (got {shown(data)})")
     return data
 
 
 def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return numbers as an array; raise Fault for a value of a wrong type or range."""
+    """Return numbers as an array; raise DeclarationError for a value of a wrong type or range."""
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(
         kind_of(dtype), (int, float)
     )
     for value in values:
         if type(value) not in allowed:
-            raise Fault(f"{shown(value)} is no value of dtype {dtype}")
+            raise DeclarationError(f"{shown(value)} is no value of dtype {dtype}")
     try:
         return own_copy(converted(values, dtype)).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
-        raise Fault(f"values do not fit dtype {dtype}: {error}") from None
+        raise DeclarationError(f"values do not fit dtype {dtype}: {error}") from None
 
 
 DEFINITIONS: dict[str, dict[str, Any]] = {

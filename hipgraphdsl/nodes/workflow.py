@@ -1,14 +1,14 @@
-"""Workflow: the frozen document made by a Graph, stored in a file and turned into a Plan; nodes that hold workflows."""
+"""Workflow: the frozen document made by a Graph, stored in a file and turned into a Plan."""
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import core_schema
@@ -23,25 +23,18 @@ from ..arrays import (
     Region,
     UnboundValues,
     array_by_default,
-    as_dict,
-    device_need,
-    lacking,
 )
-from ..binding import bound, bound_array, bound_value, needs_behind, needs_inside
+from ..binding import bound
 from ..document.parts import document_schema
 from ..document.text import written
 from ..document.writer import data_of
 from ..draft import Draft
-from ..errors import listed, node_error
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
-from ..lazy import lazy
 from ..order import successors, topological_order
-from ..printed import human_count
-from . import KINDS, Node, UnboundCallback, add_kind
-from .base import parameters_of, require_met, views_of
+from . import KINDS, Node, UnboundCallback
 from .facets import Asked
-from .fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
+from .fields import UNCHANGED
 from .values import Data, as_core_schema
 
 if TYPE_CHECKING:
@@ -443,257 +436,3 @@ class Level(Binding):
     def own_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters that the parent does not bind, with their full names."""
         return ((self.prefix + name, value) for name, value in self.workflow.parameters.items() if name not in self.bind)
-
-
-# -- nodes that hold workflows
-
-
-@add_kind
-class ChildGraphNode(Node):
-    """A whole workflow as one node (hipGraphAddChildGraphNode).
-
-    Attributes
-    ----------
-    workflow : Workflow
-        A snapshot: later changes of the original graph have no effect.
-    bind : dict of str to view, Parameter or value
-        From names of the child's arrays and parameters to the parent's arrays or views (contiguous, same dtype and shape, and
-        such as each node of the child could be given directly), parameters, or values. Unbound arrays belong to the parent's
-        Executable as ``<node>/<array>``; unbound parameters keep their defaults.
-    """
-
-    kind: ClassVar[str] = "child"
-    is_child = True
-    work = "kernel"
-    reach = ""
-    placed = ""
-    in_body = True
-
-    workflow: Annotated[Workflow, WorkflowKey()]
-    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        workflow = data["workflow"] = _as_workflow(data.get("workflow"), name)
-        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the child's names")
-        bound: dict[str, Any] = {}
-        for inner, value in bind.items():
-            if inner in workflow.arrays and inner in workflow.parameters:
-                raise node_error(
-                    name,
-                    f"child graph {workflow.name!r} has an array and a parameter {inner!r}, and bind cannot tell which is meant;"
-                    " rename one of them",
-                )
-            if inner in workflow.arrays:
-                bound[inner] = bound_array(workflow.arrays[inner], value, name)
-            elif inner in workflow.parameters:
-                parameter = workflow.parameters[inner]
-                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
-            else:
-                names = listed((*workflow.arrays, *workflow.parameters))
-                raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
-        data["bind"] = bound
-        for root, outer, need, who in needs_behind(workflow, bound):
-            if fault := lacking(outer, need):
-                why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
-                raise node_error(name, why, array=outer.root.name)
-
-    @lazy
-    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return needs_inside(self)
-
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        """The child's accesses to the parent's arrays and to external memory and module variables, exact to the byte."""
-        found: dict[tuple[Any, str, Region], Access] = {}
-        for access in self.workflow.accesses:
-            root, offset = self._behind(access.view.root)
-            outer: ArrayView | None = bound(root, self.workflow, self.bind)
-            if outer is not None:
-                region = access.bytes.shifted(offset + outer.offset_bytes)
-                whole = region == outer.region
-                result = Access(outer, access.mode, None if whole else region)
-            elif root is access.view.root and isinstance(root, (ExternalArray, Symbol)):
-                result = access
-            elif isinstance(root, ExternalArray):
-                result = Access(root.as_view(), access.mode, access.bytes.shifted(offset))
-            else:
-                continue
-            found[(result.view.root, result.mode, result.bytes)] = result
-        return tuple(found.values())
-
-    def _behind(self, root: Any) -> tuple[Any, int]:
-        """Resolve an unbound parameter to its default array and a byte offset in it; return any other root with offset 0."""
-        if not isinstance(root, Parameter) or bound(root, self.workflow, self.bind) is not None:
-            return root, 0
-        default = self.workflow.default_view(root)
-        return (root, 0) if default is None else (default.root, default.offset_bytes)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return parameters_of(self.bind.values())
-
-    @property
-    def addresses(self) -> tuple[ArrayView, ...]:
-        return views_of(self.bind.values())
-
-    @property
-    def own_accesses(self) -> tuple[Access, ...]:
-        return ()
-
-    @property
-    def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
-        return ((self.name, self.workflow, self.bind),)
-
-    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
-        return {"workflow": workflows[0]}
-
-    def describe(self) -> str:
-        bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
-        return f"{self.workflow.name}({bound})"
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        return (f"{self.workflow.name} · {human_count(len(self.workflow.nodes), 'node')}",)
-
-    @property
-    def frame_label(self) -> str:
-        return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
-
-
-def _as_workflow(value: Any, node: str) -> Workflow:
-    found = value.workflow() if callable(getattr(value, "workflow", None)) else value
-    if not isinstance(found, Workflow):
-        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(value).__name__})")
-    if found.depth >= MAX_DEPTH:
-        raise node_error(
-            node,
-            f"child graphs and bodies are nested at most {MAX_DEPTH} deep, and {found.name!r} holds {found.depth} levels already;"
-            " declare some of them in one graph",
-        )
-    return found
-
-
-_CONDITION: Final = device_need(4)
-
-
-@add_kind
-class ConditionalNode(Node):
-    """Run workflows by a condition in device memory: if, while, switch (cudaGraphConditionalHandle; not in HIP up to 10.0).
-
-    Attributes
-    ----------
-    mode : {"if", "while", "switch"}
-    condition : ArrayView
-        One 32-bit integer in memory that kernels can access: ``if`` and ``while`` test for not 0, for ``switch`` it is the index
-        of the body. It is read when the node is reached, and by ``while`` again after the body (see `check_every`).
-    bodies : tuple of Workflow
-        One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
-    bind : dict
-        As for a child graph, for all bodies. Unbound arrays are named ``<node>/<number of the body>/<array>``.
-    decide : {"auto", "device", "host"}
-        What reads the condition: the device, as a node of the graph, or the host between graphs; the bodies may then hold any
-        node. ``"auto"`` selects the device if it supports conditional nodes and can run everything in the bodies.
-    check_every : int
-        How many times ``while`` runs its body before it reads the condition again.
-    """
-
-    kind: ClassVar[str] = "conditional"
-    work = "kernel"
-    reach = ""
-    placed = "memory"
-    in_body = True
-    in_child = False
-    untried = "branches on data, which a trial without host callbacks may not have"
-    fixed = "nodes of kind conditional are recorded once"
-
-    mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
-    condition: Annotated[ArrayView, View()]
-    bodies: Annotated[tuple[Workflow, ...], WorkflowKeys()]
-    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
-    decide: Annotated[Literal["auto", "device", "host"], Choice("auto", "device", "host")] = "auto"
-    check_every: Annotated[int, Integer(1, 4096)] = 1
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        name, mode, condition = data["name"], data["mode"], data["condition"]
-        if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
-            raise node_error(
-                name, f"condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}"
-            )
-        require_met(name, condition, _CONDITION)
-        bodies = data.get("bodies", ())
-        bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
-        data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
-        most, wanted = {"if": (2, "one or two bodies"), "while": (1, "one body"), "switch": (None, "one or more bodies")}[mode]
-        if not bodies or (most is not None and len(bodies) > most):
-            raise node_error(name, f"mode {mode!r} takes {wanted} (got {len(bodies)})")
-        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
-        children = _children(name, data["bodies"], bind)
-        for inner in bind:
-            if not any(inner in child.bind for child in children):
-                raise node_error(name, f"no body has an array or parameter {inner!r}")
-        data["bind"] = {k: v for child in children for k, v in child.bind.items()}
-        if mode != "while" and data.get("check_every", 1) > 1:
-            raise node_error(name, f"check_every is for mode 'while' (got mode {mode!r})")
-
-    @lazy
-    def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return ((self.condition, _CONDITION, self.name), *needs_inside(self))
-
-    @lazy
-    def children(self) -> tuple[ChildGraphNode, ...]:
-        """The bodies as child graph nodes with their bindings."""
-        return _children(self.name, self.bodies, self.bind)
-
-    @lazy
-    def accesses(self) -> tuple[Access, ...]:
-        found = list(self.own_accesses)
-        for child in self.children:
-            # A body may be skipped, and its outputs then keep their earlier values: a write counts as an update.
-            found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
-        return tuple(found)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return parameters_of((self.condition, *self.bind.values()))
-
-    @property
-    def own_accesses(self) -> tuple[Access, ...]:
-        return (Access(self.condition, "read"),)
-
-    @property
-    def addresses(self) -> tuple[ArrayView, ...]:
-        return views_of(self.bind.values())
-
-    @property
-    def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
-        return tuple((f"{self.name}/{n}", body.workflow, body.bind) for n, body in enumerate(self.children))
-
-    def holding(self, workflows: Sequence[Workflow]) -> dict[str, Any]:
-        return {"bodies": tuple(workflows)}
-
-    @property
-    def branch(self) -> Self:
-        return self
-
-    def describe(self) -> str:
-        how = f", every {self.check_every} passes" if self.check_every > 1 else ""
-        how += "" if self.decide == "auto" else f", by the {self.decide}"
-        return f"{self.mode} {self.condition.name}{how}: {', '.join(body.name for body in self.bodies)}"
-
-    @property
-    def body_titles(self) -> tuple[str, ...]:
-        cases = tuple(f"case {n}" for n in range(len(self.bodies)))
-        return {"if": ("then", "else"), "while": ("do",), "switch": cases}[self.mode][: len(self.bodies)]
-
-    @property
-    def likeness(self) -> tuple[Hashable, ...]:
-        return (self.mode, *super().likeness)
-
-
-def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) -> tuple[ChildGraphNode, ...]:
-    """Return bodies as child graph nodes, each with the bindings of the names that it declares."""
-    own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
-    return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))

@@ -19,7 +19,8 @@ from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes.workflow import ChildGraphNode, Workflow
+from hipgraphdsl.nodes.children import ChildGraphNode
+from hipgraphdsl.nodes.workflow import Workflow
 from hipgraphdsl.parts.pages.levels import arrange
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")

@@ -30,7 +30,7 @@ import hipgraphdsl as hg
 from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
-from hipgraphdsl.nodes.workflow import ChildGraphNode
+from hipgraphdsl.nodes.children import ChildGraphNode
 from hipgraphdsl.parts import fast as native
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 from hipgraphdsl.parts.recorder.recorder import RecorderRuntime

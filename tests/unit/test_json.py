@@ -556,7 +556,7 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
         (lambda d: node(d, "scale_x").update(grid=[1, 1, 1, 1]), "one to three axes"),
         (lambda d: node(d, "scale_x").update(grid=1.5), "an axis"),
         (lambda d: node(d, "scale_x").update(args=["x"]), "takes 3 arguments"),
-        (lambda d: node(d, "scale_x").update(shared_bytes=True), "'shared_bytes' is an integer"),
+        (lambda d: node(d, "scale_x").update(shared_bytes=True), "shared_bytes is a number of bytes"),
         (lambda d: node(d, "report").update(fn="os.system('x')"), "import path"),
         (lambda d: node(d, "report").update(access=["hx"]), "'access' is a list"),
         (lambda d: node(d, "first").update(workflow="missing"), "no workflow 'missing'"),

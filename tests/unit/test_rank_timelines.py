@@ -21,7 +21,7 @@ import hipgraphdsl as hg
 from hipgraphdsl import export
 from hipgraphdsl.drawing.picture import draw
 from hipgraphdsl.nodes import collective
-from hipgraphdsl.nodes.workflow import ConditionalNode
+from hipgraphdsl.nodes.children import ConditionalNode
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing
 from hipgraphdsl.parts.ranks.transports.nccl import does
 from hipgraphdsl.parts.timeline import files as timelines

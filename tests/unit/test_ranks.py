@@ -15,7 +15,7 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl.nodes.workflow import ConditionalNode
+from hipgraphdsl.nodes.children import ConditionalNode
 from hipgraphdsl.parts.ranks import ranked
 from hipgraphdsl.parts.ranks.partition import Part, partition
 from hipgraphdsl.parts.ranks.sharing import Between, Layout, Sharing, crossing

@@ -7,8 +7,9 @@ import keyword
 import math
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,9 @@ from ...arrays import (
 )
 from ...errors import DeclarationError
 from ...export.files import npy_file
-from ...kernels import ForeignModule, Module, Symbol
-from ...nodes import Node
+from ...kernels import ForeignModule, Kernel, Module, Symbol
+from ...nodes import Event, MemoryOp, Node, Semaphore, UnboundCallback
+from ...nodes.base import Field
 from ...nodes.fields import quoted
 from ...nodes.host import callback_path
 from ...nodes.values import MAX_VALUES, unique
@@ -268,12 +270,6 @@ class _Body:
         lines += [f"g.order({quoted(source)}, {quoted(target)})" for source, target in workflow.plain_edges]
         return lines
 
-    def module(self, module: Module) -> str:
-        return self.program.modules[module]
-
-    def dtype(self, dtype: np.dtype[Any]) -> str:
-        return _dtype(dtype)
-
     def place(self, array: Array) -> str:
         """Return the arguments for an array's device and for the devices that have access to it."""
         device = f", device={array.device}" if array.device is not None else ""
@@ -320,15 +316,43 @@ class _Body:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Node) -> str:
-        entries = [entry for entry in node.entries if entry.form.always or not entry.omitted(node)]
         common = ("device", *Node.model_fields)
-        own = [entry.argument(node, self) for entry in entries if entry.name not in common]
-        rest = [entry.argument(node, self) for entry in entries if entry.name in common]
+        fields = node.stored()
+        own = [self._field(field, node) for field in fields if field.name not in common]
+        rest = [self._field(field, node) for field in fields if field.name in common]
         arguments = ", ".join([*own, f"name={quoted(node.name)}", *rest])
         if not node.method:
             return f"g.add({self.program.node_class(type(node))}({arguments}))"
         made = "" if node.made is None else f"{self.variable(node.made)} = "
         return f"{made}g.{node.method}({arguments})"
+
+    def _field(self, field: Field, node: Node) -> str:
+        """Return a field as an argument of the node's method or, if it has none, of its class."""
+        value = getattr(node, field.name)
+        if node.method and field.name == "access":
+            reads, writes = ([a.view for a in value if touches(a)] for touches in (attrgetter("is_read"), attrgetter("is_write")))
+            return f"reads={self.value(reads)}, writes={self.value(writes)}"
+        if node.method and node.made is not None:
+            return f"{quoted(value.name)}, shape={value.shape!r}, dtype={_dtype(value.dtype)}{self.place(value)}"
+        text = self._spelled(field.spelled(value, node))
+        return text if node.method and field.always and not field.rule.keyword else f"{field.name}={text}"
+
+    def _spelled(self, value: Any) -> str:
+        """Return the value of a field."""
+        if isinstance(value, Workflow):
+            return self.child(value)
+        if isinstance(value, Kernel):
+            return f"{self.program.modules[value.module]}[{quoted(value.name)}]"
+        if isinstance(value, (Event, Semaphore)):
+            return f"hg.Event({quoted(value.name)}, shared=True)" if getattr(value, "shared", False) else quoted(value.name)
+        if isinstance(value, MemoryOp):
+            condition = f", {quoted(value.condition)}" if value.op == "wait" else ""
+            return f"hg.{value.op}_value({self.view(value.view)}, {value.value}{condition})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._spelled, value))}]"
+        if isinstance(value, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
+            return self.callback(value)
+        return self.value(value)
 
     # -- values --------------------------------------------------------------------------------------------------------
 

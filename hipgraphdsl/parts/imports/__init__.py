@@ -41,8 +41,9 @@ from ...nodes import (
     element_bytes,
 )
 from ...nodes.base import check_name
+from ...nodes.children import ChildGraphNode
 from ...nodes.kernel import pointer_fault
-from ...nodes.workflow import ChildGraphNode, Workflow
+from ...nodes.workflow import Workflow
 from ...runtimes import opened_runtime
 from ...runtimes.base import Runtime
 from ...runtimes.data import Copy3D, Fill2D, MemOp, NodeType
