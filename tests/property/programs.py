@@ -192,7 +192,7 @@ class Temporary:
 
     The kernel is in the graph, or `inside` another graph whose array parameters are bound to that memory and to the array: a
     ``"child"``, or the body of a conditional node, ``"if"``, that the host runs unless the memory's first element is 0. A child
-    of ``"arrays"`` has arrays instead of array parameters.
+    of ``"arrays"`` has arrays instead of array parameters, and one with a ``"default"`` reads a parameter that stands for one.
     """
 
     to: str
@@ -215,8 +215,10 @@ class Temporary:
         g.memcpy(t, names[self.origin], name=f"{name}_in")
         if self.inside:
             child = hg.Graph("inside")
-            declare: Any = child.device_array if self.inside == "arrays" else child.param
+            declare: Any = child.device_array if self.inside in ("arrays", "default") else child.param
             y, x = declare("y", dtype="i4", shape=t.shape), declare("x", dtype="i4", shape=SHAPE)
+            if self.inside == "default":
+                x = child.param("of_x", "i4", x, shape=SHAPE)
             child.kernel(MODULE["mix"], 1, 32, (hg.updates(y), hg.reads(x), self.by, size), name="mix")
             bind = {"y": t, "x": names[self.origin]}
             if self.inside != "if":
