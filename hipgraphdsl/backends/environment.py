@@ -13,6 +13,7 @@ from ..nodes.workflow import Binding, Level, Workflow
 from ..placement import device_of
 from ..plan.steps import Step
 from .handles import SharedHandles
+from .lent import Lent
 
 
 class Environment(Binding):
@@ -145,10 +146,16 @@ class Environment(Binding):
         device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
 
-    def is_host(self, view: ArrayView) -> bool:
-        """Return whether the memory of a view is known to be host memory."""
+    def is_host(self, view: ArrayView, lent: Lent | None = None) -> bool:
+        """Return whether the memory of a view, which is `lent` if that is given, is known to be host memory."""
+        if lent is not None:
+            return lent.on_host
         root = self.resolve(view.root)[1]
         return isinstance(root, Array) and root.on_host
+
+    def is_given(self, view: ArrayView) -> bool:
+        """Return whether a launch may give the memory of a view, which is then host or device memory."""
+        return isinstance(self.resolve(view.root)[1], Parameter)
 
     def bound(self, root: Any) -> Any:
         return self.bound_from.get(root)

@@ -109,8 +109,9 @@ def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:
 
 
 def issued(stream: Any, to: Any, origin: Any) -> None:
-    """Be a library that copies on the stream that it is given."""
-    stream.runtime.memcpy_async(to.ptr, origin.ptr, to.nbytes, MemcpyKind.DEFAULT, int(stream))
+    """Be a library that copies on the stream that it is given; a parameter may stand for host memory, which is NumPy's."""
+    at, start = (array.ctypes.data if isinstance(array, np.ndarray) else array.ptr for array in (to, origin))
+    stream.runtime.memcpy_async(at, start, to.nbytes, MemcpyKind.DEFAULT, int(stream))
 
 
 def _wrapped(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
