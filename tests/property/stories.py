@@ -107,8 +107,9 @@ def parts(draw: Any, kind: str | None = None) -> Part:
     """Return a node, or those around a temporary, with array parameters among what they use."""
     if kind == "if" or (kind is None and not draw(integers(0, 7))):
         to, origin = draw(permutations(DEVICE))[:2]
-        inside = kind or draw(sampled_from(("", "child", "arrays", "default", "if")))
-        return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), inside, draw(booleans()))
+        inside = kind or draw(sampled_from(("", "child", "arrays", "default", "default", "if")))
+        origin = "q" if inside == "default" else draw(sampled_from((origin, "q")))  # which launches give other memory
+        return Temporary(to, origin, draw(integers(-9, 9)), inside, draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
     if not place:
