@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .arrays import Array, Parameter
+from .arrays import Array, Parameter, array_by_default
 from .kernels import Symbol
 from .nodes import Node
 from .nodes.workflow import Binding, Level, Workflow
@@ -59,6 +59,15 @@ def defaults(node: Node, default: int, level: Level) -> Iterator[tuple[Parameter
         memory = None if view is None else _memory(view.root, default, at)
         if memory is not None:
             yield found, memory
+
+
+def is_host(root: Any, level: Level) -> bool:
+    """Return whether a name stands for host memory, for a parameter until a launch gives it other memory."""
+    at, found, _ = level.resolve(root)
+    if not isinstance(found, Parameter):
+        return isinstance(found, Array) and found.on_host
+    standing = array_by_default(found, at.workflow.arrays)
+    return found.copy or (standing is not None and is_host(standing, at))
 
 
 def reaching(workflow: Workflow, default: int) -> dict[str, dict[int, str]]:

@@ -201,7 +201,7 @@ class HostCalls:
             return scope.value(arg) if isinstance(arg, Parameter) else arg
         view = _view(arg)
         lent = self._lend(scope, view)
-        if node.calls == "capture" or (node.calls == "between" and not scope.is_host(view)):
+        if node.calls == "capture" or (node.calls == "between" and not scope.is_host(view, lent)):
             from .interop import CapturedArray
 
             borrowed = None if lent is None else lent._replace(buffer=None)  # a traceback would keep the memory with the argument

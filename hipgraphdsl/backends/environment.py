@@ -13,12 +13,13 @@ from ..nodes.workflow import Binding, Level, Workflow
 from ..placement import device_of
 from ..plan.steps import Step
 from .handles import SharedHandles
+from .lent import Lent
 
 
 class Environment(Binding):
     """Addresses and values of the names of one workflow in one Executable; `prefix` is ``"child/"`` inside a child graph."""
 
-    __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
+    __slots__ = ("addresses", "bound_from", "children", "defaults", "runtime", "shared", "values")
 
     def __init__(self, shared: SharedHandles, prefix: str = "", parent: Environment | None = None) -> None:
         super().__init__(prefix, parent)
@@ -29,6 +30,8 @@ class Environment(Binding):
         """Address of each array, symbol and bound array parameter."""
         self.bound_from: dict[Any, Any] = {}
         """Inside a child: its arrays and parameters -> the parent's views, parameters or values."""
+        self.defaults: dict[Parameter, Array] = {}
+        """Array parameters of this scope -> the arrays that they stand for by default, where the parent binds these."""
         self.values: dict[Parameter, Any] = {}
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Environment] = {}
@@ -77,7 +80,7 @@ class Environment(Binding):
         found = self.addresses.get(root)
         offset = view.offset_bytes
         if found is None:
-            scope, root, inner = self.resolve(root)
+            scope, root, inner = self.behind(root)
             offset += inner
             found = scope.addresses.get(root)
         if found is not None:
@@ -91,15 +94,31 @@ class Environment(Binding):
             )
         raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
+    def behind(self, root: Any) -> tuple[Environment, Any, int]:
+        """Resolve an array or parameter to what has its memory now: as `resolve`, and beyond defaults that the parent binds.
+
+        A parameter stands for its default until a launch gives it memory.
+        """
+        at, root, offset = self.resolve(root)
+        default = at.defaults.get(root)
+        if default is None or root in at.addresses:
+            return at, root, offset
+        at, root, inner = at.behind(default)
+        return at, root, offset + inner
+
     def parameters_of(self, node: Node) -> Iterator[tuple[Environment, Parameter]]:
         """Yield the parameters that a node of this scope depends on, each with the scope that declares it.
 
-        A parameter may stand for an array of a child: then the child's nodes do not mention it.
+        A parameter may stand for an array of a child, or for the default of another one: then the nodes do not mention it.
         """
         for root in node.parameters if self.parent is None else node.roots:
-            owner, found, _ = self.resolve(root)
-            if isinstance(found, Parameter):
-                yield owner, found
+            at, found, _ = self.resolve(root)
+            while isinstance(found, Parameter):
+                yield at, found
+                default = at.defaults.get(found)
+                if default is None:
+                    break
+                at, found, _ = at.resolve(default)
 
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter, converted to its dtype."""
@@ -127,10 +146,16 @@ class Environment(Binding):
         device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
 
-    def is_host(self, view: ArrayView) -> bool:
-        """Return whether the memory of a view is known to be host memory."""
+    def is_host(self, view: ArrayView, lent: Lent | None = None) -> bool:
+        """Return whether the memory of a view, which is `lent` if that is given, is known to be host memory."""
+        if lent is not None:
+            return lent.on_host
         root = self.resolve(view.root)[1]
         return isinstance(root, Array) and root.on_host
+
+    def is_given(self, view: ArrayView) -> bool:
+        """Return whether a launch may give the memory of a view, which is then host or device memory."""
+        return isinstance(self.resolve(view.root)[1], Parameter)
 
     def bound(self, root: Any) -> Any:
         return self.bound_from.get(root)

@@ -63,7 +63,7 @@ class CapturedArray(KnownMemory):
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        self.on_host = scope.is_host(view) if lent is None else lent.on_host
+        self.on_host = scope.is_host(view, lent)
         self.device = scope.owner(view) if lent is None else lent.device
         self.access = tuple(getattr(view.root, "access", ())) if lent is None else lent.access
         self.writeable = view.root.writeable if lent is None else lent.writeable

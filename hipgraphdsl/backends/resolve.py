@@ -172,7 +172,7 @@ _KINDS: Final = {
 def copy(dst: ArrayView, src: ArrayView, scope: Environment, device: int) -> op.Copy1D | op.Copy:
     """Return the operation that copies one view to another, which `copy_geometry` accepts."""
     to, source = scope.address(dst, device), scope.address(src, device)
-    if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
+    if scope.is_given(dst) or scope.is_given(src):
         kind = MemcpyKind.DEFAULT  # host or device memory, as bound at launch
     else:
         kind = _KINDS[scope.is_host(src), scope.is_host(dst)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..arrays import Array, Parameter, array_by_default, lacking, require_fit
+from ..arrays import AllocArray, Array, Parameter, array_by_default, lacking, require_fit
 from ..errors import DeclarationError, listed
 from .levels import CheckedLevel
 
@@ -28,11 +28,13 @@ def _check_default(scope: CheckedLevel, parameter: Parameter) -> None:
             scope.found("HG410", message, *users.values(), arrays=[name], hint=f"name one of the graph's arrays: {arrays}")
             return
         require_fit(name, parameter, array)
+        root = scope.resolve(array)[1]
+        if isinstance(root, AllocArray):
+            require_fit(name, parameter, root)
     except DeclarationError as error:
         hint = "give another default, or none"
         scope.found("HG410", str(error), *users.values(), arrays=[name], hint=hint)
         return
-    root = scope.resolve(array)[1]
     for need, who in scope.workflow.needs.get(parameter, {}).items() if isinstance(root, Array) else ():
         if fault := lacking(root.as_view(), need):
             scope.found(

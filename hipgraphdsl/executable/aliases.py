@@ -94,7 +94,7 @@ class Aliases:
                 for root, uses in self._add(scope.children[name], document, levels).uses.items():
                     level.uses.setdefault(root, []).extend((i, use) for _, use in uses)
             for access in node.own_accesses:
-                owner, root, offset = scope.resolve(access.view.root)
+                owner, root, offset = scope.behind(access.view.root)
                 use = Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))
                 level.uses.setdefault((owner, root), []).append((i, use))
         return level

@@ -317,7 +317,7 @@ class Instance:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
             given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
-            parameters.require_usable(parameters.standing if first_use else arrays, state.uses)
+            parameters.require_usable(parameters.table if first_use else arrays, state.uses)
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:

@@ -6,7 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
+from ..arrays import (
+    AllocArray,
+    Array,
+    ArrayView,
+    ExternalArray,
+    Parameter,
+    Viewable,
+    array_values,
+    no_array,
+    require_fit,
+    whole_array,
+)
 from ..backends import Environment
 from ..backends.lent import Lent
 from ..errors import DeclarationError, listed
@@ -141,8 +152,14 @@ class Parameters:
     def require_usable(self, names: Iterable[str], uses: Uses) -> None:
         """Refuse memory of array parameters that a node which is given them could not be given directly."""
         for name in names:
-            if name in self.standing:
-                uses.require_usable(self.table[name], self.standing[name])
+            scope, parameter = self.table[name]
+            array = self.standing.get(name)
+            if array is None and parameter in scope.defaults:
+                array = scope.behind(parameter)[1]
+                if isinstance(array, AllocArray):
+                    require_fit(name, parameter, array)
+            if isinstance(array, Array):
+                uses.require_usable((scope, parameter), array)
 
     def require_safe(self, names: Collection[str], uses: Uses) -> None:
         """Refuse memory of array parameters that their nodes cannot use safely.
@@ -169,7 +186,7 @@ class Parameters:
             return
         array, owner, runtime = block.array, block.device, self._home.runtime
         peers = self.table[name][0].shared.peers.get(owner, ())
-        for device, node in {} if array.on_host else uses.devices.get(name, {}).items():
+        for device, node in {} if array.on_host else uses.devices_of(self.table[name]).items():
             let_in = device in array.access
             if device == owner or (let_in and (device in peers or let_reach(runtime, device, owner))):
                 continue
@@ -271,7 +288,7 @@ class Parameters:
 
     def lend(self, scope: Environment, view: ArrayView) -> Lent | None:
         """Lend the memory behind a view; None for memory that lives only while the graph runs, and for variables of modules."""
-        owner, root, _ = scope.resolve(view.root)
+        owner, root, _ = scope.behind(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
             block = self._holding(name, owner.addresses.get(root, 0))

@@ -6,7 +6,7 @@ from ..arrays import AllocArray, Array, Parameter, require_fit
 from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
-from ..nodes.workflow import Workflow
+from ..nodes.workflow import Level, Workflow
 from .memory import Memory
 from .parameters import Parameters
 
@@ -22,10 +22,10 @@ def fill(top: Environment, workflow: Workflow, memory: Memory, parameters: Param
             if not isinstance(array, AllocArray):
                 scope.addresses[array] = memory.allocate(name, array, scope.prefix)
         for name, parameter in level.own_parameters():
-            _add_parameter(name, scope, parameter, level.workflow, parameters)
+            _add_parameter(name, scope, parameter, level, parameters)
 
 
-def _add_parameter(name: str, scope: Environment, parameter: Parameter, workflow: Workflow, parameters: Parameters) -> None:
+def _add_parameter(name: str, scope: Environment, parameter: Parameter, level: Level, parameters: Parameters) -> None:
     default = parameter.default
     parameters.table[name] = (scope, parameter)
     if parameter.copy:
@@ -36,15 +36,16 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, workflow
         scope.values[parameter] = element_value(default, parameter.dtype, f"parameter {name!r}")
     elif not parameter.copy:
         wanted = default.name if isinstance(default, Array) else default
-        named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
+        named = level.workflow.arrays.get(wanted) if isinstance(wanted, str) else None
         if named is None:
             scope.addresses[parameter] = parameters.address_for(name, parameter, default)
-        else:  # an array of this same workflow, bound by the parent if the workflow is a child
-            require_fit(name, parameter, named)
-            parameters.defaults[name] = scope.addresses[parameter] = scope.address(named.as_view())
-            root = scope.resolve(named)[1]
-            if isinstance(root, Array):
-                parameters.standing = {**parameters.standing, name: root}
+            return
+        require_fit(name, parameter, named)
+        if named.name in level.bind:
+            scope.defaults[parameter] = named
+        else:
+            parameters.defaults[name] = scope.addresses[parameter] = scope.addresses[named]
+            parameters.standing = {**parameters.standing, name: named}
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:

@@ -27,6 +27,8 @@ class Uses:
         self._scope = scope
         self.apart: set[tuple[int, ...]] = set()
         """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
+        self._aliases: tuple[list[Root], Aliases] | None = None
+        """The last result of `aliases`, after the parameters that stood for their defaults then."""
 
     def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool, same_needs: bool = False) -> Uses:
         """Return what the nodes of a changed workflow use.
@@ -41,16 +43,36 @@ class Uses:
         return made
 
     @cached_property
+    def _with_defaults(self) -> list[Root]:
+        return [(scope, parameter) for scope in self._scope.all_inside() for parameter in scope.defaults]
+
+    @property
+    def _by_default(self) -> list[Root]:
+        """The parameters that now stand for arrays which a parent binds."""
+        return [(scope, parameter) for scope, parameter in self._with_defaults if parameter not in scope.addresses]
+
+    @property
     def aliases(self) -> Aliases:
         """The memory that nodes access, under which names; computed only when memory has to be checked."""
         from .aliases import Aliases
 
-        return Aliases(self._scope, self._workflow)
+        now = self._by_default
+        if self._aliases is None or self._aliases[0] != now:
+            self._aliases = now, Aliases(self._scope, self._workflow)
+        return self._aliases[1]
 
     @cached_property
-    def devices(self) -> Mapping[str, Mapping[int, str]]:
-        """For each array parameter, by full name, the devices whose code accesses it, each with the first such node."""
+    def _devices(self) -> Mapping[str, Mapping[int, str]]:
         return reaching(self._workflow, self._scope.shared.device)
+
+    def devices_of(self, root: Root) -> Mapping[int, str]:
+        """Return the devices whose code accesses the memory of an array parameter, each with the first such node."""
+        behind = [found for found in self._by_default if found[0].behind(found[1])[:2] == root]
+        found: dict[int, str] = {}
+        for scope, parameter in (root, *behind):
+            for device, node in self._devices.get(scope.prefix + parameter.name, {}).items():
+                found.setdefault(device, node)
+        return found
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 

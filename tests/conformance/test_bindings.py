@@ -226,14 +226,14 @@ def test_alloc_bound_to_a_child_of_a_child_has_memory_where_it_is_used(runtime: 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("has_default", [False, True])
-@pytest.mark.parametrize("inner", ["array", "parameter"])
+@pytest.mark.parametrize("inner", ["array", "parameter", "default"])
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_launch_gives_the_memory_of_a_child_s_arrays(
     runtime: Runtime, backend: Any, depth: int, has_default: bool, inner: str, eager: bool
 ) -> None:
     g = hg.Graph("child")
-    h = g.host_array("h", shape=4, dtype="i4") if inner == "array" else g.param("h", "i4", shape=4)
-    g.memset(h, 1, name="put")
+    h: Any = g.param("h", "i4", shape=4) if inner == "parameter" else g.host_array("h", shape=4, dtype="i4")
+    g.memset(g.param("to", "i4", h, shape=4) if inner == "default" else h, 1, name="put")
     if eager:  # inlines the child in every backend
         g.eager(lambda stream: None)
     for _ in range(depth - 1):
@@ -254,9 +254,11 @@ def test_a_launch_gives_the_memory_of_a_child_s_arrays(
         assert [exe.read(name)[4] for name in ("default", "first", "second", "third")] == [0, 1, 1, 0]
 
 
-def test_a_child_s_array_may_stand_for_a_parameter_later(runtime: Runtime, backend: Any) -> None:
+@pytest.mark.parametrize("by_default", [False, True])
+def test_a_child_s_array_may_stand_for_a_parameter_later(runtime: Runtime, backend: Any, by_default: bool) -> None:
     child = hg.Graph("child")
-    child.memset(child.device_array("a", shape=4, dtype="i4"), 1)
+    a = child.device_array("a", shape=4, dtype="i4")
+    child.memset(child.param("to", "i4", a, shape=4) if by_default else a, 1)
     g = hg.Graph("outer")
     first, *_ = (g.device_array(name, np.zeros(4, "i4")) for name in ("first", "default", "given"))
     p = g.param("p", "i4", "default", shape=4)
@@ -271,8 +273,59 @@ def test_a_child_s_array_may_stand_for_a_parameter_later(runtime: Runtime, backe
         assert exe.read("default").tolist() == [1] * 4
         exe.set("held", bind={"a": first})
         exe.write("default", 0)
+        exe.write("first", 0)
         exe.run(p="given")
         assert exe.read("default").tolist() == [0] * 4
+        assert exe.read("first").tolist() == [1] * 4
+
+
+def test_what_a_launch_gives_goes_before_a_default_that_the_parent_binds(
+    runtime: Runtime, backend: Any, kernels: hg.Module
+) -> None:
+    inner = hg.Graph("inner")
+    a = inner.device_array("a", shape=4, dtype="int32")
+    p = inner.param("p", "int32", a, shape=4)
+    inner.kernel(kernels["put"], 1, 4, (hg.writes(p), 1, 4), name="put")
+    g = hg.Graph("outer")
+    names = ("x", "y", "z")
+    for name in names:
+        g.device_array(name, np.zeros(4, "i4"))
+    q = g.param("q", "i4", "x", shape=4)
+    g.child(inner, {"a": q}, name="c")
+    g.kernel(kernels["put"], 1, 4, (hg.writes(g.arrays["z"]), 5, 4), name="side")
+
+    def written(exe: hg.Executable, **given: Any) -> str:
+        for name in names:
+            exe.write(name, 0)
+        exe.run(**given)
+        return "".join(name for name in names if exe.read(name)[0] == 1)
+
+    with g.compile(runtime, backend) as exe:
+        assert written(exe) == "x"
+        assert written(exe, q="y") == "y"
+        with pytest.raises(hg.DeclarationError, match=r"'q' is bound to memory that is array 'z' too: .*'c/put' writes 'q'"):
+            exe.run(q="z")
+        with pytest.raises(hg.DeclarationError, match=r"'c/p' is bound to memory that is array 'z' too: .*'c/put' writes 'c/p'"):
+            exe.run(**{"c/p": "z"})
+        assert written(exe) == "y"
+        assert written(exe, q="z", **{"c/p": "x"}) == "x"  # no node uses `q` any more
+        with exe.clone() as twin:
+            assert written(twin) == "x"
+
+
+def test_memory_of_alloc_nodes_is_refused_behind_a_default(backend: Any) -> None:
+    inner = hg.Graph("inner")
+    a = inner.device_array("a", shape=4, dtype="i4")
+    inner.memset(inner.param("p", "i4", a, shape=4), 1)
+    g = hg.Graph("outer")
+    y = g.alloc("y", 4, "i4")
+    g.child(inner, {"a": y}, name="c")
+    g.free(y)
+    text = "'c/p' cannot stand for array 'y', which is made by an alloc node"
+    with pytest.raises(hg.CheckError, match=f"HG410 parameter {text}"):
+        g.compile("recorder", backend)
+    with pytest.raises(hg.DeclarationError, match=text):
+        g.compile("recorder", backend, check=False)
 
 
 def test_alloc_bound_to_a_child_in_a_body_has_memory_where_it_is_used(backend: Any) -> None:

@@ -75,6 +75,46 @@ def test_eager_is_called_with_what_the_launch_has_bound(device: Runtime, backend
         assert exe.read("h")[0] == 8
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_eager_takes_what_a_parameter_stands_for_as_if_it_were_given_that(device: Runtime, backend: Any, inside: bool) -> None:
+    g = hg.Graph("standing")
+    h, _ = g.host_array("h", np.zeros(N, "i4")), numbers(g, "x")
+    p, c = g.param("p", "i4", h, shape=N), g.param("c", "i4", np.zeros(N, "i4"), shape=N, copy=True)
+    held = hg.Graph("held") if inside else g
+    q, d = (held.param(name, "i4", shape=N) for name in "qd") if inside else (p, c)
+    came: list[str] = []
+
+    def hold() -> None:
+        time.sleep(0.02)
+        came.append("held")
+
+    def look(stream: Any, of: str, *arrays: Any) -> None:
+        came.append(f"{of} {' '.join(type(array).__name__ for array in arrays)}")
+
+    held.host(hold, name="hold")
+    held.eager(look, ("p", q), reads=[q], writes=[], name="look", after=["hold"])
+    held.host(hold, name="hold again", after=["look"])
+    held.eager(look, ("c", d), reads=[d], writes=[], name="look at copy", after=["hold again"])
+    if inside:
+        g.child(held, {"q": p, "d": c})
+    with g.compile(runtime=device, backend=backend) as exe:
+        # What the step waits for changes with each launch.
+        for kind, given in (
+            ("ndarray", {}),
+            ("CapturedArray", {"p": "x"}),
+            ("ndarray", {"p": np.zeros(N, "i4")}),
+            ("CapturedArray", {"p": "x"}),
+            ("ndarray", {"p": "h", "c": 3}),
+        ):
+            came.clear()
+            exe.run(**given)
+            if kind == "CapturedArray":
+                assert sorted(came) == ["c ndarray", "held", "held", "p CapturedArray"]
+                assert came[-1] == "c ndarray"
+            else:
+                assert came == ["held", "p ndarray", "held", "c ndarray"]
+
+
 def test_eager_exception_is_raised_by_launch_and_nothing_after_it_starts(device: Runtime, backend: Any) -> None:
     g = hg.Graph("fails")
     x, y, h = numbers(g, "x"), numbers(g, "y"), g.host_array("h", np.zeros(N, "i4"))

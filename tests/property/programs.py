@@ -109,8 +109,9 @@ def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:
 
 
 def issued(stream: Any, to: Any, origin: Any) -> None:
-    """Be a library that copies on the stream that it is given."""
-    stream.runtime.memcpy_async(to.ptr, origin.ptr, to.nbytes, MemcpyKind.DEFAULT, int(stream))
+    """Be a library that copies on the stream that it is given; a parameter may stand for host memory, which is NumPy's."""
+    at, start = (array.ctypes.data if isinstance(array, np.ndarray) else array.ptr for array in (to, origin))
+    stream.runtime.memcpy_async(at, start, to.nbytes, MemcpyKind.DEFAULT, int(stream))
 
 
 def _wrapped(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -192,7 +193,7 @@ class Temporary:
 
     The kernel is in the graph, or `inside` another graph whose array parameters are bound to that memory and to the array: a
     ``"child"``, or the body of a conditional node, ``"if"``, that the host runs unless the memory's first element is 0. A child
-    of ``"arrays"`` has arrays instead of array parameters.
+    of ``"arrays"`` has arrays instead of array parameters, and one with a ``"default"`` reads a parameter that stands for one.
     """
 
     to: str
@@ -215,8 +216,10 @@ class Temporary:
         g.memcpy(t, names[self.origin], name=f"{name}_in")
         if self.inside:
             child = hg.Graph("inside")
-            declare: Any = child.device_array if self.inside == "arrays" else child.param
+            declare: Any = child.device_array if self.inside in ("arrays", "default") else child.param
             y, x = declare("y", dtype="i4", shape=t.shape), declare("x", dtype="i4", shape=SHAPE)
+            if self.inside == "default":
+                x = child.param("of_x", "i4", x, shape=SHAPE)
             child.kernel(MODULE["mix"], 1, 32, (hg.updates(y), hg.reads(x), self.by, size), name="mix")
             bind = {"y": t, "x": names[self.origin]}
             if self.inside != "if":

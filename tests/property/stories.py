@@ -107,15 +107,16 @@ def parts(draw: Any, kind: str | None = None) -> Part:
     """Return a node, or those around a temporary, with array parameters among what they use."""
     if kind == "if" or (kind is None and not draw(integers(0, 7))):
         to, origin = draw(permutations(DEVICE))[:2]
-        inside = kind or draw(sampled_from(("", "child", "arrays", "if")))
-        return Temporary(to, draw(sampled_from((origin, "q"))), draw(integers(-9, 9)), inside, draw(booleans()))
+        inside = kind or draw(sampled_from(("", "child", "arrays", "default", "default", "if")))
+        origin = "q" if inside == "default" else draw(sampled_from((origin, "q")))  # which launches give other memory
+        return Temporary(to, origin, draw(integers(-9, 9)), inside, draw(booleans()))
     step: Step = draw(_steps if kind is None else steps(kind, (*DEVICE, "w"), (*HOST, "t")))
     place = draw(sampled_from(("", "", "to", "origin", "copied")))
-    if not place or step.kind == "eager":  # its function is given NumPy's arrays only for host arrays of the graph
+    if not place:
         return step
     if place == "copied":
         return replace(step, origin=("v", step.origin[1]))
-    name = "o" if step.kind == "call" else draw(sampled_from(MEMORY))
+    name = "o" if step.kind in ("call", "eager") else draw(sampled_from(MEMORY))
     return replace(step, to=(name, step.to[1])) if place == "to" else replace(step, origin=(name, step.origin[1]))
 
 

@@ -173,6 +173,21 @@ def test_eager_function_waits_for_the_stream_where_it_is_given_host_memory() -> 
     assert on_host[at - 1] == 'CHECK(hipStreamSynchronize(stream), "child/shift");'
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_eager_function_waits_for_the_stream_where_an_option_may_give_it_host_memory(inside: bool) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="int32")
+    p = g.param("p", "int32", x, shape=4)
+    g.memset(p, 1)
+    if inside:
+        child = hg.Graph("child")
+        child.eager(print, (child.device_array("a", shape=4, dtype="int32"),), name="look")
+        g.child(child, {"a": p}, name="child")
+    else:
+        g.eager(print, (p,), name="look")
+    assert f'CHECK(hipStreamSynchronize(stream), "{"child/" * inside}look");' in text_of(g)
+
+
 # -- names and text that stay what they are ----------------------------------------------------------------------------------
 
 WICKED = 'a"); system("x"); %s%n ??\' \\'

@@ -288,12 +288,19 @@ def nothing(*_: object) -> None:
     pass
 
 
-def two_steps() -> Graph:
-    """Two chains, each a fill, a step that waits, and a fill; and a fill beside them."""
+def two_steps(kind: str = "array") -> Graph:
+    """Two chains, each a fill, a step that waits, and a fill; and a fill beside them.
+
+    The steps wait because they are given a host array, or a parameter that stands for host memory: its default is an array's
+    ``"name"``, the array as ``"declared"`` or ``"numpy"``'s, or it is ``"copied"``.
+    """
     g = Graph("two_steps")
     for name in "ab":
         x = g.device_array(f"x_{name}", shape=64, dtype="float32")
-        h = g.host_array(f"h_{name}", shape=64, dtype="float32")
+        h: Any = g.host_array(f"h_{name}", shape=64, dtype="float32")
+        if kind != "array":
+            default = {"name": h.name, "declared": h, "numpy": np.zeros(64, "float32"), "copied": None}[kind]
+            h = g.param(f"p_{name}", "float32", default, shape=64, copy=kind == "copied")
         g.memset(x, 1, name=f"first_{name}")
         g.eager(nothing, (h,), reads=[x], writes=[x], name=f"step_{name}")
         g.memset(x, 2, name=f"last_{name}")
@@ -301,8 +308,9 @@ def two_steps() -> Graph:
     return g
 
 
-def test_steps_of_the_host_follow_each_other_and_graphs_behind_them_are_launched_later() -> None:
-    t = two_steps().simulate({"memset": 1, "eager": 5}, {"memset": 4})
+@pytest.mark.parametrize("kind", ["array", "name", "declared", "numpy", "copied"])
+def test_steps_of_the_host_follow_each_other_and_graphs_behind_them_are_launched_later(kind: str) -> None:
+    t = two_steps(kind).simulate({"memset": 1, "eager": 5}, {"memset": 4})
     steps = sorted((t["step_a"], t["step_b"]), key=lambda span: span.start)
     assert [span.engine for span in steps] == ["host", "host"]
     assert [(span.start, span.stop) for span in steps] == [(1, 6), (6, 11)]

@@ -256,9 +256,9 @@ class _Calls:
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
 
     def eager(self, name: str, node: UserCall, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
-        """Return a function that writes the call of an eager node, and whether the call uses host memory."""
+        """Return a function that writes the call of an eager node, and whether the call may use host memory."""
         call = self._call(name, node, scope, ["stream"])
-        waits = any(map(scope.is_host, node.addresses))
+        waits = any(scope.is_host(view) or scope.is_given(view) for view in node.addresses)
         return lambda _: self._handles.writer.between.append(call), waits, None
 
     def names(self) -> dict[int, str]:

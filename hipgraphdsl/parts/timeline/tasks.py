@@ -12,13 +12,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ...arrays import Array
 from ...errors import DeclarationError
 from ...nodes import Node, node_of
 from ...nodes.facets import Branch
 from ...nodes.workflow import Level, Workflow
 from ...order import successors
-from ...placement import device_of
+from ...placement import device_of, is_host
 from ...plan.inlining import FlatNode, flattened
 from ...plan.launches import kind_of, names_of, titled, together
 from ...plan.options import Batch, PlanOptions
@@ -228,8 +227,7 @@ class _Builder:
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
         between = node.calls == "between"
-        given = [flat.level.resolve(view.root)[1] for view in node.addresses] if between else []
-        waits = not between or any(isinstance(root, Array) and root.on_host for root in given)
+        waits = not between or any(is_host(view.root, flat.level) for view in node.addresses)
         i, lane = len(self.tasks), place.lane or 0
         self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))
         return _Made(i, i + 1, (i,), (i,) if waits else ())
