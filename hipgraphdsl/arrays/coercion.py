@@ -227,7 +227,7 @@ def _from_objects(given: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarr
     if kind in "iu" and any(value != int(value) for value in numbers):
         raise ValueError(_not_whole(dtype))
     whole = np.empty(given.shape, object)
-    whole.flat = numbers
+    whole.flat[:] = numbers
     return whole.astype(dtype if dtype.kind in "iu" else "c16" if kind == "c" else "f8")
 
 
