@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterable, Mapping
 from numbers import Number
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..errors import DeclarationError, shown
-from .dtypes import float_overflow, int_range, kind_of, unheld, widened
+from .dtypes import float_overflow, int_range, is_complex, is_extra, kind_of, unheld, widened
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
@@ -66,13 +66,57 @@ def as_rank(rank: Any, what: str) -> int | Literal["all"]:
 
 
 def as_int(value: Any) -> int | None:
-    """Return an integer of any type as an int; None for anything else, including a bool."""
-    if isinstance(value, (bool, np.bool_)):
+    """Return an integer of any type as an int; None for anything else, including a bool and a masked integer."""
+    if type(value) is int:
+        return value
+    if isinstance(value, (bool, np.bool_)) or _is_masked(value):
         return None
     try:
         return operator.index(value)
     except TypeError:  # an array of floats also has `__index__`
         return None
+
+
+def as_number(value: Any) -> Any:
+    """Return one number as a scalar of Python's, of NumPy's or of another library; of an array without dimensions, its element.
+
+    Raises
+    ------
+    ValueError
+        If it is none: text, a date, a struct, None, masked, or several numbers.
+    """
+    if type(value) in _NUMBERS:
+        return value
+    if isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0)):
+        raise ValueError("it holds several, and one is wanted")
+    if isinstance(value, np.ndarray):
+        return as_number(as_element(value))
+    if value is None or isinstance(value, (str, bytes, Mapping)):
+        raise ValueError("it is no number")
+    if isinstance(value, np.generic) and kind_of(value.dtype) not in "biufc":  # NumPy takes a date for a number
+        raise ValueError("it is no number")
+    return value
+
+
+def as_element(value: Any) -> Any:
+    """Return the element of an array without dimensions, and any other value unchanged; raise ValueError if it is masked."""
+    if _is_masked(value):
+        raise ValueError(_MASKED)
+    return np.asarray(value)[()] if isinstance(value, np.ndarray) and not value.ndim else value
+
+
+_NUMBERS: Final = frozenset({int, float, complex, bool})
+_MASKED: Final = "values are masked; fill them first, as with values.filled(0)"
+
+
+def _is_masked(values: Any) -> bool:
+    """Return whether an array is masked somewhere, or one in a list or tuple, whose mask NumPy would drop."""
+    if isinstance(values, np.ma.MaskedArray):
+        return bool(np.any(np.ma.flatten_mask(np.ma.getmaskarray(values))))
+    if not isinstance(values, (list, tuple)):
+        return False
+    kinds = {*map(type, values)} - _NUMBERS
+    return bool(kinds) and any(_is_masked(value) for value in values if isinstance(value, (list, tuple, np.ndarray)))
 
 
 def int_from(least: int, value: Any, what: str) -> int:
@@ -136,8 +180,8 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         If the dtype cannot represent a value: out of range, not a whole number, complex, neither true nor false, masked, or a
         struct with other fields.
     """
-    if np.ma.is_masked(values):
-        raise ValueError("some are masked; fill them first, as with values.filled(0)")
+    if _is_masked(values):
+        raise ValueError(_MASKED)
     if dtype.names is not None:
         return _structs(values, dtype)
     kind = kind_of(dtype)
@@ -148,15 +192,11 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return np.asarray(given, dtype)
     if given.dtype == dtype:
         return given.view(dtype)  # NumPy has two 64-bit integer types with equal dtypes
-    given = widened(given)
-    if given.dtype.kind == "O" and all(isinstance(value, Number) for value in given.flat):  # such as integers beyond 64 bits
-        if kind in "iu" and any(value != int(value) for value in given.flat):
-            raise ValueError(_not_whole(dtype))
-        given = given.astype(dtype if dtype.kind in "iu" else "c16" if kind == "c" else "f8")
+    given = _from_objects(given, dtype) if given.dtype.kind == "O" else widened(given)
     if given.dtype.kind not in "biufc":
         raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
     if given.dtype.kind == "c" and kind != "c":
-        raise TypeError(f"they are complex, and the dtype is {dtype}; give their real parts")
+        raise TypeError(_no_complex(dtype))
     if kind == "b" and not np.isin(given, (0, 1)).all():
         raise ValueError("they are neither true nor false")
     if kind in "iu" and given.size:
@@ -171,6 +211,28 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if kind in "fc" and unheld(given, result).any():
         raise OverflowError(float_overflow(dtype))
     return result
+
+
+def _from_objects(given: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return an array of objects, such as integers beyond 64 bits, as numbers of a type from which `dtype` follows."""
+    kind = kind_of(dtype)
+    try:
+        numbers = [as_number(value) for value in given.flat]
+    except ValueError:
+        return given
+    if not all(isinstance(value, Number) or is_extra(np.asarray(value).dtype) for value in numbers):
+        return given
+    if kind != "c" and any(map(is_complex, numbers)):
+        raise TypeError(_no_complex(dtype))
+    if kind in "iu" and any(value != int(value) for value in numbers):
+        raise ValueError(_not_whole(dtype))
+    whole = np.empty(given.shape, object)
+    whole.flat[:] = numbers
+    return whole.astype(dtype if dtype.kind in "iu" else "c16" if kind == "c" else "f8")
+
+
+def _no_complex(dtype: np.dtype[Any]) -> str:
+    return f"they are complex, and the dtype is {dtype}; give their real parts"
 
 
 def _not_whole(dtype: np.dtype[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Viewable, float_overflow, int_range, is_extra, kind_of, own_copy, unheld
+from ..arrays import Viewable, as_element, as_number, float_overflow, int_range, is_extra, kind_of, own_copy, unheld
 from ..errors import DeclarationError, shown
 from .signature import KernelParameter, Signature
 
@@ -78,10 +78,12 @@ def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, w
         what, array = (f"field {taker!r}", "") if isinstance(taker, str) else (f"parameter '{taker}'", taker.name)
         return DeclarationError(f"{where}: {what} takes {wanted} (got {said(value)}){hint}", array=array)
 
-    if isinstance(value, np.generic) and not isinstance(value, np.void):
-        plain: object = float(value) if kind_of(value.dtype) == "f" else value.item()
-    else:
-        plain = value
+    try:
+        plain = as_number(value)
+    except ValueError:
+        plain = None
+    if isinstance(plain, np.generic):
+        plain = float(plain) if kind_of(plain.dtype) == "f" else plain.item()
     kind = kind_of(dtype)
     if kind == "b":
         if isinstance(plain, bool) or (isinstance(plain, int) and plain in (0, 1)):
@@ -139,6 +141,10 @@ def struct_fields(dtype: np.dtype[Any], value: object, where: str, field: str = 
             f"{where}: field {field!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
             " the array as an argument of its own"
         )
+    try:
+        value = as_element(value)
+    except ValueError as error:
+        raise DeclarationError(f"{where}: {shown(value)}: {error}") from None
     if isinstance(value, np.ndarray):
         value = value[()] if dtype.subdtype is None else value.tolist()
     if dtype.subdtype is not None:

@@ -20,6 +20,8 @@ from ..arrays import (
     Need,
     Parameter,
     Viewable,
+    as_element,
+    as_number,
     converted,
     device_need,
     float_overflow,
@@ -205,8 +207,6 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Convert a parameter's value to `dtype`; return a Python number, or for a struct a read-only numpy.void."""
-    if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
-        raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
     is_number = isinstance(value, (int, float, complex, np.number)) or (isinstance(value, np.ndarray) and not value.dtype.names)
     if dtype.names and is_number:  # NumPy would assign it to every field
         raise struct_error(dtype, value, where)
@@ -217,14 +217,10 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
 
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
-    if dtype.names and isinstance(value, np.ndarray) and not value.ndim:
-        value = value[()]
     try:
         kind = kind_of(dtype)
-        is_number = kind != "V"
-        if is_number and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
-            raise ValueError("it holds several, and one is wanted")
-        if is_number and (value is None or isinstance(value, (str, bytes, Mapping))):
+        value = as_element(value) if kind == "V" else as_number(value)
+        if kind in "fc" and isinstance(value, (bool, np.bool_)):
             raise ValueError("it is no number")
         if kind in "biuf" and is_complex(value):  # NumPy would drop the imaginary part
             raise ValueError("it is complex")

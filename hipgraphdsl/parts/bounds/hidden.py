@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,15 @@ from ...kernels import Kernel, KernelParameter, Module
 from ...nodes import Node
 from ...nodes.facets import KernelLaunch
 from ...source import trees as syntax
+from .origins import Origins
 from .programs import program_of
+
+
+class Hidden(NamedTuple):
+    """Data with addresses, in words, and the node that takes them, after the child graphs around it."""
+
+    what: str
+    nodes: tuple[Node, ...]
 
 
 def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
@@ -24,7 +32,7 @@ def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
     nodes = scope.workflow.nodes
     plain = not any(_may_hide(launch.kernel) for launch in scope.launches)
     asked = scope.having("held") if plain else scope.having("held", "launched")
-    hidden = {n: what for n, node in asked if (what := _hidden(scope, node))}
+    hidden = {n: found for n, node in asked if (found := _hidden(scope, node))}
     if not hidden:
         return
     touching = {n for n, node in enumerate(nodes) if n in hidden or node.accesses}
@@ -40,9 +48,10 @@ def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
     for n, other in sorted(beside.items()):
         scope.found(
             "HG606",
-            f"{scope.name(nodes[n])!r} reaches memory by {hidden[n]}, and nothing orders it with {scope.name(nodes[other])!r}:"
-            " what lies there is no argument, so no edge follows from it",
-            nodes[n],
+            f"{scope.name(nodes[n])!r} reaches memory by {hidden[n].what}, and nothing orders it with"
+            f" {scope.name(nodes[other])!r}: what lies there is no argument, so no edge follows from it",
+            *hidden[n].nodes,
+            names=(scope.name(nodes[n]),),
             hint=f"if both touch the same memory, order them: after=[{nodes[min(n, other)].name!r}] where"
             f" {nodes[max(n, other)].name!r} is declared; if not, say so: ignore={{'HG606': '...'}}",
         )
@@ -62,15 +71,23 @@ def _unordered(reach: Reach, start: int, stop: int, segment: dict[int, int], wan
         before |= 1 << k
 
 
-def _hidden(scope: CheckedLevel, node: Node) -> str:
-    """Return by which data a node reaches memory that it does not name; empty if there is none."""
-    if node.launched is not None:
-        return _of_kernel(node.launched)
+def _hidden(scope: CheckedLevel, node: Node) -> Hidden | None:
+    """Return by which data a node reaches memory that it does not name: the first that no node ignores, else the first."""
+    first = None
+    for hidden in _reached(scope, node):
+        if all("HG606" not in (each.ignore or ()) for each in hidden.nodes):
+            return hidden
+        first = first or hidden
+    return first
+
+
+def _reached(scope: CheckedLevel, node: Node) -> Iterator[Hidden]:
+    if node.launched is not None and (what := _of_kernel(node.launched)):
+        yield Hidden(what, (node,))
     for inner in () if node.derives else scope.inner(node):
         for child in inner.workflow.nodes:
-            if found := _hidden(inner, child):
-                return f"{found} of {inner.name(child)!r}"
-    return ""
+            for what, nodes in _reached(inner, child):
+                yield Hidden(f"{what} of {inner.name(child)!r}" if len(nodes) == 1 else what, (node, *nodes))
 
 
 def _may_hide(kernel: Kernel) -> bool:
@@ -114,11 +131,8 @@ def addresses_of(kernel: Kernel) -> dict[int, str]:
             within = f"the structs that {parameter.name!r} points to" if parameter.pointer else f"struct {parameter.name!r}"
             found[n] = f"the pointers in {within} ({parameter.ctype})"
     if (program := program_of(kernel)) is not None:
-        for node in syntax.walk(program.body):
-            if isinstance(node, syntax.Cast) and (n := _cast(kernel, node)) >= 0:
-                parameter = kernel.signature.parameters[n]
-                what = "addresses" if parameter.pointer else "address"
-                found.setdefault(n, f"the {what} in {parameter.name!r} ({parameter.ctype}), as a cast in the kernel says")
+        for n, what in _cast(kernel, program.body):
+            found.setdefault(n, what)
     if not kernel.unread:
         names = [symbol.name for symbol, _ in kernel.symbols if not symbol.hidden and _is_address(kernel, symbol.name)]
         if names:
@@ -126,23 +140,15 @@ def addresses_of(kernel: Kernel) -> dict[int, str]:
     return found
 
 
-def _cast(kernel: Kernel, node: syntax.Cast) -> int:
-    """Return the parameter that a cast takes for an address, or for the begin of a table of addresses; -1 for other casts."""
+def _cast(kernel: Kernel, body: syntax.Block) -> Iterator[tuple[int, str]]:
+    """Yield each parameter whose data a body takes for addresses, with what they are in words."""
     assert kernel.signature is not None
     parameters = kernel.signature.parameters
-    match node.operand:
-        case syntax.Name(slot=slot) if 0 <= slot < len(parameters):
-            parameter, wanted = parameters[slot], 2 if parameters[slot].pointer else 1
-        case syntax.Index(base=syntax.Name(slot=slot)) if 0 <= slot < len(parameters) and parameters[slot].pointer:
-            parameter, wanted = parameters[slot], 1
-        case _:
-            return -1
-    if parameter.pointer and wanted == 2:
-        return slot if node.type.pointers > 1 else -1
-    whole = (
-        parameter.dtype is not None and parameter.dtype.kind in "iu" and parameter.dtype.itemsize == 8 and parameter.lanes == 1
-    )
-    return slot if whole and node.type.pointers >= 1 else -1
+    for cast, origin in Origins(body, parameters).pointers():
+        to_addresses = cast.type.pointers > 1 or _holds(kernel.module, cast.type.spelling, cast.type.dtype)
+        for n in sorted({*origin.made, *(origin.points if to_addresses else ())}):
+            what = "addresses" if parameters[n].pointer else "address"
+            yield n, f"the {what} in {parameters[n].name!r} ({parameters[n].ctype}), as a cast in the kernel says"
 
 
 def _is_address(kernel: Kernel, name: str) -> bool:
