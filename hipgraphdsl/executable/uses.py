@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,47 +10,43 @@ from ..arrays import Array, Need, lacking
 from ..backends import Environment
 from ..backends.environment import Root, named
 from ..errors import DeclarationError
+from ..nodes import Node
 from ..nodes.workflow import Workflow
 from ..placement import reaching
-from ..plan.steps import Step
+from ..plan.steps import Plan, Step
 
 if TYPE_CHECKING:
     from .aliases import Aliases
 
 
+def uses_alike(before: Node, after: Node) -> bool:
+    """Return whether a node uses the same memory and parameters as one of its kind that it replaces, and needs the same of it."""
+    if before.kernels != after.kernels or before.parameters != after.parameters:
+        return False
+    return before.accesses == after.accesses and before.addresses == after.addresses
+
+
 class Uses:
     """What the nodes of a workflow use, with names resolved in one Executable; computed at first access."""
 
-    def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Environment) -> None:
+    def __init__(self, workflow: Workflow, plan: Plan, scope: Environment) -> None:
         self._workflow = workflow
-        self._steps = steps
-        self._scope = scope
+        self._plan = plan
+        self.scope = scope
         self.apart: set[tuple[int, ...]] = set()
         """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
-
-    def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool, same_needs: bool = False) -> Uses:
-        """Return what the nodes of a changed workflow use.
-
-        `same_parameters` tells that no step's parameters have changed, `same_needs` that no node needs other memory.
-        """
-        made = Uses(workflow, steps, self._scope)
-        if same_parameters and "steps_by_parameter" in self.__dict__:
-            made.__dict__["steps_by_parameter"] = self.steps_by_parameter
-        if same_needs and "_needs" in self.__dict__:
-            made.__dict__["_needs"] = self._needs
-        return made
 
     @cached_property
     def aliases(self) -> Aliases:
         """The memory that nodes access, under which names; computed only when memory has to be checked."""
         from .aliases import Aliases
 
-        return Aliases(self._scope, self._workflow)
+        return Aliases(self.scope, self._workflow)
 
     @cached_property
     def devices(self) -> Mapping[str, Mapping[int, str]]:
         """For each array parameter, by full name, the devices whose code accesses it, each with the first such node."""
-        return reaching(self._workflow, self._scope.shared.device)
+        return reaching(self._workflow, self.scope.shared.device)
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 
@@ -58,14 +54,14 @@ class Uses:
     def steps_by_parameter(self) -> Mapping[Root, list[int]]:
         """The steps that depend on each parameter, in ascending order."""
         found: dict[Root, dict[int, None]] = {}
-        for step in self._steps:
+        for step in self._plan.steps:
             for root in self._parameters(step):
                 found.setdefault(root, {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}
 
     def _parameters(self, step: Step) -> Iterator[Root]:
         """Yield the parameters that a step and the workflows that its node holds depend on."""
-        inner = self._scope.inside(step.path)
+        inner = self.scope.inside(step.path)
         yield from inner.parameters_of(step.node)
         for name, document, _ in step.node.held:
             for at, level in inner.children[name].levels(document):
@@ -77,7 +73,7 @@ class Uses:
         """What nodes need of the memory that each array parameter stands for, and the prefix of the nodes' names."""
         return {
             (scope, parameter): (level.workflow.needs[parameter], scope.prefix)
-            for scope, level in self._scope.levels(self._workflow)
+            for scope, level in self.scope.levels(self._workflow)
             for parameter in level.workflow.parameters.values()
             if parameter in level.workflow.needs
         }

@@ -35,7 +35,7 @@ from ..draft import Draft
 from ..errors import listed, node_error
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
-from ..lazy import lazy
+from ..lazy import Entries, lazy
 from ..order import successors, topological_order
 from ..printed import human_count
 from . import KINDS, Node, UnboundCallback, add_kind
@@ -348,6 +348,11 @@ class Workflow:
     @classmethod
     def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return handler(as_core_schema(cls.model_json_schema()))
+
+
+NODES: Final = Entries("nodes")
+"""The nodes of a workflow; `replaced` gives one with other nodes of the same names and edges."""
+Workflow.nodes = NODES  # type: ignore[assignment]  # a descriptor of such tuples
 
 
 class Binding:
