@@ -1,11 +1,13 @@
-"""Properties that are computed once."""
+"""Properties that are computed once, and tuples that are copied at first access."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_MOST_EDITS: Final = 64  # replaced entries of a tuple that has not been copied
 
 
 class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cached_property
@@ -21,3 +23,40 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
             return self  # type: ignore[return-value]  # accessed on the class
         value = owner.__dict__[self._name] = self._compute(owner)
         return value
+
+
+class Entries:
+    """A tuple in a field of a frozen dataclass, set as the class's attribute of that name after the class is made.
+
+    `replaced` replaces entries without a copy of all: the new object copies them when its field is first read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._edits = f"_{name}_edits"
+
+    def __get__(self, owner: Any, kind: type[Any]) -> Any:
+        if owner is None:
+            return self  # accessed on the class
+        known, edits = owner.__dict__[self._edits]
+        entries = list(known)
+        for i, entry in edits.items():
+            entries[i] = entry
+        made = owner.__dict__[self._name] = tuple(entries)
+        return made
+
+    def at(self, owner: Any, index: int) -> Any:
+        """Return one entry of an object whose field has not been read, without a copy of all."""
+        known, edits = owner.__dict__[self._edits]
+        return edits[index] if index in edits else known[index]
+
+    def replaced(self, owner: Any, entries: Mapping[int, Any], kept: Collection[str]) -> Any:
+        """Return a copy of an object with some entries replaced, and of its other attributes those that are `kept`."""
+        known = owner.__dict__
+        base, edits = (None, {}) if self._name in known else known[self._edits]
+        if base is None or len(edits) + len(entries) > _MOST_EDITS:
+            base, edits = getattr(owner, self._name), {}
+        made = object.__new__(type(owner))
+        made.__dict__.update({name: known[name] for name in kept if name in known})
+        made.__dict__[self._edits] = base, {**edits, **entries}
+        return made

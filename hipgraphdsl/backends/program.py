@@ -136,7 +136,7 @@ class Program(ABC):
     def operation(self, index: int) -> Operation:
         """Return the current operation of a step; resolve it again if it is outdated."""
         if index in self.outdated:
-            self.operations[index] = self.resolve(self.plan.steps[index])
+            self.operations[index] = self.resolve(self.plan.step(index))
             self.outdated.discard(index)
         return self.operations[index]
 
@@ -262,7 +262,7 @@ class GraphProgram(Program):
             return True
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
-        step = self.plan.steps[index]
+        step = self.plan.step(index)
         try:
             with self.on_device_of(step):
                 if isinstance(operation, RunChild):
@@ -290,7 +290,7 @@ class GraphProgram(Program):
                 return False
             batch.put(index, launch)
             return True
-        with self.naming(self.plan.steps[index]):
+        with self.naming(self.plan.step(index)):
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
                 self.runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)

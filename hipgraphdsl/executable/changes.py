@@ -6,24 +6,28 @@ This module modifies nothing. Invalid changes are refused here, before the graph
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Final
 
 from ..arrays import ArrayView, Parameter
 from ..backends import Environment
 from ..checks import check_workflow
 from ..checks.limits import launch_faults
 from ..errors import DeclarationError, UpdateError, listed, node_error
-from ..kernels import Symbol
+from ..kernels import Kernel, Symbol
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
-from ..nodes.workflow import Level, Workflow
+from ..nodes.workflow import NODES, Level, Workflow
 from ..plan.steps import Step
 from ..plan.suited import suits_copy_kernel
 from ..plan.temporaries import alloc_roots
 from ..target import Target
 from ..update import explain_update
 from .state import Change, Name, State, within
+from .uses import uses_alike
+
+_KEPT: Final = {each.name for each in fields(Workflow)} - {"nodes"} | {"index", "successors", "order"}
+"""What another workflow of the same names and edges has in common with this one."""
 
 
 class Changes:
@@ -37,7 +41,8 @@ class Changes:
         """Return the change that sets fields of a node; see `Executable.set`."""
         name = _name_of(node, "set")
         found, indices = self._find(state, name, "set")
-        known = _node_at(found.workflow, name)
+        step = found.plan.step(indices[0]) if name in found.plan.index else None
+        known = _node_at(found.workflow, name) if step is None else step.node
         require_free(name, known, fields)
         if known is not None and known.is_child:
             child = _changed_child(name, known, fields)
@@ -46,11 +51,11 @@ class Changes:
             if child.accesses != known.accesses:
                 _require_ordered(found, child, "bind")
             return self._replaced(found, {}, [child])
-        step = found.plan.steps[indices[0]]
-        outer = next((holder for holder in step.path if holder.derives), None)
-        if outer is not None:
-            why = f"it follows from the fields of {outer.name!r}, and {outer.fixed}"
-            raise _refused(name, why, next(iter(fields), None))
+        step = step or found.plan.step(indices[0])
+        for outer in step.path:
+            if outer.derives:
+                why = f"it follows from the fields of {outer.name!r}, and {outer.fixed}"
+                raise _refused(name, why, next(iter(fields), None))
         new = step.node.changed(**fields)
         _require_declared(name, step.path[-1].held[0][1] if step.path else found.workflow, new, fields)
         changes = {step.index: step._replace(node=new)}
@@ -120,18 +125,18 @@ class Changes:
         return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> Change:
-        old = state.plan.steps
+        plan = state.plan
+        steps: dict[int, Step] = {}
+        nodes: dict[str, Node] = {}
+        kernels: list[Kernel] = []
+        same_uses = not children
         for i, step in changes.items():
-            self._require_within_limits(step, old[i].node)
-        steps = {
-            i: step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(step.node, self._target) else step
-            for i, step in changes.items()
-        }
-        nodes: dict[str, Node] = {step.name: step.node for step in steps.values()}
-        same_parameters = same_needs = not children
-        for i, step in steps.items() if not children else ():
-            same_parameters &= self._same_parameters(old[i], step)
-            same_needs &= old[i].node.needs == step.node.needs
+            before, node = plan.step(i).node, step.node
+            self._require_within_limits(step, before)
+            steps[i] = step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(node, self._target) else step
+            nodes[step.name] = node
+            same_uses = same_uses and uses_alike(before, node)
+            kernels += [kernel for kernel in node.kernels if kernel not in before.kernels]
         names: list[Name] = []
         affected = list(steps)
         by_name = {child.name: child for child in children}
@@ -141,22 +146,17 @@ class Changes:
             known = {**workflow.arrays, **workflow.parameters}
             table = self._scope.children[child.name].bound_from
             names += [(table, known[name], value) for name, value in bind.items()]
-        for i, step in enumerate(old) if children else ():
+        for i, step in enumerate(plan.steps) if children else ():
             if step.node.is_child and step.name in by_name:
                 steps[i] = step._replace(node=by_name[step.node.name])
                 affected.append(i)
             elif step.path and step.path[0].name in by_name and i not in steps:
                 affected.append(i)
         repack = self._packs_otherwise(state, changes, children)
-        made = state.changed(_with_nodes(state.workflow, nodes), steps, same_parameters=same_parameters, same_needs=same_needs)
+        made = state.changed(_with_nodes(state.workflow, nodes), steps, same_uses=same_uses)
         if repack:
             made = made.replanned(self._target, made.options)
-        kernels = tuple(kernel for node in nodes.values() for kernel in node.kernels)
-        return Change(made, tuple(affected), tuple(names), kernels=kernels)
-
-    def _same_parameters(self, old: Step, new: Step) -> bool:
-        scope = self._scope.inside(new.path)
-        return set(scope.parameters_of(old.node)) == set(scope.parameters_of(new.node))
+        return Change(made, tuple(affected), tuple(names), kernels=tuple(kernels))
 
     def _require_within_limits(self, step: Step, before: Node) -> None:
         """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""
@@ -174,7 +174,7 @@ class Changes:
         plan = state.plan
         if not state.options.pack or not (plan.has_allocs or plan.packing is not None):
             return False
-        return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
+        return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.step(i).node) for i, step in changes.items())
 
     def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> None:
         """Refuse changes that would move a node to another device: each device has its own lanes and loaded functions."""
@@ -257,12 +257,7 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
 
 def _replacing(workflow: Workflow, nodes: Mapping[int, Node]) -> Workflow:
     """Return the workflow with the nodes at some indices replaced by others of the same names; the edges stay."""
-    replaced = list(workflow.nodes)
-    for i, node in nodes.items():
-        replaced[i] = node
-    made = replace(workflow, nodes=tuple(replaced))
-    known = workflow.__dict__
-    made.__dict__.update((kept, known[kept]) for kept in ("index", "successors", "order") if kept in known)
+    made: Workflow = NODES.replaced(workflow, nodes, _KEPT)
     return made
 
 

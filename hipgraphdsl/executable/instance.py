@@ -87,7 +87,7 @@ class Instance:
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.scope = Environment(self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
-        self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan.steps, self.scope))
+        self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan, self.scope))
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""
         self.program: Program | None = None
@@ -350,11 +350,11 @@ class Instance:
         """Update the program in place, torn until the caller updates the state; return False if it must be rebuilt."""
         program, state, before = self.program, change.state, self.state.disabled
         assert program is not None
-        steps, off = state.plan.steps, state.disabled
-        made = [(i, None if i in off else program.resolve(steps[i])) for i in change.steps]  # resolve all before setting any
+        plan, off = state.plan, state.disabled
+        made = [(i, None if i in off else program.resolve(plan.step(i))) for i in change.steps]  # resolve all before setting any
         self.torn = True
         if change.values:
-            made += [(i, program.resolve(steps[i])) for i in self._left_by_compiled(change.values)]
+            made += [(i, program.resolve(plan.step(i))) for i in self._left_by_compiled(change.values)]
         for i, operation in made:
             if (i in off) != (i in before):
                 self._let_host_calls_finish(program.operation(i))

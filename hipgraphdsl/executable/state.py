@@ -102,7 +102,7 @@ class State(NamedTuple):
         """Return the state with a plan made with these options and the same nodes disabled; `watch` None: watched as before."""
         watch = self.plan.watch is not None if watch is None else watch
         plan = _planned(self.workflow, target, options, watch=watch, device=self.plan.device)
-        uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
+        uses = Uses(self.workflow, plan, self.uses.scope)
         made = self._replace(plan=plan, options=options, uses=uses, replans=self.replans + 1)
         return made.without(self.names_off)
 
@@ -135,10 +135,10 @@ class State(NamedTuple):
             return []
         return [new.index for old, new in zip(before.plan.steps, self.plan.steps) if new is not old]
 
-    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool, same_needs: bool = False) -> State:
-        """Return the state with another workflow of the same shape, and the steps that differ."""
+    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_uses: bool) -> State:
+        """Return the state with another workflow of the same shape, and the steps that differ; `same_uses` as of `uses_alike`."""
         plan = self.plan.with_steps(steps)
-        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters, same_needs=same_needs)
+        uses = self.uses if same_uses else Uses(workflow, plan, self.uses.scope)
         return self._replace(workflow=workflow, plan=plan, uses=uses)
 
 

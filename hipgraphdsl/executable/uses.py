@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,41 +10,37 @@ from ..arrays import Array, Need, lacking
 from ..backends import Environment
 from ..backends.environment import Root, named
 from ..errors import DeclarationError
+from ..nodes import Node
 from ..nodes.workflow import Workflow
 from ..placement import reaching
-from ..plan.steps import Step
+from ..plan.steps import Plan, Step
 
 if TYPE_CHECKING:
     from .aliases import Aliases
 
 
+def uses_alike(before: Node, after: Node) -> bool:
+    """Return whether a node uses the same memory and parameters as one of its kind that it replaces, and needs the same of it."""
+    if before.kernels != after.kernels or before.parameters != after.parameters:
+        return False
+    return before.accesses == after.accesses and before.addresses == after.addresses
+
+
 class Uses:
     """What the nodes of a workflow use, with names resolved in one Executable; computed at first access."""
 
-    def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Environment) -> None:
+    def __init__(self, workflow: Workflow, plan: Plan, scope: Environment) -> None:
         self._workflow = workflow
-        self._steps = steps
-        self._scope = scope
+        self._plan = plan
+        self.scope = scope
         self.apart: set[tuple[int, ...]] = set()
         """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
         self._aliases: tuple[list[Root], Aliases] | None = None
         """The last result of `aliases`, after the parameters that stood for their defaults then."""
 
-    def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool, same_needs: bool = False) -> Uses:
-        """Return what the nodes of a changed workflow use.
-
-        `same_parameters` tells that no step's parameters have changed, `same_needs` that no node needs other memory.
-        """
-        made = Uses(workflow, steps, self._scope)
-        if same_parameters and "steps_by_parameter" in self.__dict__:
-            made.__dict__["steps_by_parameter"] = self.steps_by_parameter
-        if same_needs and "_needs" in self.__dict__:
-            made.__dict__["_needs"] = self._needs
-        return made
-
     @cached_property
     def _with_defaults(self) -> list[Root]:
-        return [(scope, parameter) for scope in self._scope.all_inside() for parameter in scope.defaults]
+        return [(scope, parameter) for scope in self.scope.all_inside() for parameter in scope.defaults]
 
     @property
     def _by_default(self) -> list[Root]:
@@ -58,12 +54,12 @@ class Uses:
 
         now = self._by_default
         if self._aliases is None or self._aliases[0] != now:
-            self._aliases = now, Aliases(self._scope, self._workflow)
+            self._aliases = now, Aliases(self.scope, self._workflow)
         return self._aliases[1]
 
     @cached_property
     def _devices(self) -> Mapping[str, Mapping[int, str]]:
-        return reaching(self._workflow, self._scope.shared.device)
+        return reaching(self._workflow, self.scope.shared.device)
 
     def devices_of(self, root: Root) -> Mapping[int, str]:
         """Return the devices whose code accesses the memory of an array parameter, each with the first such node."""
@@ -80,14 +76,14 @@ class Uses:
     def steps_by_parameter(self) -> Mapping[Root, list[int]]:
         """The steps that depend on each parameter, in ascending order."""
         found: dict[Root, dict[int, None]] = {}
-        for step in self._steps:
+        for step in self._plan.steps:
             for root in self._parameters(step):
                 found.setdefault(root, {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}
 
     def _parameters(self, step: Step) -> Iterator[Root]:
         """Yield the parameters that a step and the workflows that its node holds depend on."""
-        inner = self._scope.inside(step.path)
+        inner = self.scope.inside(step.path)
         yield from inner.parameters_of(step.node)
         for name, document, _ in step.node.held:
             for at, level in inner.children[name].levels(document):
@@ -99,7 +95,7 @@ class Uses:
         """What nodes need of the memory that each array parameter stands for, and the prefix of the nodes' names."""
         return {
             (scope, parameter): (level.workflow.needs[parameter], scope.prefix)
-            for scope, level in self._scope.levels(self._workflow)
+            for scope, level in self.scope.levels(self._workflow)
             for parameter in level.workflow.parameters.values()
             if parameter in level.workflow.needs
         }

@@ -31,6 +31,7 @@ from ..document.writer import data_of
 from ..draft import Draft
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
+from ..lazy import Entries
 from ..order import successors, topological_order
 from . import KINDS, Node, UnboundCallback
 from .facets import Asked
@@ -341,6 +342,11 @@ class Workflow:
     @classmethod
     def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return handler(as_core_schema(cls.model_json_schema()))
+
+
+NODES: Final = Entries("nodes")
+"""The nodes of a workflow; `replaced` gives one with other nodes of the same names and edges."""
+Workflow.nodes = NODES  # type: ignore[assignment]  # a descriptor of such tuples
 
 
 class Binding:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..lazy import Entries
 from ..nodes import Node, node_of
 from ..nodes.workflow import Workflow
 from ..order import between, levels, successors
@@ -183,14 +184,12 @@ class Plan:
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
-        if not steps:
-            return self
-        made = list(self.steps)
-        for i, step in steps.items():
-            made[i] = step
-        plan = replace(self, steps=tuple(made))
-        plan.__dict__.update((name, self.__dict__[name]) for name in _OF_THE_SHAPE & self.__dict__.keys())
-        return plan
+        made: Plan = _STEPS.replaced(self, steps, _KEPT) if steps else self
+        return made
+
+    def step(self, index: int) -> Step:
+        """Return a step, without a copy of all steps in a plan that `with_steps` has made."""
+        return self.steps[index] if "steps" in self.__dict__ else _STEPS.at(self, index)
 
     def with_nodes(self, workflow: Workflow) -> Plan:
         """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
@@ -252,8 +251,8 @@ class Plan:
     @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
-        kinds = {type(step.node): step.node for step in self.steps}  # the answer is the same for all nodes of a type
-        return any(node.made is not None or node.freed is not None for node in kinds.values())
+        kinds = {type(step.node) for step in self.steps}
+        return any(kind.made is not Node.made or kind.freed is not Node.freed for kind in kinds)
 
     def explain(self) -> str:
         """Return the plan's notes: what it did and what it expects, in sentences."""
@@ -288,6 +287,11 @@ class Plan:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}
+
+
+_STEPS: Final = Entries("steps")
+Plan.steps = _STEPS  # type: ignore[assignment]  # a descriptor of such tuples
+_KEPT: Final = _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"}
 
 
 def _cut(plan: Plan) -> Cut:

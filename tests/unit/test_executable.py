@@ -2188,6 +2188,32 @@ def test_set_takes_a_kernel_of_another_module_before_the_first_launch(cpu: CpuRu
         assert exe.read("y").tolist()[0] != 1
 
 
+def test_set_copies_none_of_the_other_nodes(recorder: RecorderRuntime) -> None:
+    g = hg.Graph("many")
+    x = g.device_array("x", shape=80, dtype="i4")
+    for i in range(80):
+        g.memset(x[i : i + 1], 0, name=f"n{i}")
+
+    def values(workflow: hg.Workflow) -> list[object]:
+        return [vars(node)["value"] for node in workflow.nodes]
+
+    with g.compile(runtime=recorder) as exe:
+        exe.set("n3", value=-1)
+        plan, workflow = exe.plan, exe.workflow
+        assert "steps" not in vars(plan)
+        assert "nodes" not in vars(workflow)
+        for i in range(80):
+            exe.set(f"n{i}", value=i)
+            if i % 30 == 7:
+                assert values(exe.workflow) == [*range(i + 1), *[0] * (79 - i)]
+        with pytest.raises(hg.DeclarationError):
+            exe.set("n4", value="many")
+        assert values(exe.workflow) == list(range(80))
+        assert [step.node for step in exe.plan.steps] == list(exe.workflow.nodes)
+        assert values(workflow) == [-1 if i == 3 else 0 for i in range(80)]
+        assert [step.node for step in plan.steps] == list(workflow.nodes)
+
+
 def test_plan_shows_what_set_has_changed(cpu: CpuRuntime, backend: Any) -> None:
     g = copies()
     with g.compile(runtime=cpu, backend=backend, plan=hg.PlanOptions(pack=False)) as exe:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -503,3 +505,25 @@ def test_plan_with_other_steps_keeps_no_answer_that_depends_on_them() -> None:
     for name in answers:
         assert getattr(changed, name) == getattr(afresh, name), name
     assert (changed.cut, len(changed.runs[1])) == (None, 1)
+
+
+def test_plan_with_steps_replaces_any_number_of_them_one_by_one_and_copies_none_before_they_are_read() -> None:
+    g = hg.Graph("edited")
+    for i in range(7):
+        g.empty(name=f"e{i}")
+    plan = g.plan()
+    wanted, kept, drawn = list(plan.steps), [(plan, plan.steps)], random.Random(7)
+    for number in range(300):
+        edits = {i: wanted[i]._replace(origin=(f"{number}",)) for i in drawn.sample(range(7), drawn.randint(1, 3))}
+        plan = plan.with_steps(edits)
+        assert "steps" not in vars(plan)
+        for i, step in edits.items():
+            wanted[i] = step
+        assert [plan.step(i) for i in range(7)] == wanted
+        if drawn.random() < 0.1:
+            assert plan.steps == tuple(wanted)
+            assert plan == replace(plan, steps=tuple(wanted))
+            assert pickle.loads(pickle.dumps(plan)).steps == plan.steps
+        kept.append((plan, tuple(wanted)))
+    for known, steps in kept:  # no plan changes with those that were made of it
+        assert (known.steps, known.edges) == (steps, kept[0][0].edges)
