@@ -26,8 +26,8 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
     param : KernelParameter
         The parameter; a pointer accepts only None (a null pointer).
     value : object
-        A Python or NumPy scalar; for a vector type a sequence of `lanes` numbers; for a struct a `numpy.void`, a
-        0-dimensional structured array or a tuple of its fields.
+        A Python or NumPy scalar; for a struct a `numpy.void`, a 0-dimensional structured array, or a tuple or dict of its
+        fields; for a vector type a sequence of `lanes` numbers, or a struct of x, y, z and w.
     where : str
         The caller, for messages: ``"node 'scale'"``.
 
@@ -49,6 +49,12 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
     dtype = param.dtype
     assert dtype is not None
     if param.lanes > 1:
+        whole = param.value_dtype
+        assert whole is not None
+        if isinstance(value, np.void) and value.dtype == whole:
+            return value.tobytes()
+        if isinstance(value, (Mapping, np.void)):
+            value = struct_fields(whole, value, f"{where}: parameter '{param}'")
         if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)) or len(value) != param.lanes:
             raise DeclarationError(
                 f"{where}: parameter '{param}' takes {param.lanes} numbers, e.g. a tuple (got {said(value)})",

@@ -54,6 +54,11 @@ class KernelParameter:
         return f"{self.ctype} {self.name}"
 
     @property
+    def value_dtype(self) -> np.dtype[Any] | None:
+        """The dtype of the whole argument: for a vector type a struct of x, y, z and w."""
+        return self.dtype if self.lanes == 1 else np.dtype([(name, self.dtype) for name in "xyzw"[: self.lanes]])
+
+    @property
     def format(self) -> str:
         """The `struct` code of the argument; types that `struct` lacks are passed as bytes."""
         if self.pointer:

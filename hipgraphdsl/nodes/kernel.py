@@ -543,9 +543,11 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
     elif isinstance(arg, Parameter):
         array = arg.name
-        if arg.shape or parameter.dtype != arg.dtype:
+        dtype = parameter.value_dtype
+        if arg.shape or dtype != arg.dtype:
             struct = parameter.dtype is not None and parameter.dtype.names
-            wanted = f"module.structs[{parameter.ctype!r}]" if struct else repr(str(parameter.dtype))
+            whole = str(dtype) if parameter.lanes > 1 else repr(str(dtype))
+            wanted = f"module.structs[{parameter.ctype!r}]" if struct else whole
             fault = (
                 f" is {parameter.ctype}, parameter {arg.name!r} is {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it"
                 f" with dtype={wanted}"

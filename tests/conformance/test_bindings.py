@@ -175,6 +175,29 @@ def test_struct_parameter_takes_the_dict_that_an_argument_takes(runtime: Runtime
             exe.run(p={"a": 1.0})
 
 
+def test_vector_argument_takes_a_parameter_of_its_components(runtime: Runtime, backend: Any) -> None:
+    pair = np.dtype([("x", "f4"), ("y", "f4")])
+    module = hg.Module('extern "C" __global__ void total(float2 p, float* y) { y[0] = p.x + 10 * p.y; }')
+    g = hg.Graph("demo")
+    y = g.device_array("y", shape=1, dtype="f4")
+    z = g.device_array("z", shape=1, dtype="f4")
+    p = g.param("p", pair, default=(1, 2))
+    g.kernel(module["total"], 1, 1, (p, hg.writes(y)))
+    k = g.kernel(module["total"], 1, 1, ({"y": 5, "x": 6}, hg.writes(z)))
+    with hg.Graph.from_json(g.to_json()).compile(runtime, backend) as exe:
+        for value, total in ((None, 21), ({"y": 4.0, "x": 3.0}, 43), (np.array((1, 1), pair), 11), ((5, 6), 65)):
+            exe.run(**({} if value is None else {"p": value}))
+            assert exe.read("y").tolist() == [total]
+        assert exe.read("z").tolist() == [56]
+        for value, total in ((np.void((2, 1), pair), 12), ([3, 1], 13), (np.array([4, 1]), 14)):
+            exe.set(k.name, args=(value, exe.workflow.arrays["z"]))
+            exe.run()
+            assert exe.read("z").tolist() == [total]
+    for dtype in ("f4", "c8", [("x", "f4"), ("z", "f4")]):
+        with pytest.raises(hg.DeclarationError, match=r"declare it with dtype=\[\('x', '<f4'\), \('y', '<f4'\)\]"):
+            g.kernel(module["total"], 1, 1, (g.param(f"q{len(g.workflow().parameters)}", dtype), y))
+
+
 def test_struct_with_an_array_inside_is_refused_by_the_field() -> None:
     block = np.dtype([("p", "u8"), ("n", "i4")], align=True)
     module = hg.Module('struct Block { float* p; int n; }; extern "C" __global__ void k(Block b) {}', structs={"Block": block})
