@@ -182,12 +182,35 @@ def large_values() -> Written:
     return Written(g)
 
 
+def defaults() -> Written:
+    """Array parameters that stand for the memory of the user, copied or not, for part of another, and for arrays of a child."""
+    g = hg.Graph("defaults")
+    memory = np.arange(8, dtype="i4")
+    held = g.external_array("held", memory)
+    child = hg.Graph("child")
+    own, lent = child.device_array("own", shape=8, dtype="i4"), child.device_array("lent", shape=4, dtype="i4")
+    child.memset(child.param("standing", "i4", own, 8), 3)
+    child.memset(child.param("bound", "i4", lent, 4), 4)
+    x = g.device_array("x", shape=8, dtype="i4")
+    g.child(child, name="c", bind={"lent": x[4:]})
+    y = g.device_array("y", shape=(4, 8), dtype="i4")
+    for i, p in enumerate((
+        g.param("given", "i4", np.arange(10, 18, dtype="i4"), 8),
+        g.param("copied", "i4", np.arange(20, 28, dtype="i4"), 8, copy=True),
+        g.param("part", "i4", memory[2:6], 4),
+        held,
+    )):  # fmt: skip
+        g.memcpy(y[i, : p.shape[0]], p)
+    return Written(g)
+
+
 ROWS = [name for name in (*spec.SHAPES, *spec.NODE_KINDS) if name not in REFUSED and name not in LEFT_OUT]
 MAKERS: dict[str, Callable[[], Written]] = {
     **{name: (lambda name=name: of_example(name)) for name in SMALL},  # type: ignore[misc]
     **{name: (lambda name=name: of_row(name)) for name in ROWS},  # type: ignore[misc]
     "07_jacobi": lambda: of_example("07_jacobi", side=24, check_every=2),
     "cooperative": cooperative,
+    "defaults": defaults,
     "dtypes": dtypes,
     "large_values": large_values,
     "template_arguments": template_arguments,
@@ -218,7 +241,9 @@ def outputs(written: Written, runtime: Any, backend: Any, launches: int = 1) -> 
         for _ in range(launches):
             exe.run(**written.launch)
         arrays = [own for level in written.graph.workflow().levels() for own in level.own_arrays()]
-        return {name: _read(exe, name, array) for name, array in arrays if array.kind != "alloc"}
+        parameters = [own for level in written.graph.workflow().levels() for own in level.own_parameters()]
+        defaults = {name: p.default for name, p in parameters if p.shape and isinstance(p.default, np.ndarray)}
+        return {name: _read(exe, name, array) for name, array in arrays if array.kind != "alloc"} | defaults
 
 
 def _read(exe: Any, name: str, array: Any) -> np.ndarray[Any, Any]:

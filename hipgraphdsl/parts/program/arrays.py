@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import AllocArray, Array, ExternalArray, Parameter, UnboundValues
+from ...arrays import AllocArray, Array, ExternalArray, HostArray, Parameter, UnboundValues
 from ...errors import DeclarationError
 from ...export.files import npy_dtype, npy_file
 from ...nodes import element_bytes
@@ -60,7 +60,9 @@ class Arrays:
         self._temporaries: list[_Storage] = []
         self.kept: set[str] = set()
         """Variables of temporary arrays that are shared by several graphs."""
-        self._parameters: list[tuple[str, str, Parameter]] = []  # option, identifier
+        self._parameters: list[tuple[str, str, Parameter, str | None]] = []  # option, identifier, and the default array's name
+        self._defaults: list[str] = []
+        """The statements that let parameters stand for memory that their graph declares as no array."""
 
     def declare(self, name: str, array: Array) -> str:
         """Declare an array by its full name, and return its variable."""
@@ -71,16 +73,23 @@ class Arrays:
             self._storage.append(storage)
         return storage.identifier
 
-    def declare_parameter(self, name: str, parameter: Parameter) -> str:
-        """Declare a parameter by its full name, and return its variable."""
-        if parameter.copy:
+    def declare_parameter(self, name: str, parameter: Parameter, array: str) -> str:
+        """Declare a parameter by its full name, with the full name of the array that is its default, and return its variable."""
+        default: str | None = array
+        if parameter.copy and parameter.default is None:
             raise DeclarationError(
                 f"parameter {name!r} copies the values of each launch (copy=True), and no option of a program gives values of an"
-                " array; use a host array",
+                " array; declare a default, or use a host array",
                 array=parameter.name,
             )
+        if parameter.copy:
+            return self.declare(name, HostArray(name, parameter.shape, parameter.dtype, initial=parameter.default))
         identifier = self.names.new(name, "parameter")
-        self._parameters.append((name, identifier, parameter))
+        if parameter.shape and parameter.default is not None and not array:
+            memory = self.declare(name, ExternalArray.wrap(name, parameter.default, what="parameter"))
+            self._defaults.append(f"if (!{identifier}) {identifier} = {memory};")
+            default = None
+        self._parameters.append((name, identifier, parameter, default))
         return identifier
 
     def _is_inside(self, storage: _Storage, array: ExternalArray) -> bool:
@@ -126,7 +135,7 @@ class Arrays:
     def first_values(self) -> list[str]:
         """Return the statements that set aliases, and those that assign initial values with a short form."""
         aliases = [f"{storage.identifier} = {at};" for storage, at in self._aliases]
-        return aliases + [line for storage in self._storage for line in storage.assigned or ()]
+        return aliases + self._defaults + [line for storage in self._storage for line in storage.assigned or ()]
 
     # -- declarations ------------------------------------------------------------------------------------------------------
 
@@ -169,7 +178,7 @@ class Arrays:
     def parameters(self) -> list[str]:
         """Return the variables of the parameters."""
         lines = section("Parameters, which are options of the program") if self._parameters else []
-        for option, identifier, parameter in self._parameters:
+        for option, identifier, parameter, _ in self._parameters:
             ctype = ctype_of(parameter.dtype)
             if parameter.shape:
                 lines.append(f"static {ctype}* {identifier};  {comment(f'--{option}: the name of an array')[0]}")
@@ -181,13 +190,14 @@ class Arrays:
     def options(self) -> tuple[list[str], list[str], list[str]]:
         """Return the options that set parameters, the lines of their help, and those of the arrays."""
         options, told = [], []
-        for name, identifier, parameter in self._parameters:
+        for name, identifier, parameter, array in self._parameters:
             flag = f"--{name}" if name not in _OWN_OPTIONS else f"--param-{name}"
             default = parameter.default
             if parameter.shape:
-                default = getattr(default, "name", default)
-                told.append(f"  {flag} NAME  the array that stands for parameter {name} (default: {default})")
-                options.append(f"array_option({quoted(flag)}, {identifier}, {parameter.nbytes}, {quoted(str(default or ''))})")
+                said = "none, so it must be given" if array == "" else f"default: {array or name}"
+                told.append(f"  {flag} NAME  the array that stands for parameter {name} ({said})")
+                named = "nullptr" if array is None else quoted(array)
+                options.append(f"array_option({quoted(flag)}, {identifier}, {parameter.nbytes}, {named})")
             elif is_plain(parameter.dtype):
                 said = "none, so it must be given" if default is None else f"default: {default}"
                 told.append(f"  {flag} VALUE  {dtype_name(parameter.dtype)} ({said})")

@@ -712,10 +712,11 @@ const Array& array_named(const std::vector<Array>& arrays, const std::string& na
 }
 
 //@part array_option
-// The option names the array that stands for a parameter of so many bytes.
+// The option names the array that stands for a parameter of so many bytes; it must if `name` is empty, and need not if it is null.
 template <typename T>
 Option array_option(const char* flag, T*& data, size_t bytes, const char* name) {
-  return {flag, !*name, false, name, [&data, bytes](const Option& option, const std::vector<Array>& arrays) {
+  return {flag, name && !*name, false, name ? name : "", [&data, bytes](const Option& option, const std::vector<Array>& arrays) {
+            if (option.text.empty()) return;
             const Array& array = array_named(arrays, option.text);
             if (array.bytes != bytes) fail("%s takes an array of %zu bytes", option.flag.c_str(), bytes);
             data = (T*)*array.data;

@@ -151,10 +151,21 @@ class Handles(SharedHandles):
                     scope.bound_from[root] = level.bind[name]
                     scope.inherit(root)
                 elif isinstance(root, Parameter):
-                    scope.declare(root, self.arrays.declare_parameter(scope.prefix + name, root))
+                    self._declare_parameter(scope, root)
                 elif isinstance(root, Array) and not isinstance(root, Symbol):
                     scope.declare(root, self.arrays.declare(scope.prefix + name, root))
         return next(iter(scopes.values()))
+
+    def _declare_parameter(self, scope: NamedScope, parameter: Parameter) -> None:
+        """Declare a parameter as an option; one whose default the parent binds stands for what that is bound to."""
+        default = parameter.default
+        wanted = default.name if isinstance(default, Array) else default
+        array = scope.level.workflow.arrays.get(wanted) if parameter.shape and isinstance(wanted, str) else None
+        if array is not None and array in scope.bound_from:
+            scope.addresses[parameter] = scope.address(array.as_view())
+            return
+        name = scope.prefix + parameter.name
+        scope.declare(parameter, self.arrays.declare_parameter(name, parameter, scope.prefix + array.name if array else ""))
 
     def enter(self, block: Block, scope: NamedScope) -> None:
         """Make a function for a child graph: objects that the child owns, or that are bound to it, become function parameters.
