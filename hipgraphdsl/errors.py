@@ -83,6 +83,11 @@ class DeclarationError(HipGraphError, ValueError):
         self.array = array
         self.field = field
 
+    def inside(self, node: str) -> DeclarationError:
+        """Return the error of the same node by its full name, which begins with those of the nodes that hold it."""
+        said = str(self).replace(f"node {node.rpartition('/')[2]!r}", f"node {node!r}", 1)
+        return DeclarationError(said, node=node, array=self.array, field=self.field)
+
 
 def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationError:
     """Return the error that a node of this name is invalid, with the reason."""

@@ -16,7 +16,7 @@ from ..nodes.facets import KernelLaunch, UserCall
 from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..runtimes.data import SANITIZE, CodeObject, LaunchCall
+from ..runtimes.data import SANITIZE, CodeObject, LaunchCall, MemcpyKind
 from ..waiting import Deadline
 
 _log = logging.getLogger("hipgraphdsl")
@@ -239,6 +239,18 @@ class SharedHandles:
             )
         self._symbols[symbol, device] = pointer
         return pointer
+
+    def copy_variables(self, other: SharedHandles) -> None:
+        """Give the variables of modules the values that they have in another Executable; no launch may be in flight."""
+        for (module, device), (handle, lowered) in other._modules.items():
+            own, names = self._modules.get((module, device), (0, {}))
+            for name in module.symbols if own else ():
+                if module.image is None and not (name in lowered and name in names):
+                    continue  # the compiler was not asked to keep it
+                with self.on(device):
+                    src, nbytes = self.runtime.module_get_global(handle, lowered.get(name, name))
+                    dst, _ = self.runtime.module_get_global(own, names.get(name, name))
+                    self.runtime.memcpy(dst, src, nbytes, MemcpyKind.DEVICE_TO_DEVICE)
 
     def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
         """Return the function handle and argument packer of a built-in kernel, compiled on first use."""

@@ -56,7 +56,10 @@ class Changes:
             if outer.derives:
                 why = f"it follows from the fields of {outer.name!r}, and {outer.fixed}"
                 raise _refused(name, why, next(iter(fields), None))
-        new = step.node.changed(**fields)
+        try:
+            new = step.node.changed(**fields)
+        except DeclarationError as error:
+            raise error.inside(name) from None
         _require_declared(name, step.path[-1].held[0][1] if step.path else found.workflow, new, fields)
         changes = {step.index: step._replace(node=new)}
         self._require_same_places(found, changes, [])

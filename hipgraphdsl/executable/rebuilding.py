@@ -29,6 +29,7 @@ def twin(executable: Any, build: Build, workflow: Workflow | None) -> Any:
     try:
         executable.synchronize()
         made._own.memory.copy_from(own.memory)
+        made._own.shared.copy_variables(own.shared)
         made._own.take_over(own, same_graph=workflow is None)
     except BaseException:
         made.close()

@@ -198,6 +198,36 @@ def test_vector_argument_takes_a_parameter_of_its_components(runtime: Runtime, b
             g.kernel(module["total"], 1, 1, (g.param(f"q{len(g.workflow().parameters)}", dtype), y))
 
 
+def test_variables_of_modules_keep_their_values_in_a_clone_and_a_rebuild(runtime: Runtime, backend: Any) -> None:
+    module = hg.Module(
+        """__constant__ int table[4]; __device__ int hits = 3;
+        extern "C" __global__ void hit(int* y) { hits += 1; for (int i = 0; i < 4; ++i) y[i] = table[i] + 100 * hits; }
+        extern "C" __global__ void more(int* y) { y[threadIdx.x] += 10 * table[0]; }"""
+    )
+
+    def declared(*, more: bool) -> hg.Graph:
+        g = hg.Graph("demo")
+        y = g.device_array("y", shape=4, dtype="i4")
+        given = g.host_array("given", np.arange(1, 5, dtype="i4"))
+        g.memcpy(module.symbol("table"), given, name="upload")
+        g.kernel(module["hit"], 1, 1, (hg.writes(y),))
+        if more:
+            g.kernel(module["more"], 1, 4, (y,))
+        return g
+
+    with declared(more=False).compile(runtime, backend) as exe:
+        exe.run()
+        exe.disable("upload")
+        with exe.clone() as twin:
+            for each in (exe, twin):
+                each.run()
+                assert each.read("y").tolist() == [501, 502, 503, 504]
+        exe.update(declared(more=True), rebuild=True)
+        exe.disable("upload")
+        exe.run()
+        assert exe.read("y").tolist() == [611, 612, 613, 614]
+
+
 def test_struct_with_an_array_inside_is_refused_by_the_field() -> None:
     block = np.dtype([("p", "u8"), ("n", "i4")], align=True)
     module = hg.Module('struct Block { float* p; int n; }; extern "C" __global__ void k(Block b) {}', structs={"Block": block})

@@ -2357,3 +2357,12 @@ def test_launch_before_another_is_waited_for_may_be_given_overlapping_memory(bac
             exe.launch(p=memory[first : first + 4])
         exe.synchronize()
     assert seen == [[0, 1, 2, 3], [2, 3, 4, 5], [1, 2, 3, 4], [4, 5, 6, 7]]
+
+
+def test_set_of_an_invalid_value_in_a_child_names_the_node_in_full(recorder: RecorderRuntime) -> None:
+    inner, g = hg.Graph("inner"), hg.Graph("outer")
+    inner.memset(inner.device_array("x", shape=4, dtype="i4"), 0, name="n")
+    g.child(inner, name="c")
+    with g.compile(runtime=recorder) as exe, pytest.raises(hg.DeclarationError, match=r"^node 'c/n': .*'many'") as caught:
+        exe.set("c/n", value="many")
+    assert caught.value.node == "c/n"
