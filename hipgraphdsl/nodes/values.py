@@ -286,7 +286,8 @@ class Names:
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
                 raise DeclarationError(
-                    f"an argument of {value.size} elements; at most {MAX_VALUES} are stored, declare it as host_array instead"
+                    f"a value of {value.size} elements, and at most {MAX_VALUES} are stored; declare a host_array of these"
+                    " values and give that"
                 )
             if not _is_stored(value.dtype):
                 raise DeclarationError(f"an array of dtype {value.dtype}")
