@@ -191,7 +191,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
                 changes.append(Change(None, f"arrays.{name}.pointer", a, b, in_place=False, reason=reason))
     for name, parameter in before.parameters.items():
         a, b = parameter.default, after.parameters.get(name, parameter).default
-        if not same(a, b):
+        if not same(a, b, _same_root):
             changes.append(Change(None, f"parameters.{name}.default", a, b, in_place=True, reason=""))
     return UpdatePlan(before.name, after.name, tuple(changes))
 

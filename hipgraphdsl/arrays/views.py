@@ -1,9 +1,15 @@
-"""Views: elements of one array or parameter, and how a node accesses them."""
+"""Views: elements of one array or parameter, and how a node accesses them.
+
+An array may own the user's memory, which must be released with the last reference to it, not when the collector of cycles runs.
+So references are strong in one direction: access -> view -> the view that it was selected from -> array. In the other direction
+they are caches, and weak: what is made a second time while the first one is in use is the same object.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -68,8 +74,8 @@ class Sliceable(Viewable):
     dtype: np.dtype[Any]
 
     @lazy
-    def fits(self) -> dict[Any, Any]:
-        """What was found when it was given to kernels, by parameter and mode; a cache of `nodes.kernel`."""
+    def fits(self) -> dict[Any, tuple[Any, weakref.ref[Access]]]:
+        """The parameters of kernels that it was given for, by identity and mode, with its accesses; a cache of `nodes.kernel`."""
         return {}
 
     @property
@@ -110,6 +116,11 @@ class Sliceable(Viewable):
         )
 
 
+@staticmethod
+def _nothing() -> None:
+    """Take the place of a weak reference where there is none."""
+
+
 class Root(Sliceable):
     """Base of what a view can select from: an array, or a parameter that is bound to memory at launch.
 
@@ -126,6 +137,8 @@ class Root(Sliceable):
     kind: ClassVar[str]
     device: int | None
     writeable: bool = True
+    _all: ClassVar[Callable[[], ArrayView | None]] = _nothing
+    """Weak reference to the last view of all elements."""
 
     @property
     def on_host(self) -> bool:
@@ -137,13 +150,16 @@ class Root(Sliceable):
         """Whether kernels may take it."""
         return True
 
-    @lazy
-    def _all(self) -> ArrayView:
-        return ArrayView._of_all(self)
-
     def as_view(self) -> ArrayView:
         """Return the view of all elements."""
-        return self._all
+        found = self._all()
+        if found is None:
+            found = ArrayView._of_all(self)
+            self.__dict__["_all"] = weakref.ref(found)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_all", "fits")}  # without what is cached
 
     def __copy__(self) -> Root:
         return self  # graphs compare arrays and parameters by identity, and frozen objects need no copy
@@ -243,16 +259,18 @@ class ArrayView(Sliceable):
         return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
 
     @lazy
-    def _parts(self) -> dict[Any, ArrayView]:
+    def _parts(self) -> dict[Any, weakref.ref[ArrayView]]:
         """Views that were selected from this one, by key: algorithms name the same tiles again and again; a cache."""
         return {}
 
     def accessed(self, mode: Mode) -> Access:
-        """Return the access of the view in a mode; cached, so the same object each time."""
-        known, name = self.__dict__, _CACHED[mode]
-        access: Access | None = known.get(name)
+        """Return the access of the view in a mode; cached, so the same object as long as somebody has it."""
+        values, name = self.__dict__, _CACHED[mode]
+        known = values.get(name)
+        access: Access | None = None if known is None else known()
         if access is None:
-            access = known[name] = Access(self, mode)
+            access = Access(self, mode)
+            values[name] = weakref.ref(access)
         return access
 
     def __getstate__(self) -> dict[str, Any]:
@@ -283,13 +301,15 @@ class ArrayView(Sliceable):
 
     def __getitem__(self, key: Any) -> ArrayView:
         known = key if type(key) is int else _as_key(key)
-        found = None if known is None else self._parts.get(known)
+        part = None if known is None else self._parts.get(known)
+        found = None if part is None else part()
         if found is None:
             found = self._selected(key)
             if known is not None:
                 if len(self._parts) >= _MOST_PARTS:
                     self._parts.clear()
-                self._parts[known] = found
+                self._parts[known] = weakref.ref(found)
+                found.__dict__["_of"] = self  # which finds the part as long as that is in use
         return found
 
     def _selected(self, key: Any) -> ArrayView:
@@ -386,8 +406,14 @@ _FIELDS = tuple(each.name for each in fields(ArrayView))
 _CACHED: dict[Mode, str] = {"read": "_read", "write": "_write", "update": "_update"}
 
 
+class _Referable(Viewable):
+    """Base with a slot for weak references, which a dataclass with slots adds only from Python 3.11 on."""
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(frozen=True, slots=True)
-class Access(Viewable):
+class Access(_Referable):
     """How a node touches memory.
 
     Attributes

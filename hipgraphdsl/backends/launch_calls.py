@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, partialmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, partialmethod
 
 from ..runtimes.base import Replay, Runtime
 from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall
@@ -34,19 +34,20 @@ class LaunchCalls:
     @cached_property
     def run(self) -> Callable[[int], None]:
         """Replays all calls for a launch on a stream; the first exception ends the launch."""
-        return self._run if self.compiled is None else self.compiled
-
-    def _run(self, stream: int) -> None:
-        for what, args in self._calls:
-            given = [stream if arg == LAUNCH_STREAM else arg for arg in args]
-            if isinstance(what, str):
-                getattr(self._runtime, what)(*given)
-            elif isinstance(what, ForeignCall):
-                what.make(*given)
-            else:
-                what(*given)
+        return partial(_replay, self._runtime, self._calls) if self.compiled is None else self.compiled
 
     @cached_property
     def compiled(self) -> Replay | None:
         """The compiled replay of all calls, or None if unavailable; no call may be added after the first access."""
         return self._runtime.launch_calls(self._calls)
+
+
+def _replay(runtime: Runtime, calls: Sequence[LaunchCall], stream: int) -> None:
+    for what, args in calls:
+        given = [stream if arg == LAUNCH_STREAM else arg for arg in args]
+        if isinstance(what, str):
+            getattr(runtime, what)(*given)
+        elif isinstance(what, ForeignCall):
+            what.make(*given)
+        else:
+            what(*given)

@@ -167,6 +167,8 @@ class Instance:
         if self.program is not None:
             stack.callback(self.program.close)
         stack.callback(self._forget_program)
+        for scope in self.scope.all_inside():
+            stack.callback(scope.children.clear)  # which refer to their parent
 
     def release(self, stack: ExitStack, recorded: Recorded | None) -> None:
         """Release what `return_into` has registered: now, or when nobody has what captures have recorded any more."""

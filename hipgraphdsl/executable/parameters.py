@@ -317,6 +317,6 @@ class Parameters:
         """Register the release of all kept memory with an exit stack."""
         for block in (*self.kept_blocks(), *self.own.values()):
             stack.callback(block.give_back, self._home)
-        for table in (self.kept, self.own):
+        for table in (self.kept, self.own, self.table):  # the last refers to scopes, and these to what lends this memory
             stack.callback(table.clear)
         stack.callback(setattr, self, "standing", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -404,6 +405,7 @@ class _Shared:
     def __init__(self, node: KernelNode, order: tuple[str, ...]) -> None:
         self._kernel = kernel = node.kernel
         self._fields = {name: node.__dict__[name] for name in KernelNode.model_fields} | {
+            "args": (),  # the kernel may outlive the memory of the first node's
             "after": (),
             "ignore": None,
             "source": None,
@@ -446,9 +448,12 @@ class _Shared:
                     fit = arg.view.fits.get((key, arg.mode))
                 else:
                     fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
-                if fit is None or fit[0] is not parameter:
-                    fit = self._fit(parameter, arg, name)
-                _, given, view, access = fit
+                access = fit[1]() if fit is not None and fit[0] is parameter else None
+                if access is None:
+                    given, view, access = self._fit(parameter, arg, name)
+                else:
+                    view = access.view
+                    given = access if kind is Access else view
                 bound.append(given)
                 if view is not None:
                     views.append(view)
@@ -468,20 +473,20 @@ class _Shared:
         set_state(node, fields, self._given if tuple(data) == self._order else {*data})
         return True
 
-    def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, Any, ArrayView | None, Access | None]:
-        """Return a pointer's parameter, argument, view and access; raise DeclarationError if it does not fit."""
+    def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, ArrayView | None, Access | None]:
+        """Return a pointer's argument, view and access; raise DeclarationError if it does not fit."""
         given = _argument(parameter, arg, node, self._kernel.name)
         if given is None:
-            return parameter, None, None, None
+            return None, None, None
         if isinstance(given, Access):
-            fit = parameter, given, given.view, given
-            given.view.fits[id(parameter), given.mode] = fit
-            return fit
-        known = not isinstance(self._kernel.module, ForeignModule)
-        found = parameter, given, given, given.accessed("read" if parameter.const else "update") if known else None
+            given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
+            return given, given.view, given
+        if isinstance(self._kernel.module, ForeignModule):  # nobody knows how it accesses its arguments
+            return given, given, None
+        access = given.accessed("read" if parameter.const else "update")
         if isinstance(arg, Sliceable):
-            arg.fits[id(parameter)] = found
-        return found
+            arg.fits[id(parameter)] = parameter, weakref.ref(access)
+        return given, given, access
 
 
 def _is_place(*source: Any) -> bool:

@@ -25,29 +25,31 @@ class FlatNode:
 def flattened(level: Level, expands: Callable[[str, Node], bool]) -> list[FlatNode]:
     """Return the nodes of a level in topological order; a child whose full name and node `expands` accepts becomes its nodes."""
     flat: list[FlatNode] = []
-
-    def visit(level: Level, path: tuple[Node, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Append the nodes of one workflow; return the positions of those without successors inside it."""
-        inner = level.workflow
-        if inner.nodes and not inner.order:
-            raise cycle_error(inner, level.prefix)
-        ends: dict[int, tuple[int, ...]] = {}  # node -> positions of the nodes that end it
-        followed: set[int] = set()
-        for i in inner.order:
-            node = inner.nodes[i]
-            name = level.name(node)
-            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            if node.is_child and expands(name, node):
-                (child,) = level.inner(node)
-                ends[i] = visit(child, (*path, node), sources)
-            else:
-                ends[i] = (len(flat),)
-                flat.append(FlatNode(name, node, sources, level, path))
-            followed.update(inner.predecessors[i])
-        return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
-
-    visit(level, (), ())
+    _flatten(level, expands, flat, (), ())
     return flat
+
+
+def _flatten(
+    level: Level, expands: Callable[[str, Node], bool], flat: list[FlatNode], path: tuple[Node, ...], before: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Append the nodes of one workflow; return the positions of those without successors inside it."""
+    inner = level.workflow
+    if inner.nodes and not inner.order:
+        raise cycle_error(inner, level.prefix)
+    ends: dict[int, tuple[int, ...]] = {}  # node -> positions of the nodes that end it
+    followed: set[int] = set()
+    for i in inner.order:
+        node = inner.nodes[i]
+        name = level.name(node)
+        sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
+        if node.is_child and expands(name, node):
+            (child,) = level.inner(node)
+            ends[i] = _flatten(child, expands, flat, (*path, node), sources)
+        else:
+            ends[i] = (len(flat),)
+            flat.append(FlatNode(name, node, sources, level, path))
+        followed.update(inner.predecessors[i])
+    return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
 
 
 def cycle_error(workflow: Workflow, prefix: str = "") -> DeclarationError:

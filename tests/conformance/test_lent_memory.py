@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -385,3 +387,199 @@ def test_array_that_is_handed_on_stays_read_only(wrapper: str, writeable: bool) 
             assert np.asarray(lent).flags.writeable == writeable
         else:
             assert np.from_dlpack(lent).flags.writeable == writeable
+
+
+# -- released with the last reference, without the collector of cycles ---------------------------------------------------------
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    yield
+    if was:
+        gc.enable()
+
+
+ADD = hg.Module('extern "C" __global__ void add(const int* x, int* y) { y[threadIdx.x] += x[threadIdx.x]; }')["add"]
+"""A kernel that lives on when graphs with it have gone."""
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def used(g: hg.Graph, x: Any) -> hg.Graph:
+    """Use an array or an array parameter, and parts of it, as views, as accesses and from two kernels of one shape."""
+    y = g.device_array("y", shape=64, dtype="i4")
+    for _ in range(2):
+        g.kernel(ADD, 1, 32, (x[:32], y))
+        g.kernel(ADD, 1, 64, (hg.reads(x), y))
+    g.memcpy(y[3:5], x[3:5])
+    return g
+
+
+def through(memory: Array, **options: Any) -> hg.Graph:
+    """Return a graph that binds the memory to a child's array, which a parameter of the child stands for by default."""
+    child = hg.Graph("child")
+    used(child, child.param("p", "i4", child.host_array("a", shape=64, dtype="i4"), shape=64))
+    g = hg.Graph("through")
+    bind = {"a": g.external_array("x", memory)}
+    if options:
+        g.conditional("if", g.device_array("word", shape=1, dtype="i4"), [child], bind, **options)
+    else:
+        g.child(child, bind)
+    return g
+
+
+def called(memory: Array) -> hg.Graph:
+    g = hg.Graph("called")
+    x = g.external_array("x", memory)
+    g.host(nothing, (x,))
+    g.captured(nothing, (x,), reads=[x], writes=[])
+    g.eager(nothing, (x, x[1:]))
+    return g
+
+
+def by_default(memory: Array) -> hg.Graph:
+    g = hg.Graph("default")
+    return used(g, g.param("x", "i4", memory, shape=64))
+
+
+def external(memory: Array) -> hg.Graph:
+    g = hg.Graph("external")
+    return used(g, g.external_array("x", memory))
+
+
+HOLDING: dict[str, Callable[[Array], hg.Graph]] = {
+    "external": external,
+    "default": by_default,
+    "called": called,
+    "child": through,
+    "body": lambda memory: through(memory, decide="host"),
+}
+"""Graphs that hold the user's memory."""
+
+
+def drawn(g: hg.Graph, folder: Path) -> None:
+    for name in ("g.svg", "g.dot", "g.mmd", "g.html"):
+        g.export(folder / name)
+
+
+def look_at(exe: hg.Executable) -> None:
+    exe.run()
+    exe.clone().close()
+    exe.array("y" if "y" in exe.workflow.arrays else "x")
+    assert exe.known
+
+
+def rebuild(exe: hg.Executable, memory: Array, make: Callable[[Array], hg.Graph]) -> None:
+    for again in (False, True):
+        exe.update(make(memory), rebuild=again)
+        exe.run()
+
+
+USES: dict[str, Callable[[hg.Graph, Path], object]] = {
+    "declare": nothing,
+    "check": lambda g, _: g.check(target="cpu"),
+    "plan": lambda g, _: g.plan(target="cpu"),
+    "simulate": lambda g, _: g.simulate(dict.fromkeys(("kernel", "memcpy", "host", "captured", "eager", "conditional"), 1.0)),
+    "draw": drawn,
+    "look at the dag": lambda g, _: g.dag.nodes,
+    "take a workflow": lambda g, _: hg.Graph.from_workflow(g.workflow()),
+}
+"""What may be done to them."""
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("holding", HOLDING)
+@pytest.mark.usefixtures("no_collector")
+def test_graph_releases_memory_with_the_last_reference(holding: str, use: str, tmp_path: Path) -> None:
+    memory = np.zeros(64, "i4")
+    alive = weakref.ref(memory)
+    g = HOLDING[holding](memory)
+    with suppress(hg.DeclarationError):  # a simulation that needs a condition
+        USES[use](g, tmp_path)
+    del g, memory
+    assert alive() is None
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+@pytest.mark.parametrize("use", ["run", "look at", "update"])
+@pytest.mark.parametrize("holding", HOLDING)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.usefixtures("no_collector")
+def test_executable_releases_memory_with_the_last_reference(backend: Any, holding: str, use: str, end: str) -> None:
+    recorder, memory = RecorderRuntime(), np.zeros(64, "i4")
+    alive = weakref.ref(memory)
+    exe = HOLDING[holding](memory).compile(recorder, backend)
+    if use == "run":
+        exe.run()
+    elif use == "look at":
+        look_at(exe)
+    else:
+        rebuild(exe, memory, HOLDING[holding])
+    if end == "close":
+        exe.close()
+    del memory
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del exe
+    assert alive() is None
+    assert recorder.live == {}
+
+
+@pytest.mark.parametrize("holding", [name for name in HOLDING if name != "body"])
+@pytest.mark.parametrize("runtime", HERE)
+@pytest.mark.usefixtures("no_collector")
+def test_verify_releases_memory_with_the_last_reference(runtime: Any, holding: str) -> None:
+    memory = np.zeros(64, "i4")
+    alive = weakref.ref(memory)
+    hg.verify(HOLDING[holding](memory), runtime)
+    del memory
+    assert alive() is None
+
+
+class Offered:
+    """An object with memory that has some attributes."""
+
+    def __init__(self, memory: Array, **attributes: Any) -> None:
+        self.__dict__.update(attributes, memory=memory)
+
+
+OFFERS: dict[str, Callable[[Array], Any]] = {
+    "NumPy": lambda memory: memory,
+    "part": lambda memory: memory[:],
+    "buffer": memoryview,
+    "interface": lambda memory: Offered(memory, __cuda_array_interface__={**memory.__array_interface__, "version": 3}),
+    "DLPack": lambda memory: Offered(memory, __dlpack__=memory.__dlpack__, __dlpack_device__=memory.__dlpack_device__),
+}
+"""Objects that keep the memory alive."""
+
+
+@pytest.mark.parametrize("how", ["launch", "clone", "inside"])
+@pytest.mark.parametrize("offer", OFFERS)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.usefixtures("no_collector")
+def test_launch_releases_the_memory_that_it_replaces(backend: Any, offer: str, how: str) -> None:
+    recorder, memory = RecorderRuntime(), np.zeros(64, "i4")
+    alive = weakref.ref(memory)
+    g = hg.Graph("given")
+    x = g.param("x", "i4", shape=64)
+    if how == "inside":
+        child = hg.Graph("child")
+        used(child, child.param("p", "i4", child.host_array("a", shape=64, dtype="i4"), shape=64))
+        g.child(child, {"a": x})
+    else:
+        used(g, x)
+    exe = g.compile(recorder, backend)
+    exe.run(x=OFFERS[offer](memory))
+    exes = [exe, exe.clone()] if how == "clone" else [exe]
+    del exe, memory
+    assert alive() is not None
+    for each in exes:
+        each.run(x=np.zeros(64, "i4"))
+    assert alive() is None
+    for each in exes:
+        each.close()

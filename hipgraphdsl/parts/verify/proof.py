@@ -73,6 +73,7 @@ class Proof:
         ):
             if not sanitize or self.is_safe():
                 ran = self.run(orders, repeats, first, audit)
+        found.unstable = dict  # what `run` set refers to this proof, and so to the memory of the caller
         seconds = time.perf_counter() - self.started
         targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
         return VerifyReport(self.workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
