@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array, require_fit, whole_array
 from ..backends import Environment
 from ..backends.lent import Lent
-from ..errors import DeclarationError, listed
+from ..errors import DeclarationError, listed, suggested
 from ..kernels import Symbol
 from ..nodes import element_value
 from ..nodes.workflow import Level, Workflow
@@ -99,7 +99,10 @@ class Parameters:
         found = self.table.get(name)
         if found is None:
             names = listed(self.table, 20)
-            raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
+            meant = suggested(name, [*self.table, "stream", "timeout_s"])
+            raise DeclarationError(
+                f"graph {self._name!r} has no parameter {name!r}{meant}; its parameters are {names}", array=name
+            )
         _, parameter = found
         if name in self.own:
             if isinstance(value, (str, Viewable)):
