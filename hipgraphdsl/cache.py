@@ -16,12 +16,14 @@ from pathlib import Path
 
 import platformdirs
 
+from .settings import setting
+
 _log = logging.getLogger("hipgraphdsl")
 
 
 def wanted_folder(kind: str = "") -> Path:
     """Return the path of the cache, or of its subfolder for a kind of files; does not create or check it."""
-    chosen = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
+    chosen = setting("HIPGRAPHDSL_CACHE_DIR")
     return (Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("hipgraphdsl")) / kind
 
 

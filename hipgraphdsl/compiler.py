@@ -29,6 +29,7 @@ from typing import Final, Literal
 from .cache import cache_folder
 from .errors import lacks
 from .progress import long_stage
+from .settings import setting
 
 log = logging.getLogger("hipgraphdsl")
 
@@ -77,7 +78,7 @@ class Compiler:
     @property
     def why(self) -> str:
         """Why it is the one that is taken, and what that costs."""
-        if os.environ.get("HIPGRAPHDSL_CXX"):
+        if setting("HIPGRAPHDSL_CXX"):
             return "HIPGRAPHDSL_CXX names it"
         if self.kind == "zig":
             return (
@@ -189,7 +190,7 @@ def find_compiler() -> Compiler:
         With ``missing="compiler"`` if there is none.
     """
     with _FINDING:
-        return _find(os.environ.get("HIPGRAPHDSL_CXX"), os.environ.get("PATH"))
+        return _find(setting("HIPGRAPHDSL_CXX") or None, os.environ.get("PATH"))
 
 
 def forget_compiler() -> None:

@@ -136,8 +136,9 @@ def unknown_name(
 
 def suggested(given: str, known: Iterable[str]) -> str:
     """Return a question for the probably intended name, in parentheses and after a space; empty if no known name is close."""
-    close = get_close_matches(given.lower(), known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(given.lower(), names, 1)
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
 class CheckError(HipGraphError):

@@ -169,7 +169,7 @@ class Graph(Declaring):
         from .plan.planning import make_plan
 
         if unknown:
-            refuse_keywords("plan", "options", unknown)
+            refuse_keywords(Graph.plan, "options", unknown)
         return make_plan(self.workflow(), target_of(target), PlanOptions.of(options, lanes, batch))
 
     def compile(
@@ -219,7 +219,7 @@ class Graph(Declaring):
         from .plan.options import DebugOptions, PlanOptions, refuse_keywords
 
         if unknown:
-            refuse_keywords("compile", "plan", unknown)
+            refuse_keywords(Graph.compile, "plan", unknown)
         chosen = partial(PlanOptions.of, plan, lanes, batch)
         build, rank, heard = _builder(self.name, ranks, chosen, device)
         with heard, hidden(progress is False or rank > 0):

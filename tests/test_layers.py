@@ -28,6 +28,7 @@ ORDER = (
     "checks.catalogue",
     "checks.report",
     "errors",
+    "settings",
     "parts",
     "extensions",
     "cache",

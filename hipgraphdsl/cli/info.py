@@ -16,6 +16,7 @@ from ..defects import DEFECTS, defects_for
 from ..errors import HipGraphError, PartMissing, RuntimeUnavailable
 from ..printed import human_bytes
 from ..runtimes import open_runtime
+from ..settings import remark
 from ..target import Target
 from .arguments import add_device, add_target
 from .status import GOOD
@@ -93,7 +94,8 @@ def _print(report: Mapping[str, Any]) -> None:
         for defect in facts["defects"]:
             console.print(Text(f"  known defect {defect['id']}: {defect['title']}; {defect['handling']}"))
     for name, value in report["environment"].items():
-        console.print(Text(f"{name}={value}"))
+        why = remark(name, value)
+        console.print(Text(f"{name}={value}" + f": {why}" * bool(why), style="yellow" if why else ""))
 
 
 def _runtime_facts(runtime: Runtime) -> dict[str, Any]:

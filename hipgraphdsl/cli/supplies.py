@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Parameter, kind_of
-from ..errors import DeclarationError, listed
+from ..errors import DeclarationError, listed, suggested
 from ..graph import Graph
 from ..nodes.workflow import Level, Workflow
 from .arguments import add_repeated, pairs
@@ -70,7 +70,8 @@ def _parameter(workflow: Workflow, name: str) -> Parameter:
     level, inner = Level(workflow).at(name)
     known = level.workflow.parameters
     if inner not in known:
-        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}; its parameters are {listed(known)}")
+        meant = suggested(inner, known)
+        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}{meant}; its parameters are {listed(known)}")
     return known[inner]
 
 

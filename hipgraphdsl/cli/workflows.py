@@ -27,8 +27,8 @@ from .status import Misuse, UserCodeFailed
 FILES = (".json", ".yaml", ".yml", ".graphml")
 
 WORKFLOW_HELP = (
-    "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph or a function that returns"
-    " one (default: build, else the file's only Graph)"
+    "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph, a Workflow or a function"
+    " that returns one (default: build, else the file's only Graph, or without any its only Workflow)"
 )
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -192,18 +192,23 @@ def _member(module: Any, name: str) -> Any:
 def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
     found = _member(module, name or "build")
     if found is None and not name:
-        graphs = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Graph)}
-        if len(graphs) == 1:
-            ((name, found),) = graphs.values()
+        for kind in (Graph, Workflow):
+            there = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, kind)}
+            if there:
+                break
+        if len(there) == 1:
+            ((name, found),) = there.values()
     name = name or "build"
     if found is None:
         names = [
             key
             for key, value in vars(module).items()
-            if isinstance(value, Graph)
+            if isinstance(value, (Graph, Workflow))
             or (inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_"))
         ]
-        raise Misuse(f"{place!r} has no {name!r}; its Graphs and functions are {listed(names)}: name one as {place}:NAME")
+        raise Misuse(
+            f"{place!r} has no {name!r}; its Graphs, Workflows and functions are {listed(names)}: name one as {place}:NAME"
+        )
     if callable(found) and not isinstance(found, Graph):
         required = [
             p.name
@@ -217,5 +222,5 @@ def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
     if isinstance(found, Workflow):
         return Graph.from_workflow(found)
     if not isinstance(found, Graph):
-        raise Misuse(f"{place}:{name} is of type {type(found).__name__}, not a Graph or a function that returns one")
+        raise Misuse(f"{place}:{name} is of type {type(found).__name__}, not a Graph, a Workflow or a function that returns one")
     return found

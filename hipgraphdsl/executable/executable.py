@@ -413,14 +413,15 @@ class Executable:
         rebuild : bool
             If a change cannot be applied in place, or the platform's call for it fails, rebuild the graph instead of raising.
             Arrays of the same kind, dtype, shape and device keep their memory then; others get new memory, with their values if
-            dtype and shape agree.
+            dtype and shape agree. The value that a launch gave to a scalar parameter is converted if its dtype has changed.
 
         Raises
         ------
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
         DeclarationError
-            If a parameter's new default is memory that its nodes cannot use, as for `launch`; nothing has changed then.
+            If a parameter's new default is memory that its nodes cannot use, as for `launch`, or if a parameter has another dtype
+            or shape, and cannot take what a launch has given it; nothing has changed then.
         CheckError
             If the workflow to rebuild has faults, unless it was compiled with ``check=False``; nothing has changed then.
         """

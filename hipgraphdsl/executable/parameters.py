@@ -20,7 +20,7 @@ from ..arrays import (
 )
 from ..backends import Environment
 from ..backends.lent import Lent
-from ..errors import DeclarationError, listed
+from ..errors import DeclarationError, listed, suggested
 from ..kernels import Symbol
 from ..nodes import element_value
 from ..nodes.workflow import Level, Workflow
@@ -110,7 +110,10 @@ class Parameters:
         found = self.table.get(name)
         if found is None:
             names = listed(self.table, 20)
-            raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
+            meant = suggested(name, [*self.table, "stream", "timeout_s"])
+            raise DeclarationError(
+                f"graph {self._name!r} has no parameter {name!r}{meant}; its parameters are {names}", array=name
+            )
         _, parameter = found
         if name in self.own:
             if isinstance(value, (str, Viewable)):
@@ -241,16 +244,22 @@ class Parameters:
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
     def as_given_to(self, other: Parameters, *, defaults: bool) -> dict[str, Any]:
-        """Return the values that another Executable's parameters of the same name, shape and dtype take over from these.
+        """Return the values that another Executable's parameters of the same name take over from these.
 
         Memory of an array here becomes the same part of the array of that name there, if that one is alike. With `defaults` the
-        other one takes over the values of parameters that no launch has given, too, where it has a default of its own.
+        other one takes over the values of parameters that no launch has given, too, where it has a default of its own. A scalar
+        that a launch has given is taken over whatever the dtype is there. Raises DeclarationError if a launch has given memory or
+        values to an array parameter that has another shape or dtype there.
         """
         given: dict[str, Any] = {}
         for name, (_, parameter) in self.table.items():
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
-            if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
+            if value is None or twin is None:
+                continue
+            if (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
+                if name in self.chosen:
+                    given[name] = _as_other(name, value, parameter, twin)
                 continue
             if name not in self.chosen and twin.default is not None and not defaults:
                 continue
@@ -320,3 +329,15 @@ class Parameters:
         for table in (self.kept, self.own, self.table):  # the last refers to scopes, and these to what lends this memory
             stack.callback(table.clear)
         stack.callback(setattr, self, "standing", {})
+
+
+def _as_other(name: str, value: Any, parameter: Parameter, twin: Parameter) -> Any:
+    """Return a given scalar as a value for a parameter of another dtype; refuse what was given to an array parameter."""
+    if not parameter.shape and not twin.shape:
+        return value
+    before, after = (f"shape {each.shape} and dtype {each.dtype}" for each in (parameter, twin))
+    raise DeclarationError(
+        f"parameter {name!r} has {after} in the new graph and {before} in this one, where a launch has given it memory or values,"
+        " which would be lost; keep its shape and dtype, rename it, or compile the new graph",
+        array=name,
+    )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import PartMissing
+from ..settings import setting
 
 
 class Own(NamedTuple):
@@ -128,7 +128,7 @@ _SWITCHES: Final = {"fast": "HIPGRAPHDSL_NATIVE"}
 
 def find(name: str) -> ModuleType | None:
     """Import and return the door of a part, or None if the part is not there or is disabled."""
-    if name in _SWITCHES and os.environ.get(_SWITCHES[name]) == "0":
+    if name in _SWITCHES and setting(_SWITCHES[name]) == "0":
         return None
     try:
         return load(name)

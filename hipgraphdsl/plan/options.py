@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from typing import Any, Final, Literal, NoReturn
 
 from ..arrays import as_int, int_from, require_flags
-from ..errors import DeclarationError
+from ..errors import DeclarationError, suggested
 
 Lanes = int | None | Literal["auto", "measure"]
 Batch = bool | Literal["auto"]
@@ -121,16 +122,17 @@ DEFAULT_PLAN: Final = PlanOptions()
 NO_DEBUGGING: Final = DebugOptions()
 
 
-def refuse_keywords(call: str, plan: str, given: Mapping[str, Any]) -> NoReturn:
+def refuse_keywords(call: Callable[..., Any], plan: str, given: Mapping[str, Any]) -> NoReturn:
     """Raise TypeError for keyword arguments that a call does not take; the message tells which of its arguments has them.
 
-    `plan` is the name of the argument that takes `PlanOptions`.
+    `plan` is the name of the argument that takes `PlanOptions`. For a name that none has, the message suggests one.
     """
     name = next(iter(given))
+    known = {p.name: p.name for p in signature(call).parameters.values() if p.kind is not p.VAR_KEYWORD and p.name != "self"}
     options = ((plan, PlanOptions), ("debug", DebugOptions)) if plan == "plan" else ((plan, PlanOptions),)
-    where = "".join(
-        f"; say {argument}=hipgraphdsl.{kind.__name__}({name}={given[name]!r})"
-        for argument, kind in options
-        if name in {field.name for field in fields(kind)}
-    )
-    raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{where}")
+    within = {field.name: (argument, kind) for argument, kind in options for field in fields(kind)}
+    where = suggested(name, [*known, *within])
+    if name in within:
+        argument, kind = within[name]
+        where = f"; say {argument}=hipgraphdsl.{kind.__name__}({name}={given[name]!r})"
+    raise TypeError(f"{call.__name__}() got an unexpected keyword argument {name!r}{where}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
 from ..parts import module_of
+from ..settings import setting
 from ..target import Target, calibrated
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def is_known(name: str) -> bool:
 
 
 def _wanted(name: str) -> str:
-    wanted = os.environ.get("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
+    wanted = setting("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
     if wanted != "auto" and not is_known(wanted):
         from ..extensions import others
 

@@ -231,6 +231,30 @@ def test_compile_tells_which_argument_has_a_keyword(argument: str, name: str, ki
         kind(**{field: 3})
 
 
+MISSPELT = {
+    "compile": [
+        ("lane", "lanes"),
+        ("run_time", "runtime"),
+        ("watc", "watch"),
+        ("programatic", "programmatic"),
+        ("chek", "check"),
+    ],
+    "plan": [("lane", "lanes"), ("target_", "target"), ("option", "options"), ("batches", "batch")],
+    "launch": [("A", "a"), ("bb", "b"), ("steam", "stream"), ("timeout", "timeout_s")],
+}
+
+
+@pytest.mark.parametrize(("call", "given", "meant"), [(call, *pair) for call, pairs in MISSPELT.items() for pair in pairs])
+def test_a_misspelt_keyword_is_answered_with_the_one_that_was_meant(call: str, given: str, meant: str) -> None:
+    g = hg.Graph("g")
+    g.memset(g.host_array("x", shape=1, dtype="f4"), g.param("a", "f4", 0.0))
+    g.memset(g.host_array("y", shape=1, dtype="f4"), g.param("b", "f4", 0.0))
+    with g.compile("cpu") as exe:
+        calls: dict[str, Callable[..., Any]] = {"compile": g.compile, "plan": g.plan, "launch": exe.launch}
+        with pytest.raises((TypeError, hg.DeclarationError), match=rf"'{given}' \(did you mean '{meant}'\?\)"):
+            calls[call](**{given: 1})
+
+
 def test_compile_refuses_a_keyword_that_nothing_has() -> None:
     with pytest.raises(TypeError, match=r"compile\(\) got an unexpected keyword argument 'nothing'$"):
         compile_with(nothing=3)

@@ -112,15 +112,29 @@ def test_python_file_names_its_graph(run: Any, program: str, suffix: str) -> Non
     assert done.out.startswith("demo: 4 nodes")
 
 
-@pytest.mark.parametrize("also", ["", "again = only", "def other(): return hg.Graph('other')"])
-def test_the_only_graph_of_a_file_needs_no_name(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: str) -> None:
+@pytest.mark.parametrize(
+    "also",
+    [
+        "",
+        "again = only",
+        "def other(): return hg.Graph('other')",
+        "taken, other = only.workflow(), hg.Graph('other').workflow()",
+        "only = only.workflow()",
+        "only = again = only.workflow()",
+    ],
+)
+def test_the_only_graph_or_else_workflow_of_a_file_needs_no_name(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: str
+) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     path = tmp_path / f"only_{abs(hash(str(tmp_path)))}.py"
     path.write_text(f"import hipgraphdsl as hg\nonly = hg.Graph('only')\nonly.empty()\n{also}\n")
     assert run("show", path).out.startswith("only: 1 node")
 
 
-@pytest.mark.parametrize("graphs", ["", "a, b = hg.Graph('a'), hg.Graph('b')"])
+@pytest.mark.parametrize(
+    "graphs", ["", "a, b = hg.Graph('a'), hg.Graph('b')", "a, b = hg.Graph('a').workflow(), hg.Graph('b').workflow()"]
+)
 def test_a_file_of_no_or_several_graphs_is_asked_for_a_name(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: str
 ) -> None:
@@ -130,7 +144,7 @@ def test_a_file_of_no_or_several_graphs_is_asked_for_a_name(
     done = run("check", path)
     assert done.status == 2
     known = "'a', 'b'" if graphs else "none"
-    assert f"its Graphs and functions are {known}: name one as {path}:NAME" in done.err
+    assert f"its Graphs, Workflows and functions are {known}: name one as {path}:NAME" in done.err
 
 
 def test_module_names_its_graph(run: Any, program: str) -> None:
@@ -160,7 +174,7 @@ def test_example_whose_name_is_no_identifier_is_found(run: Any, program: str, tm
         ("nowhere.py", 2, "no file 'nowhere.py'"),
         ("nowhere.json", 2, "cannot be read"),
         ("no_such_module_here", 2, "no file and no module"),
-        ("{program}:nothing", 2, "has no 'nothing'; its Graphs and functions are"),
+        ("{program}:nothing", 2, "has no 'nothing'; its Graphs, Workflows and functions are"),
         ("{program}:number", 2, "is of type int, not a Graph"),
         ("{program}:needs", 2, "needs the arguments n"),
         ("{program}:", 2, "ends with ':'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from code_objects import code_object, kernel
 from struct_layouts import STRUCT_LAYOUTS
 
-from hipgraphdsl import runtimes
+from hipgraphdsl import parts, runtimes
 from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.parts.cpu.runtime import CpuRuntime
@@ -22,6 +23,7 @@ from hipgraphdsl.runtimes.code_object import metadata, read_blocks, read_code_ob
 from hipgraphdsl.runtimes.data import Fill2D
 from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, HipCalls
+from hipgraphdsl.settings import SETTINGS, remark, setting
 from hipgraphdsl.target import Target
 
 
@@ -70,13 +72,45 @@ def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -
         runtimes.open_runtime()
 
 
-@pytest.mark.parametrize("devices", ["0", "17", "two", "2.5", "-1"])
-def test_a_number_of_cpu_devices_that_cannot_be_is_refused(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", ["0", "2000000000", "two", "2.5", "-1", "²"])
+@pytest.mark.parametrize(("name", "takes"), [("DEVICES", "1 to 16"), ("THREADS", "1 to 512"), ("QUEUE", "1 to 1000000000")])
+def test_a_number_for_the_cpu_runtime_that_cannot_be_is_refused(
+    name: str, takes: str, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hipgraphdsl.parts.cpu.runtime import CpuRuntime
 
-    monkeypatch.setenv("HIPGRAPHDSL_CPU_DEVICES", devices)
-    with pytest.raises(RuntimeUnavailable, match=f"has 1 to 16 devices, and HIPGRAPHDSL_CPU_DEVICES is '{devices}'"):
+    monkeypatch.setenv(f"HIPGRAPHDSL_CPU_{name}", number)
+    wanted = f"'cpu' cannot be opened: .* HIPGRAPHDSL_CPU_{name} is '{number}'; it takes a number of [a-z]+, {takes}$"
+    with pytest.raises(RuntimeUnavailable, match=wanted):
         CpuRuntime()
+
+
+@pytest.mark.parametrize("value", ["no", "off", "2"])
+def test_the_switch_of_the_compiled_path_is_0_or_1(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_NATIVE", value)
+    with pytest.raises(DeclarationError, match=f"HIPGRAPHDSL_NATIVE is '{value}'; it takes 0 or 1"):
+        parts.find("fast")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_variable_that_is_set_to_nothing_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "")
+    assert setting(name) == remark(name, "") == ""
+
+
+def test_every_variable_that_the_package_reads_is_in_the_table_and_in_the_docs() -> None:
+    root = Path(parts.__file__).parent.parent
+    sources = [path for path in root.rglob("*.*") if path.suffix in (".py", ".h", ".cpp")]
+    said = {name for path in sources for name in re.findall(r"HIPGRAPHDSL_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8"))}
+    assert said - {"HIPGRAPHDSL_CPU"} == {*SETTINGS}
+    documented = re.findall(r"^\| `(HIPGRAPHDSL_\w+)`", (root.parent / "docs" / "runtimes.md").read_text(encoding="utf-8"), re.M)
+    assert documented == [*SETTINGS]
+
+
+def test_a_misspelt_variable_is_remarked_with_the_name_that_was_meant() -> None:
+    assert remark("HIPGRAPHDSL_CPU_THREAD", "4") == "hipgraphdsl does not read it (did you mean 'HIPGRAPHDSL_CPU_THREADS'?)"
+    assert remark("HIPGRAPHDSL_CPU_QUEUE", "-3") == "it takes a number of operations, 1 to 1000000000"
+    assert remark("HIPGRAPHDSL_CPU_QUEUE", "3") == ""
 
 
 def test_auto_goes_on_where_a_runtime_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

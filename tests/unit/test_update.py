@@ -247,3 +247,64 @@ def test_explain_update_names_a_parameter_whose_default_is_another() -> None:
     old.param("a", "float32", 1.0)
     new.param("a", "float32", 2.0)
     assert str(hg.explain_update(old, new)).endswith("in place  graph.parameters.a.default: 1.0 -> 2.0")
+
+
+PAIR, SWAPPED, OTHER = (
+    np.dtype(fields) for fields in ([("a", "f4"), ("n", "i4")], [("n", "i8"), ("a", "f8")], [("b", "f4"), ("n", "i4")])
+)
+GIVEN: list[tuple[Any, Any, Any, str]] = [
+    ("f4", "f8", 2.5, ""),
+    ("f4", "i4", 2.0, ""),
+    ("i4", "c8", 7, ""),
+    ("f4", "i4", 2.5, "it is no integer"),
+    ("i8", "i4", 2**40, "the range is"),
+    ("c8", "f4", 1j, "it is complex"),
+    (PAIR, SWAPPED, (1.5, 2), ""),
+    (PAIR, OTHER, (1.5, 2), "field 'b' is missing"),
+    ("f4", PAIR, 1.0, "is a struct"),
+]
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize(("old", "new", "value", "refused"), GIVEN)
+def test_update_rebuild_keeps_what_a_launch_gave_to_a_parameter_of_another_dtype_or_changes_nothing(
+    old: Any, new: Any, value: Any, refused: str, backend: Any
+) -> None:
+    def graph(dtype: Any) -> hg.Graph:
+        g = hg.Graph("g")
+        g.memset(g.host_array("y", shape=1, dtype=dtype), g.param("a", dtype, np.zeros(1, dtype)[0]))
+        return g
+
+    with graph(old).compile("cpu", backend) as exe:
+        exe.run(a=value)
+        before = exe.read("y")
+        if refused:
+            with pytest.raises(hg.DeclarationError, match=f"parameter 'a'.*{refused}"):
+                exe.update(graph(new), rebuild=True)
+        else:
+            exe.update(graph(new), rebuild=True)
+        exe.write("y", np.zeros(1, exe.read("y").dtype))
+        exe.run()
+        after = exe.read("y")
+        assert after.dtype == (old if refused else new)
+        assert all((after[name] == before[name]).all() for name in before.dtype.names or [...])
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize(("shape", "dtype"), [(8, "f4"), (4, "f8")])
+def test_update_rebuild_does_not_drop_the_memory_that_a_launch_gave(shape: int, dtype: str, copy: bool) -> None:
+    def graph(shape: int, dtype: str) -> hg.Graph:
+        g = hg.Graph("g")
+        g.memcpy(g.host_array("y", shape=shape, dtype=dtype), g.param("v", dtype, np.zeros(shape, dtype), shape=shape, copy=copy))
+        return g
+
+    with graph(4, "f4").compile("cpu") as exe:
+        exe.update(graph(shape, dtype), rebuild=True)  # no launch has given anything
+    with graph(4, "f4").compile("cpu") as exe:
+        exe.run(v=np.ones(4, "f4"))
+        with pytest.raises(hg.DeclarationError, match=r"parameter 'v' has shape .*, where a launch has given it") as caught:
+            exe.update(graph(shape, dtype), rebuild=True)
+        assert caught.value.array == "v"
+        exe.write("y", np.zeros(4, "f4"))
+        exe.run()
+        assert (exe.read("y") == 1).all()

@@ -22,10 +22,11 @@ from typing import Any, NoReturn
 
 from ...cache import wanted_folder
 from ...compiler import ABI_VERSION, BuildFailed, build, find_compiler
-from ...errors import HipError, lacks
+from ...errors import DeclarationError, HipError, lacks
 from ...runtimes.data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ...runtimes.hip_abi import HipAbiRuntime
 from ...runtimes.hip_calls import address_of, does, tells
+from ...settings import setting
 from ...target import Target
 
 log = logging.getLogger("hipgraphdsl")
@@ -36,7 +37,6 @@ _SLICE_US = 50_000
 _KERNEL_FAULTS = frozenset({700, 710, 719})
 #: Precedes each code location in a fault's text.
 _PLACE_BEGINS = "\x01"
-_MAX_DEVICES = 16  # kMaxDevices of memory.h
 
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
@@ -102,9 +102,11 @@ class CpuRuntime(HipAbiRuntime):
     sanitizes = sys.platform.startswith("linux")
 
     def __init__(self, device: int = 0) -> None:
-        asked = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
-        if not (asked.isdecimal() and 1 <= int(asked) <= _MAX_DEVICES):
-            raise lacks("cpu", "device", f"has 1 to {_MAX_DEVICES} devices, and HIPGRAPHDSL_CPU_DEVICES is {asked!r}")
+        try:
+            for name in ("DEVICES", "THREADS", "QUEUE"):
+                setting(f"HIPGRAPHDSL_CPU_{name}")
+        except DeclarationError as error:
+            raise lacks("cpu", "device", f"cannot be opened: {error}") from None
         self.path = runtime_library()
         library = ctypes.CDLL(str(self.path))
         super().__init__(library, "the CPU runtime")

@@ -12,13 +12,13 @@ import functools
 import importlib.machinery
 import importlib.util
 import logging
-import os
 import platform
 import sysconfig
 from pathlib import Path
 from types import ModuleType
 
 from ...errors import RuntimeUnavailable
+from ...settings import setting
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("hipgraphdsl")
 @functools.cache
 def native() -> ModuleType | None:
     """Return the extension module, or None if it cannot be built or loaded, or HIPGRAPHDSL_NATIVE=0 disables it."""
-    if os.environ.get("HIPGRAPHDSL_NATIVE") == "0":
+    if setting("HIPGRAPHDSL_NATIVE") == "0":
         return None
     include = Path(sysconfig.get_paths()["include"])
     if not (include / "Python.h").exists():

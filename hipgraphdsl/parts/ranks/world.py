@@ -19,6 +19,7 @@ from ...arrays import as_int
 from ...errors import DeclarationError, RankError, RuntimeUnavailable
 from ...nodes.workflow import Workflow
 from ...runtimes.base import Runtime
+from ...settings import setting
 from .sharing import Layout, device_counts
 from .transports import WORLDS, SingleTransport, Transport
 from .transports.mpi import MpiTransport
@@ -118,7 +119,7 @@ class Ranks:
         return found
 
     def _make_link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
-        if runtime.target.dlpack_device == 1 and LIBRARY not in os.environ:
+        if runtime.target.dlpack_device == 1 and not setting(LIBRARY):
             return None, "the memory of the CPU's devices is the host's"
         several = (
             "" if set(self.counts) == {1} else "a rank has several devices, and a launch on several by one process may block"

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ....errors import DeclarationError, HipError, RankError, RuntimeUnavailable
 from ....runtimes.base import Runtime
 from ....runtimes.data import ForeignCall, LaunchCall
+from ....settings import setting
 from .base import Transport
 from .neighbours import own_place
 
@@ -125,7 +126,7 @@ def collective(
 
 def opened_library(runtime: Runtime) -> ctypes.CDLL:
     """Return the library for a runtime, or raise RuntimeUnavailable."""
-    named = os.environ.get(LIBRARY)
+    named = setting(LIBRARY)
     tried = (named,) if named else runtime.between_devices()[1]
     said = f"runtime {runtime.name!r} has none; {LIBRARY} may name one"
     for name in tried:
