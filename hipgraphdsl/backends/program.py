@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import HipError
+from ..errors import HipError, listed
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
 from .environment import Environment
+from .marks import Marks
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 
@@ -37,16 +38,30 @@ class Naming:
             raise error.at(self._node) from error.__cause__
 
 
+def blamed(error: HipError, program: Program) -> HipError:
+    """Return the error of a launch of a program with the node at fault, if it names none and the runtime can tell."""
+    names = program.failed()  # also if it does: a later error must not name this node
+    if error.node is not None or not names:
+        return error
+    if len(names) == 1:
+        return error.of(names[0])
+    hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
+    return error.of(names[0], f"{error.hint}; {hint}" if error.hint else hint)
+
+
 class Program(ABC):
     """A plan lowered by a backend."""
 
-    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), *, marks: Marks | None = None
+    ) -> None:
         self.plan = plan
         """The plan that it runs; `follow` replaces it by one with the same steps and other nodes."""
         self.scope = scope
         self.runtime = scope.runtime
         self.disabled = disabled
         """Disabled steps, which only keep the order."""
+        self.marks = marks or Marks(plan, scope)
         self.operations: list[Operation] = []
         """Current operation of each step."""
         self.outdated: set[int] = set()
@@ -65,7 +80,7 @@ class Program(ABC):
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         """Replace plan and disabled steps; the plan has the same shape, and the operations of its other nodes are set already."""
-        self.plan, self.disabled = plan, disabled
+        self.plan, self.disabled, self.marks.plan = plan, disabled, plan
 
     streams: tuple[int, ...] = ()
     """Streams of its own that a launch enqueues work on, besides the one that it is launched on."""
@@ -106,7 +121,7 @@ class Program(ABC):
 
     def failed(self) -> tuple[str, ...]:
         """Return the node that failed a launch, once; several if they share its launch, none where the runtime cannot tell."""
-        return ()
+        return self.marks.failed(self.runtime, self.disabled)
 
     def abort(self) -> bool:
         """Stop launches in flight from starting further nodes; return False where the platform cannot."""
@@ -169,8 +184,10 @@ class Program(ABC):
 class GraphProgram(Program):
     """An instantiated graph, however it was built."""
 
-    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
-        super().__init__(plan, scope, disabled)
+    def __init__(
+        self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), *, marks: Marks | None = None
+    ) -> None:
+        super().__init__(plan, scope, disabled, marks=marks)
         self.graph = 0
         """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
@@ -319,11 +336,6 @@ class GraphProgram(Program):
     def unfinished(self) -> tuple[str, ...]:
         left = set(self.runtime.graph_exec_unfinished(self.handle))
         return tuple(self._said(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
-
-    def failed(self) -> tuple[str, ...]:
-        failed = self.runtime.graph_exec_failed(self.handle)
-        found = [i for i, node in enumerate(self.nodes) if node == failed and i not in self.disabled] if failed else []
-        return tuple(self._said(self.plan.steps[i]) for i in found)
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from ctypes import Array, c_uint64
 from functools import partial
 from typing import Any, Final, cast
 
@@ -15,6 +16,7 @@ from ..waiting import require_room
 from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
+from .marks import Marking
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program
 
@@ -34,6 +36,8 @@ class EagerProgram(Program):
         """Memory that a launch has allocated and not freed, by scope and array, without what a capture has recorded."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
+        self.word: Array[c_uint64] | None = None
+        """Where the launching thread marks what it issues, while a launch is issued."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -57,6 +61,8 @@ class EagerProgram(Program):
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of the plan on a stream."""
         index = step.index
+        if self.word is not None:
+            self.word[0] = self.marks.first + index
         try:
             operation = self.operations[index]
             if type(operation) is Launch:  # the most common case
@@ -91,6 +97,10 @@ class EagerProgram(Program):
 
     def all_streams(self) -> tuple[int, ...]:
         return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
+
+    def failed(self) -> tuple[str, ...]:
+        found = [*(body.failed() for body in self.host.bodies()), super().failed()]  # ask all, as for segments
+        return next(filter(None, found), ())
 
     def _alloc(self, operation: Alloc, stream: int, scope: Environment) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.
@@ -156,10 +166,13 @@ class StreamsProgram(EagerProgram):
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
         """Enqueue one run; `issue` is called with each step and its stream."""
         try:
-            self._lanes.run(stream, issue, pause=self._pause)
+            with Marking(self.runtime) as self.word:
+                self._lanes.run(stream, issue, pause=self._pause)
         except BaseException:
             self._lanes.join(stream)
             raise
+        finally:
+            self.word = None
 
     def close(self) -> None:
         with ExitStack() as returned:
