@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from places import HERE
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import CaptureMode
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 Array = npt.NDArray[Any]
 SHAPES: dict[str, tuple[tuple[int, ...], Any]] = {
@@ -228,3 +231,37 @@ def test_memory_that_kernels_reach_must_be_lockable_on_every_runtime(monkeypatch
     g.memset(w, 1, name="fill")
     with pytest.raises(hg.DeclarationError, match=r"node 'fill' uses external 'w'.*and the device cannot reach it"):
         g.compile(runtime=lent.runtime)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("mode", list(CaptureMode))
+def test_memory_is_page_locked_while_somebody_captures_and_spoils_no_capture(
+    monkeypatch: pytest.MonkeyPatch, mode: CaptureMode, elsewhere: bool
+) -> None:
+    runtime = RecorderRuntime()
+    lent = Lent(runtime, monkeypatch)
+    register = lent.register
+
+    def unsafe(pointer: int, nbytes: int) -> int:
+        runtime.free(runtime.malloc(4))  # captures forbid to page-lock as they forbid this
+        return register(pointer, nbytes)
+
+    monkeypatch.setattr(runtime, "host_register", unsafe)
+    g = hg.Graph("given")
+    w, a = g.param("w", "i4", np.zeros(4, "i4"), shape=4), g.device_array("a", shape=4, dtype="i4")
+    g.memcpy(a, w)
+    g.memcpy(w, a)
+    stream = runtime.stream_create()
+    with g.compile(runtime) as exe:
+        runtime.stream_begin_capture(stream, mode)
+        values = np.zeros(4, "i4")
+        thread = threading.Thread(target=exe.run, kwargs={"w": values})
+        if elsewhere:
+            thread.start()
+            thread.join()
+        else:
+            exe.run(w=values)
+        runtime.graph_destroy(runtime.stream_end_capture(stream))
+        assert lent.locked == [(values.ctypes.data, values.nbytes)]
+    assert not lent.locked
+    runtime.stream_destroy(stream)
