@@ -76,7 +76,7 @@ class CaptureProgram(GraphProgram):
                 else:
                     self._insert(merged, self.deps_of(self.plan.runs[step.index]), stream)
         except HipError as error:  # not `Naming`, which adds 5 % to the time of each step
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
+            raise self.named(error, step) from error.__cause__
         self._previous[step.lane] = step.index
         self._note(step, stream)
 

@@ -50,8 +50,7 @@ def add_steps(graph: int, program: GraphProgram) -> None:
                 before = list(dict.fromkeys([nodes[d] for d in deps]))
                 nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
-        failed = steps[len(nodes)]
-        raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__
+        raise program.named(error, steps[len(nodes)]) from error.__cause__
     if len(shared.devices) > 1:
         program.runtime.set_device(shared.device)
     program.make_programmatic(graph)

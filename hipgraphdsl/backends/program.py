@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
@@ -165,6 +166,25 @@ class Program(ABC):
         """Return a context that puts the name of a step's node, with its path, into a HipError."""
         return Naming(self._said(step))
 
+    def named(self, error: HipError, step: Step) -> HipError:
+        """Return the error of a call for a step with its node's name, and what is known of the reason."""
+        why = self._page_locked_in_part(step) if error.code == _INVALID_VALUE and step.node.copied else None
+        return error.at(self._said(step), why)
+
+    def _page_locked_in_part(self, step: Step) -> str | None:
+        """Return a hint if a step copies from or to host memory of which a part is page-locked: CUDA refuses such copies."""
+        scope, range_of = self.scope_of(step), self.runtime.mem_get_address_range
+        for view in itertools.chain(*step.node.copied):
+            if view.root.on_host:
+                first = scope.address(view)
+                ends = [range_of(first), range_of(first + view.region.stop - view.region.start - 1)]
+                if ends[0] != ends[1] and any(end is not None and end.on_host for end in ends):
+                    return (
+                        f"only a part of the memory of array {scope.prefix + view.root.name!r} is page-locked, and no copy"
+                        " reaches across the end of that part; page-lock all of it or none"
+                    )
+        return None
+
     def _said(self, step: Step) -> str:
         """Return the name of a step's node with its path, inside bodies too."""
         return self.scope.prefix + step.name
@@ -288,7 +308,7 @@ class GraphProgram(Program):
                     changed = operation.set(self.runtime, self.handle, node, before)
         except HipError as error:
             if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
-                raise error.at(self._said(step)) from error.__cause__
+                raise self.named(error, step) from error.__cause__
             changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation

@@ -85,7 +85,7 @@ class EagerProgram(Program):
                 assert not isinstance(operation, RunChild), "children are inlined for streams"
                 operation.issue(self.runtime, stream)
         except HipError as error:
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
+            raise self.named(error, step) from error.__cause__
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield the program of each body that a conditional step runs, in order; the caller issues it."""
