@@ -164,12 +164,12 @@ class Program(ABC):
 
     def naming(self, step: Step) -> Naming:
         """Return a context that puts the name of a step's node, with its path, into a HipError."""
-        return Naming(self._said(step))
+        return Naming(self.full_name(step))
 
     def named(self, error: HipError, step: Step) -> HipError:
         """Return the error of a call for a step with its node's name, and what is known of the reason."""
         why = self._page_locked_in_part(step) if error.code == _INVALID_VALUE and step.node.copied else None
-        return error.at(self._said(step), why)
+        return error.at(self.full_name(step), why)
 
     def _page_locked_in_part(self, step: Step) -> str | None:
         """Return a hint if a step copies from or to host memory of which a part is page-locked: CUDA refuses such copies."""
@@ -185,7 +185,7 @@ class Program(ABC):
                     )
         return None
 
-    def _said(self, step: Step) -> str:
+    def full_name(self, step: Step) -> str:
         """Return the name of a step's node with its path, inside bodies too."""
         return self.scope.prefix + step.name
 
@@ -355,7 +355,7 @@ class GraphProgram(Program):
 
     def unfinished(self) -> tuple[str, ...]:
         left = set(self.runtime.graph_exec_unfinished(self.handle))
-        return tuple(self._said(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
+        return tuple(self.full_name(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -44,15 +44,15 @@ class SerialProgram(EagerProgram):
     def launch(self, stream: int) -> None:
         try:
             if self._streams and self.plan.steps:  # all steps must follow earlier work on the launch stream
-                self.host.wait(stream, self._said(self.plan.steps[0]))
+                self.host.wait(stream, self.full_name(self.plan.steps[0]))
             with Marking(self.runtime) as self.word:
                 for step in self.plan.steps:
                     place = self.stream_of(step, stream)
                     self.issue(step, place)
                     try:
-                        self.host.wait(place, self._said(step), itself=True)
+                        self.host.wait(place, self.full_name(step), itself=True)
                     except HipError as error:
-                        raise error.of(self._said(step)) from error.__cause__
+                        raise error.of(self.full_name(step)) from error.__cause__
         except BaseException:
             self._join(stream)
             raise

@@ -92,11 +92,14 @@ class EagerProgram(Program):
         operation = super().resolve(step)
         if not isinstance(operation, RunConditional):
             return iter(())
-        chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
+        chosen = self.host.chosen(operation, stream, self.full_name(step), self.place_of(step), refresh=True)
         return cast("Iterator[EagerProgram]", chosen)
 
     def all_streams(self) -> tuple[int, ...]:
         return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
+
+    def unfinished(self) -> tuple[str, ...]:
+        return self.host.unfinished()
 
     def failed(self) -> tuple[str, ...]:
         found = [*(body.failed() for body in self.host.bodies()), super().failed()]  # ask all, as for segments
@@ -153,7 +156,7 @@ class StreamsProgram(EagerProgram):
 
     def _pause(self, step: Step, stream: int) -> None:
         """Wait until the stream of a step takes more work; Ctrl-C and the deadline of the launch end the wait."""
-        said = f"the launch has not come past {self._said(step)!r}"
+        said = f"the launch has not come past {self.full_name(step)!r}"
         require_room(partial(self.runtime.wait_for_room, stream, ()), self.scope.shared.deadline, said)
 
     def laned(self) -> Plan:

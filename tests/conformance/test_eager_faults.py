@@ -339,3 +339,30 @@ def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: 
         raising.clear()
         exe.run()
         assert exe.read("y").tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("step", [_waits, _decides])
+def test_launch_that_times_out_names_the_step_that_waits_by_its_full_path(
+    device: Runtime, backend: Any, step: Any, depth: int
+) -> None:
+    gate = threading.Event()
+    g = hg.Graph("waits")
+    x, h = g.device_array("x", np.zeros(4, "i4")), g.host_array("h", np.zeros(4, "i4"))
+    g.host(lambda _: gate.wait(60), (h,), name="slow")
+    g.memcpy(h, x, name="down")
+    step(g, x, h)
+    for level in range(depth):
+        outer = hg.Graph(f"outer{level}")
+        word = outer.device_array("word", np.ones(1, "u4"))
+        outer.conditional("if", word, g, name="loop", decide="host")
+        g = outer
+    name = "loop/0/" * depth + ("slow" if backend == "serial" else "step")
+    with g.compile(device, backend) as exe:
+        try:
+            with pytest.raises(hg.WaitTimeout, match=rf"not come past {name!r}") as caught:
+                exe.launch(timeout_s=0.05)
+        finally:
+            gate.set()
+        assert caught.value.unfinished[0] == name
+        exe.synchronize()
