@@ -12,6 +12,7 @@ from ..plan.steps import Step
 from .capturing import captured
 from .explicit import UNJOINED, add_node
 from .lanes import LaneStreams
+from .marks import Marking
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional, set_attributes
 from .program import GraphProgram
 from .resolve import prepare
@@ -43,7 +44,8 @@ class CaptureProgram(GraphProgram):
         try:
             lanes = LaneStreams(self.plan, runtime)
             issue = partial(lanes.run, origin, self._record, by_events=False)
-            self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
+            with Marking(runtime) as self._word:
+                self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
             self.make_programmatic(self.graph)
         except HipError as error:
             if error.api == "hipStreamEndCapture" and not error.node:
@@ -67,12 +69,14 @@ class CaptureProgram(GraphProgram):
         try:
             if step.index not in self.batches:  # else its node has been added with the first step of its batch
                 merged = self.merged(step) if step.batch >= 0 else None
+                if self._word is not None:
+                    self._word[0] = self.marks.of(step.index, merged=merged is not None)
                 if merged is None:
                     self._issue(step, stream)
                 else:
                     self._insert(merged, self.deps_of(self.plan.runs[step.index]), stream)
         except HipError as error:  # not `Naming`, which adds 5 % to the time of each step
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
+            raise self.named(error, step) from error.__cause__
         self._previous[step.lane] = step.index
         self._note(step, stream)
 
@@ -97,7 +101,7 @@ class CaptureProgram(GraphProgram):
         """Add to the graph under capture a node that no stream call records."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
-        node = add_node(graph, self._before(deps), operation, runtime)
+        node = add_node(graph, self._before(deps), operation, runtime, self.marks)
         runtime.stream_update_capture_dependencies(stream, [node], replace=True)
 
     def _before(self, deps: Sequence[int]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import addressof
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from ..kernels import ArgumentPacker
 from ..nodes.facets import KernelLaunch
 from ..runtimes.base import GraphSteps, Runtime
 from .capturing import captured
+from .marks import Marking, Marks
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
@@ -29,7 +31,7 @@ class ExplicitProgram(GraphProgram):
         add_steps(self.graph, self)
 
     def change_child(self, node: int, operation: RunChild) -> bool:
-        graph = _child_graph(operation)
+        graph = _child_graph(operation, self.marks)
         try:
             self.runtime.graph_exec_child_graph_node_set_params(self.handle, node, graph)
         finally:
@@ -39,13 +41,16 @@ class ExplicitProgram(GraphProgram):
 
 def add_steps(graph: int, program: GraphProgram) -> None:
     """Add a program's operations to a graph, and store the node of each step."""
-    steps, nodes, shared = program.plan.steps, program.nodes, program.scope.shared
+    steps, nodes, shared, marks = program.plan.steps, program.nodes, program.scope.shared, program.marks
     try:
-        for operation, deps, count in _operations(graph, program):
-            nodes += [add_node(graph, list(dict.fromkeys([nodes[d] for d in deps])), operation, program.runtime)] * count
+        with Marking(program.runtime) as word:
+            for operation, deps, count in _operations(graph, program):
+                if word is not None:
+                    word[0] = marks.of(len(nodes), merged=count > 1)
+                before = list(dict.fromkeys([nodes[d] for d in deps]))
+                nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
-        failed = steps[len(nodes)]
-        raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__
+        raise program.named(error, steps[len(nodes)]) from error.__cause__
     if len(shared.devices) > 1:
         program.runtime.set_device(shared.device)
     program.make_programmatic(graph)
@@ -88,7 +93,8 @@ def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation |
 def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence[int]) -> GraphSteps:
     """Return the steps of a program from which compiled code may add the kernel launches of one device; `devices` is by step."""
     scope, plan = program.scope, program.plan
-    left = program.disabled
+    left, word = program.disabled, program.runtime.mark_words()
+    marks = (0 if word is None else addressof(word), program.marks.first)
     if len(scope.shared.devices) > 1:
         left = left.union(i for i, other in enumerate(devices) if other != device)
     if plan.batches:
@@ -99,22 +105,22 @@ def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence
             return None
         return scope.shared.function(node.kernel, node, device)
 
-    return GraphSteps(graph, plan.steps, program.nodes, program.operations, scope.addresses, scope.values, left, function)
+    return GraphSteps(graph, plan.steps, program.nodes, program.operations, scope.addresses, scope.values, marks, left, function)
 
 
-def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, runtime: Runtime) -> int:
-    """Add one operation to a graph."""
+def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, runtime: Runtime, marks: Marks) -> int:
+    """Add one operation of the program that has these marks to a graph."""
     match operation:
         case CallCaptured():
             return _add_captured(graph, deps, partial(operation.record, runtime), runtime)
         case RunChild():
-            child = _child_graph(operation)
+            child = _child_graph(operation, marks)
             try:
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
         case RunConditional(mode, condition, bodies, times):
-            fill = [partial(_fill, body, times) for body in bodies]
+            fill = [partial(_fill, body, times, marks.within(body.plan, body.scope)) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Launch() if operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
@@ -148,11 +154,11 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_empty_node(graph, ends)
 
 
-def _fill(body: RunChild, times: int, graph: int) -> None:
+def _fill(body: RunChild, times: int, marks: Marks, graph: int) -> None:
     """Add the steps of a conditional node's body to the body's graph `times` times, in sequence."""
     before: list[int] = []
     for _ in range(times):
-        program = GraphProgram(body.plan, body.scope)
+        program = GraphProgram(body.plan, body.scope, marks=marks)
         add_steps(graph, program)
         if not program.nodes:
             return
@@ -165,8 +171,8 @@ def _fill(body: RunChild, times: int, graph: int) -> None:
             before = last if len(last) == 1 else [program.runtime.graph_add_empty_node(graph, last)]
 
 
-def _child_graph(operation: RunChild) -> int:
-    program = ExplicitProgram(operation.plan, operation.scope)
+def _child_graph(operation: RunChild, marks: Marks) -> int:
+    program = ExplicitProgram(operation.plan, operation.scope, marks=marks.within(operation.plan, operation.scope))
     try:
         program.fill()
     except BaseException:

@@ -64,11 +64,11 @@ class HostSteps:
     ) -> None:
         """Call the function of an eager node, or run the bodies that a conditional node selects; `Stopped` as for `wait`."""
         if isinstance(operation, RunConditional):
-            for body in self.chosen(operation, stream, step.name, program.place_of(step), refresh=refresh):
+            for body in self.chosen(operation, stream, program.full_name(step), program.place_of(step), refresh=refresh):
                 body.launch(stream)
         else:
             if operation.waits:
-                self.wait(stream, step.name)
+                self.wait(stream, program.full_name(step))
             operation.call(stream)
 
     def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import HipError
+from ..errors import HipError, listed
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
 from .environment import Environment
+from .marks import Marks
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 
@@ -37,16 +39,30 @@ class Naming:
             raise error.at(self._node) from error.__cause__
 
 
+def blamed(error: HipError, program: Program) -> HipError:
+    """Return the error of a launch of a program with the node at fault, if it names none and the runtime can tell."""
+    names = program.failed()  # also if it does: a later error must not name this node
+    if error.node is not None or not names:
+        return error
+    if len(names) == 1:
+        return error.of(names[0])
+    hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
+    return error.of(names[0], f"{error.hint}; {hint}" if error.hint else hint)
+
+
 class Program(ABC):
     """A plan lowered by a backend."""
 
-    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), *, marks: Marks | None = None
+    ) -> None:
         self.plan = plan
         """The plan that it runs; `follow` replaces it by one with the same steps and other nodes."""
         self.scope = scope
         self.runtime = scope.runtime
         self.disabled = disabled
         """Disabled steps, which only keep the order."""
+        self.marks = marks or Marks(plan, scope)
         self.operations: list[Operation] = []
         """Current operation of each step."""
         self.outdated: set[int] = set()
@@ -65,7 +81,7 @@ class Program(ABC):
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         """Replace plan and disabled steps; the plan has the same shape, and the operations of its other nodes are set already."""
-        self.plan, self.disabled = plan, disabled
+        self.plan, self.disabled, self.marks.plan = plan, disabled, plan
 
     streams: tuple[int, ...] = ()
     """Streams of its own that a launch enqueues work on, besides the one that it is launched on."""
@@ -106,7 +122,7 @@ class Program(ABC):
 
     def failed(self) -> tuple[str, ...]:
         """Return the node that failed a launch, once; several if they share its launch, none where the runtime cannot tell."""
-        return ()
+        return self.marks.failed(self.runtime, self.disabled)
 
     def abort(self) -> bool:
         """Stop launches in flight from starting further nodes; return False where the platform cannot."""
@@ -148,9 +164,28 @@ class Program(ABC):
 
     def naming(self, step: Step) -> Naming:
         """Return a context that puts the name of a step's node, with its path, into a HipError."""
-        return Naming(self._said(step))
+        return Naming(self.full_name(step))
 
-    def _said(self, step: Step) -> str:
+    def named(self, error: HipError, step: Step) -> HipError:
+        """Return the error of a call for a step with its node's name, and what is known of the reason."""
+        why = self._page_locked_in_part(step) if error.code == _INVALID_VALUE and step.node.copied else None
+        return error.at(self.full_name(step), why)
+
+    def _page_locked_in_part(self, step: Step) -> str | None:
+        """Return a hint if a step copies from or to host memory of which a part is page-locked: CUDA refuses such copies."""
+        scope, range_of = self.scope_of(step), self.runtime.mem_get_address_range
+        for view in itertools.chain(*step.node.copied):
+            if view.root.on_host:
+                first = scope.address(view)
+                ends = [range_of(first), range_of(first + view.region.stop - view.region.start - 1)]
+                if ends[0] != ends[1] and any(end is not None and end.on_host for end in ends):
+                    return (
+                        f"only a part of the memory of array {scope.prefix + view.root.name!r} is page-locked, and no copy"
+                        " reaches across the end of that part; page-lock all of it or none"
+                    )
+        return None
+
+    def full_name(self, step: Step) -> str:
         """Return the name of a step's node with its path, inside bodies too."""
         return self.scope.prefix + step.name
 
@@ -169,8 +204,10 @@ class Program(ABC):
 class GraphProgram(Program):
     """An instantiated graph, however it was built."""
 
-    def __init__(self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> None:
-        super().__init__(plan, scope, disabled)
+    def __init__(
+        self, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset(), *, marks: Marks | None = None
+    ) -> None:
+        super().__init__(plan, scope, disabled, marks=marks)
         self.graph = 0
         """hipGraph_t that was instantiated."""
         self.nodes: list[int] = []
@@ -271,7 +308,7 @@ class GraphProgram(Program):
                     changed = operation.set(self.runtime, self.handle, node, before)
         except HipError as error:
             if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
-                raise error.at(self._said(step)) from error.__cause__
+                raise self.named(error, step) from error.__cause__
             changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation
@@ -318,12 +355,7 @@ class GraphProgram(Program):
 
     def unfinished(self) -> tuple[str, ...]:
         left = set(self.runtime.graph_exec_unfinished(self.handle))
-        return tuple(self._said(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
-
-    def failed(self) -> tuple[str, ...]:
-        failed = self.runtime.graph_exec_failed(self.handle)
-        found = [i for i, node in enumerate(self.nodes) if node == failed and i not in self.disabled] if failed else []
-        return tuple(self._said(self.plan.steps[i]) for i in found)
+        return tuple(self.full_name(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

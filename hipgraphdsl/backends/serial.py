@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from ..errors import HipError
 from ..plan.steps import Plan, Step
 from .environment import Environment
+from .marks import Marking
 from .streams import EagerProgram
 
 
@@ -43,17 +44,20 @@ class SerialProgram(EagerProgram):
     def launch(self, stream: int) -> None:
         try:
             if self._streams and self.plan.steps:  # all steps must follow earlier work on the launch stream
-                self.host.wait(stream, self._said(self.plan.steps[0]))
-            for step in self.plan.steps:
-                place = self.stream_of(step, stream)
-                self.issue(step, place)
-                try:
-                    self.host.wait(place, self._said(step), itself=True)
-                except HipError as error:
-                    raise error.of(self._said(step)) from error.__cause__
+                self.host.wait(stream, self.full_name(self.plan.steps[0]))
+            with Marking(self.runtime) as self.word:
+                for step in self.plan.steps:
+                    place = self.stream_of(step, stream)
+                    self.issue(step, place)
+                    try:
+                        self.host.wait(place, self.full_name(step), itself=True)
+                    except HipError as error:
+                        raise error.of(self.full_name(step)) from error.__cause__
         except BaseException:
             self._join(stream)
             raise
+        finally:
+            self.word = None
 
     def _join(self, stream: int) -> None:
         """Make the launch stream wait for what has been enqueued on the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from ctypes import Array, c_uint64
 from functools import partial
 from typing import Any, Final, cast
 
@@ -15,6 +16,7 @@ from ..waiting import require_room
 from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
+from .marks import Marking
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program
 
@@ -34,6 +36,8 @@ class EagerProgram(Program):
         """Memory that a launch has allocated and not freed, by scope and array, without what a capture has recorded."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
+        self.word: Array[c_uint64] | None = None
+        """Where the launching thread marks what it issues, while a launch is issued."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -57,6 +61,8 @@ class EagerProgram(Program):
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of the plan on a stream."""
         index = step.index
+        if self.word is not None:
+            self.word[0] = self.marks.first + index
         try:
             operation = self.operations[index]
             if type(operation) is Launch:  # the most common case
@@ -79,18 +85,25 @@ class EagerProgram(Program):
                 assert not isinstance(operation, RunChild), "children are inlined for streams"
                 operation.issue(self.runtime, stream)
         except HipError as error:
-            raise error.at(self.scope.prefix + step.name) from error.__cause__
+            raise self.named(error, step) from error.__cause__
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield the program of each body that a conditional step runs, in order; the caller issues it."""
         operation = super().resolve(step)
         if not isinstance(operation, RunConditional):
             return iter(())
-        chosen = self.host.chosen(operation, stream, step.name, self.place_of(step), refresh=True)
+        chosen = self.host.chosen(operation, stream, self.full_name(step), self.place_of(step), refresh=True)
         return cast("Iterator[EagerProgram]", chosen)
 
     def all_streams(self) -> tuple[int, ...]:
         return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
+
+    def unfinished(self) -> tuple[str, ...]:
+        return self.host.unfinished()
+
+    def failed(self) -> tuple[str, ...]:
+        found = [*(body.failed() for body in self.host.bodies()), super().failed()]  # ask all, as for segments
+        return next(filter(None, found), ())
 
     def _alloc(self, operation: Alloc, stream: int, scope: Environment) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.
@@ -143,7 +156,7 @@ class StreamsProgram(EagerProgram):
 
     def _pause(self, step: Step, stream: int) -> None:
         """Wait until the stream of a step takes more work; Ctrl-C and the deadline of the launch end the wait."""
-        said = f"the launch has not come past {self._said(step)!r}"
+        said = f"the launch has not come past {self.full_name(step)!r}"
         require_room(partial(self.runtime.wait_for_room, stream, ()), self.scope.shared.deadline, said)
 
     def laned(self) -> Plan:
@@ -156,10 +169,13 @@ class StreamsProgram(EagerProgram):
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
         """Enqueue one run; `issue` is called with each step and its stream."""
         try:
-            self._lanes.run(stream, issue, pause=self._pause)
+            with Marking(self.runtime) as self.word:
+                self._lanes.run(stream, issue, pause=self._pause)
         except BaseException:
             self._lanes.join(stream)
             raise
+        finally:
+            self.word = None
 
     def close(self) -> None:
         with ExitStack() as returned:

@@ -18,9 +18,9 @@ from ..backends import Environment, Program, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls
 from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
-from ..backends.program import GraphProgram
+from ..backends.program import GraphProgram, blamed
 from ..checks import require_sound
-from ..errors import HipError, WaitTimeout, listed
+from ..errors import HipError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
 from ..plan.steps import Plan
@@ -483,11 +483,7 @@ class Instance:
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
-        names = self.program.failed() if self.program is not None and error.node is None else ()
-        if len(names) < 2:
-            return error.of(names[0]) if names else error
-        hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
-        return error.of(names[0], f"{error.hint}; {hint}" if error.hint else hint)
+        return error if self.program is None else blamed(error, self.program)
 
     def wait_to_close(self, timeout_s: float | None, warning_s: float, abort_s: float) -> WaitTimeout | None:
         """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on.

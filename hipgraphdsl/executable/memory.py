@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
-from ..backends.capturing import recordings
 from ..backends.lent import Lent, bytes_at, memory_view
 from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
@@ -105,19 +104,18 @@ class Block:
             nbytes = _pages(nbytes + 2 * self.guard)
         else:
             start, nbytes = _base(self.keep, start, nbytes)
-        try:
-            # A launch that is captured may be the first that is given the memory.
-            with runtime.relaxed() if recordings else nullcontext():
+        with runtime.relaxed():  # a launch that gives new memory is permitted while somebody captures
+            try:
                 registered = runtime.host_register(start, nbytes)
-        except HipError as error:
-            if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
-                raise DeclarationError(
-                    f"array {self.array.name!r} lies partly in memory that an Executable has page-locked, and no copy reaches"
-                    " across the end of that part; give both the same array, or memory that does not overlap",
-                    array=self.array.name,
-                ) from error
-            self.refused = error
-            return
+            except HipError as error:
+                if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                    raise DeclarationError(
+                        f"array {self.array.name!r} lies partly in memory that an Executable has page-locked, and no copy reaches"
+                        " across the end of that part; give both the same array, or memory that does not overlap",
+                        array=self.array.name,
+                    ) from error
+                self.refused = error
+                return
         self.pageable = False
         if registered:
             self.release = lambda _: runtime.host_unregister(registered)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from ctypes import Array, c_uint64
 from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from ..errors import HipError
@@ -57,6 +58,8 @@ class GraphSteps(NamedTuple):
     """Addresses by array."""
     values: Mapping[Any, Any]
     """Values by parameter."""
+    marks: tuple[int, int]
+    """Address of `Runtime.mark_words` of this thread, 0 for none, and the mark of the first step; those of the others follow."""
     left: frozenset[int]
     """Steps that a `KernelAdder` must leave to the backend: disabled, merged with others, or of another device."""
     function: Callable[[Any], tuple[int, Any] | None]
@@ -567,8 +570,15 @@ class Runtime(Protocol):
         """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
         return ()
 
-    def graph_exec_failed(self, graph_exec: int) -> int:
-        """Return the node (of the graph that was instantiated) that failed last and clear it; 0 if none is known."""
+    def mark_words(self) -> Array[c_uint64] | None:
+        """Return where this thread writes the marks of the operations that it issues, or adds to graphs, next; None if it cannot.
+
+        They are that of the operation itself, and that of the one for which user code makes it; 0 for none.
+        """
+        return None
+
+    def failed_mark(self, first: int, count: int) -> int:
+        """Return the mark of the operation that failed last, of `count` marks from `first` on, and forget them; 0 if none has."""
         return 0
 
     def graph_exec_abort(self, graph_exec: int) -> bool:

@@ -249,8 +249,7 @@ def test_fault_before_a_step_of_the_host_names_the_node_at_fault(backend: Any, s
         for _ in range(2):
             with pytest.raises(hg.HipError, match=r"\(719\).*'culprit'") as caught:
                 exe.run()
-            # Streams have no nodes: there the text alone has the kernel's name.
-            assert caught.value.node == (None if backend == "streams" else "culprit")
+            assert caught.value.node == "culprit"
         assert exe.read("y").tolist() == [0] * 4
         exe.run(stop=0)
         assert exe.read("y").tolist() == [100] * 4
@@ -265,7 +264,7 @@ def test_fault_in_a_body_that_the_host_decides_names_the_node_by_its_path(backen
     g.conditional(mode, word, body, bind={"y": x}, name="step", decide="host")
     with g.compile("cpu", backend) as exe, pytest.raises(hg.HipError, match=r"\(719\)") as caught:
         exe.run()
-    assert caught.value.node == (None if backend == "streams" else "step/0/culprit")
+    assert caught.value.node == "step/0/culprit"
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -289,20 +288,30 @@ def test_fault_after_a_callback_has_raised_in_an_earlier_launch_names_the_node_a
         exe.run()
         with pytest.raises(hg.HipError, match=r"\(719\)") as caught:
             exe.run(stop=1)
-        assert caught.value.node == (None if backend == "streams" else "culprit")
+        assert caught.value.node == "culprit"
 
 
+@pytest.mark.parametrize("place", ["", "part/"])
+@pytest.mark.parametrize("profiles", [False, True])
 @pytest.mark.parametrize("batched", ["explicit", "capture"])
-def test_fault_of_one_of_several_nodes_that_share_a_launch_names_all_that_are_enabled(batched: Any) -> None:
-    g = hg.Graph("shared")
+def test_fault_of_one_of_several_nodes_that_share_a_launch_names_all_that_are_enabled(
+    batched: Any, profiles: bool, place: str
+) -> None:
+    g = inner = hg.Graph("shared")
     for name in ("first", "second", "third", "fourth"):
         x = g.device_array(f"x_{name}", np.zeros(4, "i4"))
         g.kernel(FAULTY["culprit"], 1, 4, (x, g.param(f"stop_{name}", "int32", 0)), name=name)
+    if place:
+        g = hg.Graph("around")
+        names = [f"stop_{name}" for name in ("first", "second", "third", "fourth")]
+        g.child(inner, bind={name: g.param(name, "int32", 0) for name in names}, name="part")
     with g.compile("cpu", batched, batch=True) as exe:
-        exe.disable("first")
-        with pytest.raises(hg.HipError, match=r"'second' or one of .* share its launch: 'third', 'fourth'") as caught:
-            exe.run(stop_third=1)
-        assert caught.value.node == "second"
+        exe.disable(f"{place}first")
+        names = [f"{place}{name}" for name in ("second", "third", "fourth")]
+        said = rf"'{names[0]}' or one of .* share its launch: '{names[1]}', '{names[2]}'"
+        with pytest.raises(hg.HipError, match=said) as caught:
+            (exe.profile if profiles else exe.run)(stop_third=1)
+        assert caught.value.node == names[0]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -330,3 +339,30 @@ def test_callback_that_raises_before_a_step_of_the_host_ends_the_launch(device: 
         raising.clear()
         exe.run()
         assert exe.read("y").tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("step", [_waits, _decides])
+def test_launch_that_times_out_names_the_step_that_waits_by_its_full_path(
+    device: Runtime, backend: Any, step: Any, depth: int
+) -> None:
+    gate = threading.Event()
+    g = hg.Graph("waits")
+    x, h = g.device_array("x", np.zeros(4, "i4")), g.host_array("h", np.zeros(4, "i4"))
+    g.host(lambda _: gate.wait(60), (h,), name="slow")
+    g.memcpy(h, x, name="down")
+    step(g, x, h)
+    for level in range(depth):
+        outer = hg.Graph(f"outer{level}")
+        word = outer.device_array("word", np.ones(1, "u4"))
+        outer.conditional("if", word, g, name="loop", decide="host")
+        g = outer
+    name = "loop/0/" * depth + ("slow" if backend == "serial" else "step")
+    with g.compile(device, backend) as exe:
+        try:
+            with pytest.raises(hg.WaitTimeout, match=rf"not come past {name!r}") as caught:
+                exe.launch(timeout_s=0.05)
+        finally:
+            gate.set()
+        assert caught.value.unfinished[0] == name
+        exe.synchronize()

@@ -345,7 +345,7 @@ def test_fault_of_a_launch_on_a_stream_that_is_gone_is_raised_with_the_node(back
             STREAMS[stream](exe)
             with pytest.raises(hg.HipError, match="divided by zero") as caught:
                 call()
-            assert caught.value.node == (None if backend == "streams" else "worker")
+            assert caught.value.node == "worker"
             exe.set("worker", args={"by": 2})
             exe.run()
             assert exe.read("x").tolist() == [4] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from places import HERE
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import CaptureMode, MemoryRange
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 Array = npt.NDArray[Any]
 SHAPES: dict[str, tuple[tuple[int, ...], Any]] = {
@@ -228,3 +231,66 @@ def test_memory_that_kernels_reach_must_be_lockable_on_every_runtime(monkeypatch
     g.memset(w, 1, name="fill")
     with pytest.raises(hg.DeclarationError, match=r"node 'fill' uses external 'w'.*and the device cannot reach it"):
         g.compile(runtime=lent.runtime)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("mode", list(CaptureMode))
+def test_memory_is_page_locked_while_somebody_captures_and_spoils_no_capture(
+    monkeypatch: pytest.MonkeyPatch, mode: CaptureMode, elsewhere: bool
+) -> None:
+    runtime = RecorderRuntime()
+    lent = Lent(runtime, monkeypatch)
+    register = lent.register
+
+    def unsafe(pointer: int, nbytes: int) -> int:
+        runtime.free(runtime.malloc(4))  # captures forbid to page-lock as they forbid this
+        return register(pointer, nbytes)
+
+    monkeypatch.setattr(runtime, "host_register", unsafe)
+    g = hg.Graph("given")
+    w, a = g.param("w", "i4", np.zeros(4, "i4"), shape=4), g.device_array("a", shape=4, dtype="i4")
+    g.memcpy(a, w)
+    g.memcpy(w, a)
+    stream = runtime.stream_create()
+    with g.compile(runtime) as exe:
+        runtime.stream_begin_capture(stream, mode)
+        values = np.zeros(4, "i4")
+        thread = threading.Thread(target=exe.run, kwargs={"w": values})
+        if elsewhere:
+            thread.start()
+            thread.join()
+        else:
+            exe.run(w=values)
+        runtime.graph_destroy(runtime.stream_end_capture(stream))
+        assert lent.locked == [(values.ctypes.data, values.nbytes)]
+    assert not lent.locked
+    runtime.stream_destroy(stream)
+
+
+@pytest.mark.parametrize(("part", "torn"), [(np.s_[:25], False), (np.s_[8:40], True), (np.s_[24:26], True), (np.s_[25:], False)])
+@pytest.mark.parametrize("place", ["", "part/"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_copy_that_is_refused_because_it_leaves_page_locked_memory_says_so(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, place: str, part: slice, torn: bool
+) -> None:
+    runtime = RecorderRuntime()
+    values = np.zeros(64, "i4")
+    pinned = MemoryRange(values.ctypes.data, 100, on_host=True)  # by another library
+    monkeypatch.setattr(runtime, "mem_get_address_range", lambda at: pinned if 0 <= at - pinned.pointer < pinned.nbytes else None)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise hg.HipError("hipMemcpy", 1, "hipErrorInvalidValue", "invalid argument")
+
+    monkeypatch.setattr(runtime, "memcpy_async", refused)
+    monkeypatch.setattr(runtime, "graph_add_memcpy_node_1d", refused)
+    g = inner = hg.Graph("torn")
+    w, a = inner.external_array("w", values), inner.device_array("a", shape=64, dtype="i4")
+    inner.memcpy(a[part], w[part], name="copy")
+    if place:
+        g = hg.Graph("around")
+        g.child(inner, name="part")
+    with pytest.raises(hg.HipError, match=r"\(1\), invalid argument") as caught, g.compile(runtime, backend) as exe:
+        exe.run()
+    assert caught.value.node == f"{place}copy"
+    said = f"only a part of the memory of array '{place}w' is page-locked, and no copy reaches across the end"
+    assert (said in str(caught.value)) == torn

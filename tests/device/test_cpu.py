@@ -1411,15 +1411,19 @@ def test_an_abort_ends_waits_in_the_bodies_of_conditional_nodes(bench: Bench) ->
     def loop(body: int) -> None:
         rt.graph_add_conditional_node(body, [], ConditionalMode.WHILE, at, [wait])
 
+    marks = rt.mark_words()
+    assert marks is not None
+    marks[0] = 7
     graph = rt.graph_create()
     outer = rt.graph_add_conditional_node(graph, [], ConditionalMode.IF, at, [loop])
     bench.add(graph, [outer], "count", pointer(at + 8))
+    marks[0] = 0
     graph_exec = rt.graph_instantiate(graph)
     rt.graph_launch(graph_exec, bench.stream)
     assert not rt.stream_wait(bench.stream, 0.02)
     rt.graph_exec_abort(graph_exec)
     assert code_of(lambda: rt.stream_wait(bench.stream, 30.0)) == 719
-    assert rt.graph_exec_failed(graph_exec) == 0
+    assert rt.failed_mark(7, 1) == 0
     assert words[2] == 0
     words[1] = 1
     words[0] = 0

@@ -104,7 +104,7 @@ def test_overrun_that_a_launch_gives_is_an_error(body: str, reached: str, backen
             exe.run(n=100)
             with pytest.raises(hg.HipError, match=rf"IllegalAddress.*an array of 400 bytes, in kernel '{body}'") as caught:
                 exe.run(n=values)
-            assert caught.value.node == (None if backend == "streams" else "worker")
+            assert caught.value.node == "worker"
         exe.run(n=100)
 
 

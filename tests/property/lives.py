@@ -499,9 +499,8 @@ class World:
         """
         (culprit,) = life.first(faulty)
         error, name = self.failing(life, way, given), life.node(culprit)
-        if error.node is not None or self.backend != "streams":  # there nothing tells which call it was
-            shared = "share its launch" in str(error) and repr(name) in str(error)
-            assert error.node == name or shared, f"{error.node!r} has failed by name, and not {name!r}"
+        shared = "share its launch" in str(error) and repr(name) in str(error)
+        assert error.node == name or shared, f"{error.node!r} has failed by name, and not {name!r}"
         life.exe.synchronize()  # what failed is reported once
         before = {i for i in range(len(life.parts)) if culprit in life.behind(i) - {i}}
         never = set[int]().union(*map(life.behind, faulty))

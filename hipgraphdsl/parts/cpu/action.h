@@ -53,6 +53,42 @@ inline void failure_release(Failure* f) {
   if (f && f->refs.sub(1) == 1) discard(f);
 }
 
+// ---- marks: who made an operation, for the message of an error ----------------------------------------------------------
+// Numbers that operations made by this thread get: of who makes them, and of whose operation that is part of; 0: none.
+struct Marks {
+  uint64_t own, around;
+};
+inline thread_local Marks t_marks = {};
+// The marks of operations that have failed, until somebody asks for them; the last ones only.
+struct FailedMarks {
+  Mutex lock;
+  Vec<uint64_t> all;
+};
+inline FailedMarks* g_failed_marks = create<FailedMarks>();
+constexpr uint32_t kMostFailedMarks = 64;
+inline void mark_failed(const Marks& marks) {
+  Guard<Mutex> g(g_failed_marks->lock);
+  Vec<uint64_t>& all = g_failed_marks->all;
+  const uint64_t given[] = {marks.around, marks.own};
+  for (uint64_t mark : given) {
+    if (!mark) continue;
+    if (all.count == kMostFailedMarks) all.remove_at(0);
+    all.push(mark);
+  }
+}
+// The last one among `count` marks from `first` on, which are forgotten; 0 if none of them has failed.
+inline uint64_t mark_failed_take(uint64_t first, uint64_t count) {
+  Guard<Mutex> g(g_failed_marks->lock);
+  Vec<uint64_t>& all = g_failed_marks->all;
+  uint64_t found = 0;
+  for (uint32_t i = all.count; i-- > 0;) {
+    if (all[i] - first >= count) continue;
+    if (!found) found = all[i];
+    all.remove_at(i);
+  }
+  return found;
+}
+
 // ---- events -----------------------------------------------------------------------------------------------------------
 // One record of an event. A wait holds the record that was the last one when the wait was issued.
 struct Token {
@@ -181,6 +217,7 @@ struct Action {
   int type = hipGraphNodeTypeEmpty;
   bool fault = false;   // it would touch memory of a device that its own has no access to
   bool direct = false;  // one block of a kernel, and nothing to do but to call it
+  Marks marks = {};
   union {
     struct {
       const hgcpu_kernel_info* info;
@@ -224,6 +261,7 @@ inline Action* action_new(int type) {
   Action* a = create<Action>();
   a->refs.set_relaxed(1);
   a->type = type;
+  a->marks = t_marks;
   return a;
 }
 // Whether a node that does `old` may be given `made`: 0, or the error of the call that asks for it.

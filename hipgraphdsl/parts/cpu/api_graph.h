@@ -532,15 +532,10 @@ API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
   }
   return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
 }
-// The node that failed last, or the child node around it, as a handle of the graph that was instantiated, once; 0 where none has.
-API int hgcpuGraphExecFailed(Handle exec, Handle* out) {
-  ENTER();
-  EXEC(x, exec);
-  REQUIRE(out, hipErrorInvalidValue);
-  uint32_t node = x->failed.swap(0);
-  *out = node ? x->nodes[node - 1].outermost : 0;
-  return hipSuccess;
-}
+// Where this thread says which marks operations get that it issues, or adds to graphs.
+API uint64_t* hgcpuMarks() { return &t_marks.own; }
+// Of `count` marks from `first` on, that of the operation that failed last, and forgets them; 0 where none has.
+API uint64_t hgcpuFailedMark(uint64_t first, uint64_t count) { return mark_failed_take(first, count); }
 // A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.
 API int hgcpuGraphExecAbort(Handle exec) {
   ENTER();

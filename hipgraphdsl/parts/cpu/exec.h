@@ -17,7 +17,6 @@ struct ExecNode {
   uint32_t before;        // predecessors
   uint32_t token;         // event operations: index into launch->tokens; conditional nodes: of the first body
   Handle handle;          // of the node in the graph that was instantiated; 0 for the entry of a child
-  Handle outermost;       // the same, or that of the child node around it
 };
 struct Entry {
   Action* action;
@@ -40,7 +39,6 @@ struct Exec {
   uint32_t* successors = nullptr;
   Atomic<uint32_t>* left = nullptr;      // predecessors that this launch has not finished
   Atomic<uint32_t>* finished = nullptr;  // number of the last launch that finished the node
-  Atomic<uint32_t> failed;               // 1 + the node that failed last, until somebody asks for it
   Vec<uint32_t> roots, event_nodes;
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
@@ -141,6 +139,7 @@ inline int exec_set_action(Exec* x, Handle node, Action* action) {
     if (int code = action_replaceable(x->program->entries[*i].action, action)) return code;
     Entry& e = program_to_change(x)->entries[*i];
     old = e.action;
+    action->marks = old->marks;
     e.action = action;
   }
   action_release(old);
@@ -155,7 +154,6 @@ struct Flat {
     int priority;
     int cooperative;
     const Node* node;  // of a conditional node: who has its bodies
-    Handle outermost;
   };
   struct Edge {
     uint32_t from, to;
@@ -164,23 +162,22 @@ struct Flat {
   Vec<Edge> edges;
   Exec* exec = nullptr;
 
-  uint32_t item(Action* action, Handle handle, Handle outermost, int priority = 0, int cooperative = 0, const Node* node = nullptr) {
-    items.push({action, handle, priority, cooperative, node, outermost});
+  uint32_t item(Action* action, Handle handle, int priority = 0, int cooperative = 0, const Node* node = nullptr) {
+    items.push({action, handle, priority, cooperative, node});
     return items.count - 1;
   }
-  void add(Graph* g, uint32_t entry, uint32_t exit, Handle around = 0) {
+  void add(Graph* g, uint32_t entry, uint32_t exit) {
     Vec<uint32_t> in, out;
     in.resize_zeroed(g->nodes.count);
     out.resize_zeroed(g->nodes.count);
     for (Node* n : g->nodes) {
       uint32_t i = n->index;
-      const Handle outermost = around ? around : n->cloned_from;
       if (n->child) {
-        in[i] = item(action_new(hipGraphNodeTypeEmpty), 0, outermost);
-        out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from, outermost);
-        add(n->child, in[i], out[i], outermost);
+        in[i] = item(action_new(hipGraphNodeTypeEmpty), 0);
+        out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from);
+        add(n->child, in[i], out[i]);
       } else {
-        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, outermost, n->priority, n->cooperative, n->bodies.count ? n : nullptr);
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->cooperative, n->bodies.count ? n : nullptr);
       }
       n->exec_index = out[i];
     }
@@ -298,7 +295,7 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     // The longest way to the end goes first.
     if (ranked.count > 1) qsort(ranked.items, ranked.count, sizeof(Ranked), by_rank);
     bool event = a->type == hipGraphNodeTypeEventRecord || a->type == hipGraphNodeTypeWaitEvent;
-    x->nodes[k] = {used, ranked.count, waits[i], event ? tokens++ : 0, flat.items[i].handle, flat.items[i].outermost};
+    x->nodes[k] = {used, ranked.count, waits[i], event ? tokens++ : 0, flat.items[i].handle};
     if (event) x->event_nodes.push(k);
     for (const Ranked& r : ranked) x->successors[used++] = r.node;
     x->left[k].value = waits[i];
@@ -446,10 +443,7 @@ inline Exec* condition_body(const ConditionRun* r) {
 }
 // Lets go of a body's launch that is over; returns whether the word is to be asked again.
 inline bool condition_again(ConditionRun* r) {
-  if (Failure* f = launch_failure(r->body)) {
-    launch_fail_with(r->launch, f);
-    if (launch_failure(r->launch) == f) r->launch->exec->failed.set(r->node + 1);
-  }
+  if (Failure* f = launch_failure(r->body)) launch_fail_with(r->launch, f);
   launch_discard(r->body);
   return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
 }
@@ -536,8 +530,8 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
   if (code) {
+    mark_failed(l->program->entries[i].action->marks);
     launch_fail(l, code);
-    l->exec->failed.set(i + 1);
   }
   l->exec->finished[i].set_relaxed(l->epoch);
 }

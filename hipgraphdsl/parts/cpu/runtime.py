@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
@@ -25,7 +26,7 @@ from ...compiler import ABI_VERSION, BuildFailed, build, find_compiler
 from ...errors import DeclarationError, HipError, lacks
 from ...runtimes.data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ...runtimes.hip_abi import HipAbiRuntime
-from ...runtimes.hip_calls import address_of, does, tells
+from ...runtimes.hip_calls import address_of, does
 from ...settings import setting
 from ...target import Target
 
@@ -43,7 +44,6 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamRoom": (c_void_p, c_uint64),
     "hgcpuRoomForLaunch": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
-    "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuLastFault": (c_char_p, c_size_t),
     "hgcpuNameArray": (c_void_p, c_size_t, c_char_p),
@@ -118,6 +118,9 @@ class CpuRuntime(HipAbiRuntime):
         for api in ("hgcpuHostFuncFailed", "hgcpuShutdown"):
             getattr(library, api).argtypes, getattr(library, api).restype = (), None
         library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
+        library.hgcpuMarks.argtypes, library.hgcpuMarks.restype = (), c_void_p
+        library.hgcpuFailedMark.argtypes, library.hgcpuFailedMark.restype = (c_uint64, c_uint64), c_uint64
+        self._here = threading.local()
         self._call("hipInit", 0)
         count = self.get_device_count()
         if not 0 <= device < count:
@@ -225,7 +228,15 @@ class CpuRuntime(HipAbiRuntime):
     def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
         return self._two_calls("hgcpuGraphExecUnfinished", graph_exec)[0]
 
-    graph_exec_failed = tells("hgcpuGraphExecFailed")
+    def mark_words(self) -> ctypes.Array[c_uint64]:
+        try:
+            words: ctypes.Array[c_uint64] = self._here.words
+        except AttributeError:
+            words = self._here.words = (c_uint64 * 2).from_address(self._ext.hgcpuMarks())
+        return words
+
+    def failed_mark(self, first: int, count: int) -> int:
+        return int(self._ext.hgcpuFailedMark(first, count))
 
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
         if code in _KERNEL_FAULTS and not detail:

@@ -118,6 +118,7 @@ inline void op_finish(Stream* s, Op* op, int code) {
   } else if (type == hipGraphNodeTypeWaitEvent) {
     brought = failure_hold(op->token->failure);
   } else {
+    if (code) mark_failed(op->action->marks);
     brought = code ? failure_new(code) : steps_missed(op->action);
   }
   s->lock.lock();

@@ -38,6 +38,7 @@ struct Adder {
   PyObject_HEAD
   platform_t platform;
   void *graph;
+  uint64_t *mark, first_mark; /* where the mark of the node that is added next is written, or NULL */
   PyObject *steps, *nodes, *operations, *addresses, *values, *left; /* tuple, list, list, dict, dict, frozenset */
   PyObject *describe, *launch_type, *rest, *attributes; /* callable, type, tuple, tuple of names */
   PyObject *node_type, *view_type, *access_type, *parameter_type;
@@ -234,6 +235,7 @@ static bool add_one(Adder *self, PyObject *step, Py_ssize_t index) {
   PyObject *done = operation(self, kernel, found[GRID], found[BLOCK], found[SHARED]);
   if (!done) return false;
   void *made = NULL;
+  if (self->mark) *self->mark = self->first_mark + (uint64_t)index;
   self->code = ((add_fn)(uintptr_t)self->platform.add)(&made, self->graph, count ? self->deps : NULL, count, params);
   PyObject *handle = self->code ? NULL : PyLong_FromVoidPtr(made);
   bool good = handle && PyList_Append(self->nodes, handle) == 0 && PyList_Append(self->operations, done) == 0;
@@ -262,16 +264,16 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   Adder *self = (Adder *)object;
   const char *platform;
   Py_ssize_t length;
-  unsigned long long graph;
+  unsigned long long graph, mark, first_mark;
   PyObject *function; /* `describe` calls it */
   if (self->params) {
     PyErr_SetString(PyExc_TypeError, "a KernelAdder is made once");
     return -1;
   }
   if (!PyArg_ParseTuple(
-          args, "y#(KO!O!O!O!O!O!O)O(O!O!O!OOOOnnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyList_Type,
+          args, "y#(KO!O!O!O!O!(KK)O!O)O(O!O!O!OOOOnnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyList_Type,
           &self->nodes, &PyList_Type, &self->operations, &PyDict_Type, &self->addresses, &PyDict_Type, &self->values,
-          &PyFrozenSet_Type, &self->left, &function, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type,
+          &mark, &first_mark, &PyFrozenSet_Type, &self->left, &function, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type,
           &self->rest, &PyTuple_Type, &self->attributes, &self->node_type, &self->view_type, &self->access_type,
           &self->parameter_type, &self->node_at, &self->deps_at, &self->path_at) ||
       length != (Py_ssize_t)sizeof(platform_t) || !PyType_IsSubtype((PyTypeObject *)self->launch_type, &PyTuple_Type)) {
@@ -281,6 +283,8 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   }
   memcpy(&self->platform, platform, sizeof(platform_t));
   self->graph = (void *)(uintptr_t)graph;
+  self->mark = (uint64_t *)(uintptr_t)mark;
+  self->first_mark = first_mark;
   static const char *const words[NAMES] = {"kernel", "grid", "block", "args", "shared_bytes", "root", "offset_bytes", "view"};
   bool good = (self->kept = PyList_New(0));
   for (int i = 0; i < NAMES; ++i) good = (self->names[i] = PyUnicode_InternFromString(words[i])) && good;

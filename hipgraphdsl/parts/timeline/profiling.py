@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 from ...backends import Environment
 from ...backends.operations import Nothing, Operation
-from ...backends.program import Naming, Program
+from ...backends.program import Program, blamed
 from ...backends.streams import StreamsProgram
+from ...errors import HipError
 from ...executable.devices import Home
 from ...plan.launches import kind_of, launches, names_of, together
 from ...plan.merged import MergedLaunch
@@ -59,9 +60,12 @@ def profile(
             marks[step.index] = before, after
 
         try:
-            program.launch_by(issue, stream)
-        finally:
-            finish()
+            try:
+                program.launch_by(issue, stream)
+            finally:
+                finish()
+        except HipError as error:
+            raise blamed(error, program) from error.__cause__
         spans = []
         segment_of = {} if program.plan.cut is None else program.plan.cut.segment_of
         for step in plan.steps:
@@ -90,10 +94,12 @@ class _Launcher(StreamsProgram):
         """Issue a step of `launches` on a stream."""
         members = self.launches.members[step.index]
         if len(members) > 1:
-            with Naming(self.plan.steps[members[0]].name):
+            with self.naming(self.plan.steps[members[0]]):
                 operations = [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in members]
                 batch = self._batch(members, operations)
                 if batch is not None:
+                    if self.word is not None:
+                        self.word[0] = self.marks.of(members[0], merged=True)
                     batch.issue(self.runtime, stream)
                     return
         for i in members:

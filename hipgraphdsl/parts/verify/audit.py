@@ -13,7 +13,7 @@ from ...arrays import Access, ArrayView, Parameter, Region, is_extra
 from ...backends.serial import SerialProgram
 from ...errors import HipGraphError
 from ...plan.steps import Step
-from .laboratory import Bytes, Cell, Found, Laboratory, State, apart, full_name
+from .laboratory import Bytes, Cell, Found, Laboratory, State, apart
 from .report import Kind
 
 _AUDITS_ALIKE = 3  # most audits of nodes with the same kernel or callback and the same arrays, in a large workflow
@@ -38,7 +38,7 @@ def audit_accesses(laboratory: Laboratory, found: Found) -> None:
         if not node.reach or node.waits:
             laboratory.do(program, step)
             continue
-        name = full_name(program, step)
+        name = program.full_name(step)
         key = _likeness(step)
         alike[key] = alike.get(key, 0) + 1
         again[name] = again.get(name, 0) + 1  # above 1 in the body of a loop
@@ -93,7 +93,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
                     laboratory.put(cells[name], data)
                 laboratory.do(program, step)
                 if any(not np.array_equal(laboratory.get(cells[name]), first[name]) for name in written):
-                    sources.append(full_name(program, step))
+                    sources.append(program.full_name(step))
                     break
         for source in sources:
             found.setdefault(source, set()).update(written)
@@ -111,7 +111,7 @@ class _Audit:
 
     def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step, found: Found) -> None:
         self.laboratory, self.program, self.step, self.found = laboratory, program, step, found
-        self.name = full_name(program, step)
+        self.name = program.full_name(step)
         self.cells: dict[str, Cell] = {}
         """All memory; with guard zones only around arrays that the step accesses."""
         self.read: dict[str, Mask] = {}

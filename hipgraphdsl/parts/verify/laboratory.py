@@ -14,7 +14,6 @@ from ...backends import Environment, SharedHandles
 from ...backends.callbacks import Stopped
 from ...backends.lent import bytes_at
 from ...backends.serial import SerialProgram
-from ...backends.streams import EagerProgram
 from ...errors import DeclarationError, HipError, HipGraphError
 from ...executable import Executable
 from ...kernels import Symbol
@@ -265,7 +264,7 @@ class Laboratory:
         """Run one step of a program and wait; raise HipGraphError if it fails."""
         node = step.node
         scope = program.scope_of(step)
-        name = full_name(program, step)
+        name = program.full_name(step)
         prefix = name[: len(name) - len(node.name)]
         if node.made is not None:
             array = prefix + node.made.name
@@ -384,11 +383,6 @@ def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
 def addressed(access: Access, scope: Environment, device: int | None) -> Region:
     """Return the region of addresses that an access covers."""
     return access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes)
-
-
-def full_name(program: EagerProgram, step: Step) -> str:
-    """Return the full name of a step, which may be in the body of a conditional node."""
-    return program.scope.prefix + step.name
 
 
 def _cell(name: str, array: Array | Parameter, pointer: int, guard: int, visible: bool = False) -> Cell:

@@ -11,7 +11,7 @@ from ...executable import Executable
 from ...nodes.workflow import Workflow
 from ...plan.options import DebugOptions
 from ...runtimes.base import Runtime
-from .laboratory import AS_DECLARED, WAIT_S, Found, full_name, issued
+from .laboratory import AS_DECLARED, WAIT_S, Found, issued
 from .report import Kind
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -54,7 +54,7 @@ def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool
     behind: list[str] = []
     unsafe = ""
     for step in program.plan.steps:
-        name = full_name(program, step)
+        name = program.full_name(step)
         if stopped.intersection(step.deps) or len(stopped) - len(behind) == _MOST_STOPPED:
             stopped.add(step.index)
             behind.append(name)

@@ -1,0 +1,172 @@
+"""A kernel that fails on the CPU runtime is named by its full path, wherever it stands, however it was launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+
+BACKENDS = ("explicit", "capture", "streams", "serial")
+MODULE = hg.Module(
+    """
+extern "C" __global__ void culprit(int* x, int stop) { if (stop) __trap(); x[threadIdx.x] += 1; }
+extern "C" __global__ void add(int* x, int a) { x[threadIdx.x] += a; }
+extern "C" __global__ void less(unsigned* n) { *n -= 1; }""",
+    name="culprits",
+)
+OTHERS: list[hg.Executable] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OTHERS:
+        OTHERS.pop().close()
+
+
+def leaf(name: str = "leaf") -> hg.Graph:
+    """Return a graph whose node 'culprit' fails if its parameter 'stop' is set."""
+    g = hg.Graph(name)
+    x = g.param("x", "i4", shape=4)
+    g.kernel(MODULE["add"], 1, 4, (x, 1), name="before")
+    g.kernel(MODULE["culprit"], 1, 4, (x, g.param("stop", "i4", 0)), name="culprit")
+    g.kernel(MODULE["add"], 1, 4, (x, 1), name="behind")
+    return g
+
+
+def twice() -> hg.Graph:
+    g = hg.Graph("outer")
+    x, stop = g.param("x", "i4", shape=4), g.param("stop", "i4", 0)
+    g.child(leaf(), bind={"x": x, "stop": 0}, name="well")
+    g.child(leaf(), bind={"x": x, "stop": stop}, name="inner")
+    return g
+
+
+def top(g: hg.Graph, x: Any, stop: Any) -> str:
+    g.kernel(MODULE["culprit"], 1, 4, (x, stop), name="culprit")
+    return "culprit"
+
+
+def child(g: hg.Graph, x: Any, stop: Any) -> str:
+    g.child(leaf(), bind={"x": x, "stop": stop}, name="part")
+    return "part/culprit"
+
+
+def grandchild(g: hg.Graph, x: Any, stop: Any) -> str:
+    g.child(twice(), bind={"x": x, "stop": stop}, name="part")
+    return "part/inner/culprit"
+
+
+def behind_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
+    g.eager(lambda stream, _: None, (x,), name="eager")
+    return grandchild(g, x, stop)
+
+
+def conditional(mode: Any, decide: Any, body: Callable[[], hg.Graph], inside: str) -> Callable[[hg.Graph, Any, Any], str]:
+    def declare(g: hg.Graph, x: Any, stop: Any) -> str:
+        word = g.device_array("word", np.ones(1, "u4"))
+        g.memset(word, 2, name="passes")
+        inner, bind = body(), {"x": x, "stop": stop}
+        if mode == "while":
+            inner.kernel(MODULE["less"], 1, 1, (inner.param("n", "u4", shape=1),), name="less")
+            bind["n"] = word
+        g.conditional(mode, word, inner, bind=bind, name="step", decide=decide)
+        return f"step/0/{inside}"
+
+    declare.__name__ = f"{mode} by {decide}: {inside}"
+    return declare
+
+
+def captured(g: hg.Graph, x: Any, stop: Any) -> str:
+    """Declare a function that launches another Executable, whose nodes the caller does not know."""
+    inner = hg.Graph("unknown")
+    inner.kernel(MODULE["culprit"], 1, 4, (inner.device_array("x", np.zeros(4, "i4")), 1), name="unknown")
+    other = inner.compile("cpu", "streams")
+    OTHERS.append(other)
+    g.captured(lambda stream, _: other.launch(stream=stream), (x,), name="captured")
+    return "captured"
+
+
+SHAPES: tuple[Callable[[hg.Graph, Any, Any], str], ...] = (
+    top, child, grandchild, behind_an_eager_step, captured,
+    *(conditional(mode, decide, *body) for mode in ("if", "while") for decide in ("host", "device")
+      for body in ((leaf, "culprit"), (twice, "inner/culprit"))),
+)  # fmt: skip
+
+
+def launched(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.launch(stop=1)
+    exe.synchronize()
+
+
+def launched_on_a_stream(g: hg.Graph, exe: hg.Executable) -> None:
+    stream = exe.runtime.stream_create()
+    try:
+        exe.launch(stream=stream, stop=1)
+        exe.synchronize()
+    finally:
+        exe.runtime.stream_destroy(stream)
+
+
+def ran(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.run(stop=1)
+
+
+def ran_after_a_change(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.run(stop=0)
+    exe.disable("last")
+    exe.update(g)
+    exe.run(stop=1)
+
+
+def profiled(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.profile(stop=1)
+
+
+def cloned(g: hg.Graph, exe: hg.Executable) -> None:
+    with exe.clone() as other:
+        other.run(stop=1)
+
+
+def verified(g: hg.Graph, exe: hg.Executable) -> None:
+    hg.verify(g, "cpu", orders=1, repeats=1, params={"stop": 1}, audit=False, sanitize=False)
+
+
+WAYS: tuple[Callable[[hg.Graph, hg.Executable], None], ...] = (
+    launched, launched_on_a_stream, ran, ran_after_a_change, profiled, cloned, verified
+)  # fmt: skip
+
+
+def declared(shape: Callable[[hg.Graph, Any, Any], str]) -> tuple[hg.Graph, str]:
+    g = hg.Graph("faulty")
+    x, y = (g.device_array(name, np.zeros(4, "i4")) for name in "xy")
+    g.kernel(MODULE["add"], 1, 4, (x, 1), name="first")
+    name = shape(g, x, g.param("stop", "i4", 0))
+    g.kernel(MODULE["add"], 1, 4, (x, 1), name="last")
+    g.kernel(MODULE["add"], 1, 4, (y, 1), name="beside")
+    return g, name
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_fault_names_the_node_by_its_full_path(
+    shape: Callable[[hg.Graph, Any, Any], str], backend: Any, way: Callable[[hg.Graph, hg.Executable], None]
+) -> None:
+    g, name = declared(shape)
+    with g.compile("cpu", backend) as exe:
+        always = shape is captured  # its culprit fails in each launch
+        if not always:
+            for _ in range(3):  # the compiled call path launches from then on
+                exe.run(stop=0)
+        for _ in range(1 if always else 2):
+            with pytest.raises(hg.HipError, match=r"\(719\)") as caught:
+                way(g, exe)
+            assert caught.value.node == name
+            assert f"{name!r}" in str(caught.value)
+            if not always:
+                exe.run(stop=0)
