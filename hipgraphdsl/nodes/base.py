@@ -153,14 +153,19 @@ class Node(BaseModel):
         return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
 
     def __init__(self, /, **data: Any) -> None:
-        if not self.__pydantic_complete__:
-            self._build()
         try:
-            self.__pydantic_validator__.validate_python(data, self_instance=self)
+            self._fill(data)
         except ValidationError as error:
             raise self._declaration_error(error, f"node {data.get('name')!r}: ") from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic then validates without calling it
+
+    def _fill(self, data: dict[str, Any], names: Names | None = None) -> None:
+        """Validate fields and set them; `names` resolves what the fields of a file refer to."""
+        if not self.__pydantic_complete__:
+            self._build()
+        strict = True if names is not None else None
+        self.__pydantic_validator__.validate_python(data, strict=strict, context=names, self_instance=self)
 
     @classmethod
     def _build(cls) -> None:
@@ -212,7 +217,7 @@ class Node(BaseModel):
         return out
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
+    def from_data(cls, data: dict[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
         """Return the node stored in a file; `data` is without its kind.
 
         Raises
@@ -220,10 +225,9 @@ class Node(BaseModel):
         DeclarationError
             If a field is missing, unknown or wrong; its `field` names it.
         """
-        if not cls.__pydantic_complete__:
-            cls._build()
+        found = cls.__new__(cls)
         try:
-            found: Self = cls.__pydantic_validator__.validate_python(data, strict=True, context=names)
+            found._fill(data, names)
         except ValidationError as error:
             raise cls._declaration_error(error) from None
         found.__dict__["source"] = source
