@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import operator
-import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
@@ -30,7 +28,7 @@ from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import NodeNames, Reasons, Rule, Stored
-from .values import DEFINITIONS, MAX_NAME, Data, Names, record, ref
+from .values import MAX_NAME, Data, Names, record, ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -247,7 +245,7 @@ class Node(BaseModel):
 
     @classmethod
     def data_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of the node in a file; its references resolve to `DEFINITIONS`."""
+        """Return the JSON Schema of the node in a file; its references resolve to `schema.DEFINITIONS`."""
         properties = {"name": ref("name"), "kind": {"const": cls.kind}}
         for field in cls.fields:
             info = cls.model_fields[field.name]
@@ -260,14 +258,10 @@ class Node(BaseModel):
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the complete JSON Schema (2020-12) of the node in a file, with all definitions that it uses."""
+        from .schema import used_by
+
         schema = cls.data_schema()
-        used: set[str] = set()
-        pending = [schema]
-        while pending:
-            for name in set(re.findall(r"#/\$defs/(\w+)", json.dumps(pending.pop()))) - used:
-                used.add(name)
-                pending.append(DEFINITIONS[name])
-        return {"title": cls.__name__, **schema, "$defs": {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}}
+        return {"title": cls.__name__, **schema, "$defs": used_by(schema)}
 
     @classmethod
     def _declaration_error(cls, error: ValidationError, who: str = "") -> DeclarationError:
