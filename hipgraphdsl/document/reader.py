@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, Generic, NoReturn, TypeVar
 
-from ..arrays import as_dict
+import numpy as np
+
+from ..arrays import (
+    Array,
+    DeviceArray,
+    ExternalArray,
+    HostArray,
+    UnboundValues,
+    as_dict,
+    as_dtype,
+    as_rank,
+    converted,
+    own_copy,
+)
 from ..arrays.coercion import as_path
 from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
 from ..nodes.base import Node, a_or_an, check_name
-from ..nodes.values import Data, Names, wrong_type
+from ..nodes.values import Data, Members, Names, bytes_of, dtype_of, filled, memory_of, shape_of, wrong_type
 from ..source import Budget
-from .parts import VERSION, array_of, module_of, parameter_of
-from .text import LISTS, MAX_NODES, Document, Place
+from .text import MAX_NODES, Document, Place
+from .writer import LISTS, VERSION, sha256_of
+
+_log = logging.getLogger("hipgraphdsl")
 
 W = TypeVar("W")
 
@@ -255,3 +274,136 @@ class _Section(Names):
             raise DeclarationError(
                 f"a workflow holds at most {MAX_NODES} nodes, those of child graphs counted as often as they are used"
             )
+
+
+# -- arrays, parameters and modules
+
+
+def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[str], Any]) -> Array:
+    """Return the array that data represents; `supply` returns the caller's value for ``prefix + name``, or None."""
+    fields = Members(data, "an array")
+    name = check_name(fields.take("name", str), "array")
+    kind = fields.take("kind", str)
+    if name in taken:
+        raise DeclarationError(f"array {name!r} is declared twice")
+    shape, dtype, where = memory_of(fields)
+    full = prefix + name
+    supplied = supply(full)
+    array: Array
+    if kind == "external":
+        location, writeable = fields.take("location", str, default="host"), fields.take("writeable", bool, default=True)
+        if location not in ("host", "device"):
+            raise DeclarationError(f"'location' is 'host' or 'device' (got {location[:60]!r})")
+        array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, **where)
+        if supplied is not None:
+            array = ExternalArray.wrap(name, supplied, device=array.device)
+            _require_same(name, array.shape, array.dtype, shape, dtype)
+            if array.location != location:
+                raise DeclarationError(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
+            if writeable and not array.writeable:
+                raise DeclarationError(f"array {name!r} is written; arrays[{full!r}] is read-only")
+            array = replace(array, writeable=writeable, access=where["access"])
+    elif kind in ("host", "device"):
+        if kind == "host":
+            where["pinned"] = fields.take("pinned", bool, default=True)
+            where["rank"] = as_rank(fields.take("rank", int, str, default=0), "host array")
+        initial = _initial(fields, name, shape, dtype)
+        if supplied is not None:
+            initial = _supplied(name, supplied, initial, shape, dtype)
+        array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
+    else:
+        raise DeclarationError(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
+    if array.on_host and array.access:
+        raise DeclarationError(f"array {name!r} is host memory, and 'access' is for memory of a device")
+    fields.done(f"{kind} array {name!r}")
+    return array
+
+
+def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    given = [key for key in ("values", "base64", "sha256") if key in fields.data]
+    if len(given) > 1:
+        raise DeclarationError(f"array {name!r} has both {given[0]!r} and {given[1]!r}; give one")
+    if not given:
+        return None
+    size = math.prod(shape)
+    if given == ["sha256"]:
+        digest = fields.take("sha256", str)
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise DeclarationError(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})")
+        return UnboundValues(digest)
+    if given == ["values"]:
+        values = fields.take("values", list)
+        if len(values) != size:
+            raise DeclarationError(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}")
+        found = filled(values, shape, dtype)
+    else:
+        data = bytes_of(fields.take("base64", str))
+        if len(data) != size * dtype.itemsize:
+            raise DeclarationError(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}")
+        found = own_copy(np.frombuffer(data, dtype).reshape(shape))
+    found.flags.writeable = False
+    return found
+
+
+def _require_same(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], wanted_shape: tuple[int, ...], wanted_dtype: np.dtype[Any]
+) -> None:
+    if shape != wanted_shape or dtype != wanted_dtype:
+        raise DeclarationError(
+            f"array {name!r} is {wanted_dtype}{list(wanted_shape)}; what arrays supplies is {dtype}{list(shape)}",
+            array=name,
+        )
+
+
+def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        if isinstance(value, np.ndarray) and value.dtype == np.dtype(f"V{dtype.itemsize}"):
+            value = value.view(dtype)  # a .npy file has raw bytes for types that it cannot describe
+        # A list has no dtype, so it is converted; an ndarray must have the array's dtype.
+        found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
+    _require_same(name, found.shape, found.dtype, shape, dtype)
+    if isinstance(stored, UnboundValues) and sha256_of(found) != stored.sha256:
+        _log.warning("array %r: the values supplied are not those that the file was written with (SHA-256 differs)", name)
+    found.flags.writeable = False
+    return found
+
+
+def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tuple[int, ...], bool]:
+    """Return name, dtype, default, shape and `copy` of the parameter that data represents."""
+    fields = Members(data, "a parameter")
+    name = fields.take("name", str)
+    dtype = as_dtype(dtype_of(fields.take("dtype")))
+    shape = shape_of(fields.take("shape", list, default=[]))
+    default = names.value(fields.take("default", default=None))
+    copy = fields.take("copy", bool, default=False)
+    fields.done(f"parameter {name[:60]!r}")
+    return name, dtype, default, shape, copy
+
+
+def module_of(data: Data, key: str, budget: Budget) -> Module:
+    """Return the module that data under a key of the file represents; `budget` limits how much of its source is parsed."""
+    if not key or ":" in key or len(key) > 200 or not key.isprintable():
+        raise DeclarationError(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
+    fields = Members(data, "a module")
+    name = fields.take("name", str, default=key)
+    structs = fields.take("structs", dict, default={})
+    layouts = {struct: dtype_of(value) for struct, value in structs.items()}
+    if "source" in fields.data:
+        source = fields.take("source", list, str)
+        lines = source if isinstance(source, list) else [source]
+        options = fields.take("options", list, default=[])
+        headers = fields.take("headers", dict, default={})
+        if not all(type(line) is str for line in (*lines, *options)):
+            raise DeclarationError("'source' and 'options' are lists of text")
+        if not all(type(text) is str for text in headers.values()):
+            raise DeclarationError("'headers' is an object of texts")
+        fields.done("a module")
+        return Module.stored("\n".join(lines), name, options, layouts, headers, budget)
+    file, digest = fields.take("file", str), fields.take("sha256", str)
+    signatures = fields.take("signatures", dict, default={})
+    if not all(type(text) is str for text in signatures.values()):
+        raise DeclarationError("'signatures' is an object of parameter lists")
+    fields.done("a module")
+    return Module.from_dict({"name": name, "file": file, "sha256": digest, "signatures": signatures, "structs": structs})

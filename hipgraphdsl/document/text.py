@@ -1,4 +1,4 @@
-"""Write a workflow file's text from its data; read it as data with line numbers; reject hostile text."""
+"""Read a workflow file's text as data with line numbers; reject hostile text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from json import encoder
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,14 +22,6 @@ _MAX_BRACKETS = 4_000_000  # each becomes a Python object of up to 300 bytes bef
 _MAX_COMMAS = 10_000_000  # outside of strings; limits the Python objects for numbers
 _MAX_CHILDREN = 10_000  # modules and distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; unknown ones are reported once the version is known
-
-LISTS = {
-    "arrays": "an array is an object {...}",
-    "parameters": "a parameter is an object {...}",
-    "nodes": "a node is an object {...}",
-    "order": "an edge is a pair [earlier node, later node]",
-}
-"""What each list of a workflow consists of, by its key."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -308,53 +299,3 @@ def _limit(counts: Mapping[str, int]) -> None:
     for what, (most, message) in said.items():
         if counts[what] > most:
             raise DeclarationError(message.format(most))
-
-
-# -- writing
-
-
-def written(data: Mapping[str, Data]) -> str:
-    """Return a document as JSON, with one array, parameter, node or source line per line."""
-    return f"{_block('{}', _members(data, ' '), '')}\n"
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_encode_ascii = json.JSONEncoder(allow_nan=False).encode
-_text = encoder.encode_basestring
-
-
-def _line(value: Data) -> str:
-    text = _encode(value)
-    # A lone surrogate, which only an argument can contain, has no UTF-8 encoding.
-    return text if text.isascii() or not _SURROGATE.search(text) else _encode_ascii(value)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def _members(data: Mapping[str, Data], pad: str) -> Iterator[str]:
-    """Yield the members of one workflow as text; continuation lines are indented by `pad`."""
-    inner = f"{pad} "
-    for key, value in data.items():
-        if key in LISTS and value:
-            text = _block("[]", map(_line, value), pad)
-        elif key == "modules" and value:
-            text = _block("{}", (f"{_line(name)}: {_module(module, inner)}" for name, module in value.items()), pad)
-        elif key == "workflows":
-            children = ((name, _block("{}", _members(child, f"{inner} "), inner)) for name, child in value.items())
-            text = _block("{}", (f"{_line(name)}: {child}" for name, child in children), pad)
-        else:
-            text = _line(value)
-        yield f"{_text(key)}: {text}"
-
-
-def _module(module: Mapping[str, Data], pad: str) -> str:
-    members = [f"{_text(key)}: {_line(value)}" for key, value in module.items() if key != "source"]
-    if "source" in module:
-        members.append(f'"source": {_block("[]", map(_line, module["source"]), pad)}')
-    return f"{{{', '.join(members)}}}"
-
-
-def _block(brackets: str, lines: Iterable[str], pad: str) -> str:
-    """Return `lines` in brackets, comma-separated, each on its own line."""
-    return f"{brackets[0]}\n{pad} " + f",\n{pad} ".join(lines) + f"\n{pad}{brackets[1]}"

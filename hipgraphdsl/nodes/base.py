@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import operator
-import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
@@ -30,7 +28,7 @@ from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import NodeNames, Reasons, Rule, Stored
-from .values import DEFINITIONS, MAX_NAME, Data, Names, record, ref
+from .values import MAX_NAME, Data, Names, record, ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -153,14 +151,19 @@ class Node(BaseModel):
         return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
 
     def __init__(self, /, **data: Any) -> None:
-        if not self.__pydantic_complete__:
-            self._build()
         try:
-            self.__pydantic_validator__.validate_python(data, self_instance=self)
+            self._fill(data)
         except ValidationError as error:
             raise self._declaration_error(error, f"node {data.get('name')!r}: ") from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic then validates without calling it
+
+    def _fill(self, data: dict[str, Any], names: Names | None = None) -> None:
+        """Validate fields and set them; `names` resolves what the fields of a file refer to."""
+        if not self.__pydantic_complete__:
+            self._build()
+        strict = True if names is not None else None
+        self.__pydantic_validator__.validate_python(data, strict=strict, context=names, self_instance=self)
 
     @classmethod
     def _build(cls) -> None:
@@ -212,7 +215,7 @@ class Node(BaseModel):
         return out
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
+    def from_data(cls, data: dict[str, Data], names: Names, source: tuple[str, int] | None = None) -> Self:
         """Return the node stored in a file; `data` is without its kind.
 
         Raises
@@ -220,10 +223,9 @@ class Node(BaseModel):
         DeclarationError
             If a field is missing, unknown or wrong; its `field` names it.
         """
-        if not cls.__pydantic_complete__:
-            cls._build()
+        found = cls.__new__(cls)
         try:
-            found: Self = cls.__pydantic_validator__.validate_python(data, strict=True, context=names)
+            found._fill(data, names)
         except ValidationError as error:
             raise cls._declaration_error(error) from None
         found.__dict__["source"] = source
@@ -243,7 +245,7 @@ class Node(BaseModel):
 
     @classmethod
     def data_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of the node in a file; its references resolve to `DEFINITIONS`."""
+        """Return the JSON Schema of the node in a file; its references resolve to `schema.DEFINITIONS`."""
         properties = {"name": ref("name"), "kind": {"const": cls.kind}}
         for field in cls.fields:
             info = cls.model_fields[field.name]
@@ -256,14 +258,10 @@ class Node(BaseModel):
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the complete JSON Schema (2020-12) of the node in a file, with all definitions that it uses."""
+        from .schema import used_by
+
         schema = cls.data_schema()
-        used: set[str] = set()
-        pending = [schema]
-        while pending:
-            for name in set(re.findall(r"#/\$defs/(\w+)", json.dumps(pending.pop()))) - used:
-                used.add(name)
-                pending.append(DEFINITIONS[name])
-        return {"title": cls.__name__, **schema, "$defs": {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}}
+        return {"title": cls.__name__, **schema, "$defs": used_by(schema)}
 
     @classmethod
     def _declaration_error(cls, error: ValidationError, who: str = "") -> DeclarationError:

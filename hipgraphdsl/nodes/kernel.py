@@ -51,6 +51,8 @@ from .fields import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .values import Names
+
 _BOUNDS: dict[object, tuple[int, int]] = {
     np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
     for kind in "iu"
@@ -221,19 +223,18 @@ class KernelNode(Node):
     cluster: Annotated[tuple[int, int, int] | None, replace(EXTENTS, read=_cluster), Rule(fixed=_ATTRIBUTE)] = None
     device: Device = None
 
-    def __init__(self, /, **data: Any) -> None:
-        key = _shared_key(data) if type(self) is KernelNode else None
-        shared: _Shared | None = None if key is None else data["kernel"].launches.get(key)
+    def _fill(self, data: dict[str, Any], names: Names | None = None) -> None:
+        given = data if names is None else _of_file(data, names)
+        key = _shared_key(given) if type(self) is KernelNode else None
+        shared: _Shared | None = None if key is None else given["kernel"].launches.get(key)
         try:
-            if shared is not None and shared.complete(self, data):
+            if shared is not None and shared.complete(self, given, names):
                 return
         except DeclarationError:
             pass  # validation raises it with its field
-        super().__init__(**data)
+        super()._fill(data, names)
         if key is not None and shared is None:
             _keep(key, self, tuple(data))
-
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # as for Node
 
     @lazy
     def plain(self) -> bool:
@@ -357,6 +358,15 @@ class KernelNode(Node):
 _MOST_SHARED = 1024  # launches of one kernel in different ways that are kept
 
 
+def _of_file(data: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Return the data of a launch in a file with its kernel, extents and edges as a user gives them."""
+    lists = {name: tuple(data[name]) for name in ("grid", "block", "after") if type(data.get(name)) is list}
+    try:
+        return {**data, **lists, "kernel": names.kernel(data.get("kernel", ""))}
+    except DeclarationError:
+        return data
+
+
 def _shared_key(data: dict[str, Any]) -> Any:
     """Return a key of all that a launch may share with others, as it was given; None for what others rarely share.
 
@@ -416,8 +426,10 @@ class _Shared:
         self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
         self._checks = [_check_of(parameter) for parameter in node.signature.parameters]
 
-    def complete(self, node: KernelNode, data: dict[str, Any]) -> bool:
+    def complete(self, node: KernelNode, data: dict[str, Any], names: Names | None) -> bool:
         """Give a node its fields; leave it, and return False, if it has more of its own than name, source, edges and arguments.
+
+        `names` resolves the arguments of a file.
 
         Raises
         ------
@@ -439,6 +451,8 @@ class _Shared:
         ):
             return False
         check_name(name, "node")
+        if names is not None:
+            args = [names.value(arg) for arg in args]
         fields.update(self._follows)
         bound, accesses, views, mentions = [], [], [], False
         for (parameter, key, pointer, least, most), arg in zip(self._checks, args):

@@ -14,11 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import core_schema
 
 from ..arrays import (
-    CODES,
     NAMES,
     Access,
     Array,
@@ -140,32 +137,6 @@ def map_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return the schema of an object with arbitrary keys."""
     return {"type": "object", "additionalProperties": item, **more}
 
-
-def as_core_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
-    """Return a Pydantic schema of any value, which a JSON Schema with definitions describes.
-
-    The definitions are Pydantic's then, so that they stand among those of a model with such a field, in OpenAPI too.
-    """
-
-    def described(part: Any, handler: GetJsonSchemaHandler) -> Any:
-        if isinstance(part, list):
-            return [described(each, handler) for each in part]
-        if not isinstance(part, dict):
-            return part
-        if "$ref" in part:
-            reference = core_schema.definition_reference_schema(part["$ref"].replace("#/$defs/", _DEFINITION))
-            return {**part, **handler(reference)}
-        return {key: described(each, handler) for key, each in part.items()}
-
-    def any_described_by(part: Any, **more: Any) -> core_schema.CoreSchema:
-        return core_schema.any_schema(metadata={"pydantic_js_functions": [lambda _, handler: described(part, handler)]}, **more)
-
-    top = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
-    definitions = [any_described_by(part, ref=_DEFINITION + name) for name, part in schema["$defs"].items()]
-    return core_schema.definitions_schema(any_described_by(top), definitions)
-
-
-_DEFINITION = "hipgraphdsl.workflow_"  # Pydantic names a definition by the part after the last dot
 
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 FLAG: dict[str, Any] = {"type": "boolean"}
@@ -582,57 +553,3 @@ def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndar
         return own_copy(converted(values, dtype)).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise DeclarationError(f"values do not fit dtype {dtype}: {error}") from None
-
-
-DEFINITIONS: dict[str, dict[str, Any]] = {
-    "name": {"type": "string", "minLength": 1, "maxLength": 200},
-    "base64": {"type": "string", "contentEncoding": "base64"},
-    "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
-    "dtype": {
-        "oneOf": [
-            {"enum": list(NAMES), "description": "A type of numbers, NumPy's or one of the package ml_dtypes."},
-            {"type": "string", "pattern": f"^(?:{CODES})$", "description": "A code of NumPy's, such as <f4; raw bytes."},
-            record({"base": ref("dtype"), "shape": SHAPE}, "base shape"),
-            record(
-                {
-                    "names": list_of({"type": "string"}),
-                    "formats": list_of(ref("dtype")),
-                    "offsets": list_of(COUNT),
-                    "itemsize": COUNT,
-                    "align": FLAG,
-                },
-                "names formats offsets itemsize",
-            ),
-        ]
-    },
-    "view": {
-        "oneOf": [
-            {"type": "string", "description": "x or x[3, 8:248, 0:10:2]"},
-            record({"param": {"type": "string"}}, "param"),
-            record({"symbol": {"type": "string", "pattern": "^[^:]+:.+$"}}, "symbol"),
-        ]
-    },
-    "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
-    "axis": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": {"type": "string"}}, "param")]},
-    "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
-    "value": {
-        "oneOf": [
-            {"type": ["null", "boolean", "number"]},
-            ref("view"),
-            ref("access"),
-            list_of(ref("value")),
-            record({"float": {"enum": ["nan", "inf", "-inf"]}}, "float"),
-            record({"complex": list_of(ref("value"), minItems=2, maxItems=2)}, "complex"),
-            record({"str": {"type": "string"}}, "str"),
-            record({"bytes": ref("base64")}, "bytes"),
-            record({"tuple": list_of(ref("value"))}, "tuple"),
-            record({"dict": map_of(ref("value"))}, "dict"),
-            record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
-            record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
-            record(
-                {"ndarray": ref("dtype"), "shape": list_of(COUNT, maxItems=32), "base64": ref("base64")}, "ndarray shape base64"
-            ),
-        ]
-    },
-}
-"""JSON Schema definitions that fields refer to, by name."""

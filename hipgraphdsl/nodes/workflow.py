@@ -25,9 +25,7 @@ from ..arrays import (
     array_by_default,
 )
 from ..binding import bound
-from ..document.parts import document_schema
-from ..document.text import written
-from ..document.writer import data_of
+from ..document.writer import data_of, written
 from ..draft import Draft
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
@@ -36,7 +34,7 @@ from ..order import successors, topological_order
 from . import KINDS, Node, UnboundCallback
 from .facets import Asked
 from .fields import UNCHANGED
-from .values import Data, as_core_schema
+from .values import Data
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -327,6 +325,8 @@ class Workflow:
     @staticmethod
     def model_json_schema() -> dict[str, Any]:
         """Return the JSON Schema (2020-12) of a workflow file."""
+        from ..document.schema import document_schema
+
         return document_schema(KINDS)
 
     @classmethod
@@ -341,6 +341,8 @@ class Workflow:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        from ..document.schema import as_core_schema
+
         return handler(as_core_schema(cls.model_json_schema()))
 
 

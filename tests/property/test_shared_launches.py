@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import hipgraphdsl as hg
 from hipgraphdsl.nodes import same
+from hipgraphdsl.nodes.values import Names
 
 MODULE = hg.Module(
     """
@@ -148,10 +150,64 @@ def test_a_launch_like_an_earlier_one_is_what_a_first_one_would_be(launches: lis
         assert same(one, other) or repr(one) == repr(other), data
 
 
+STORED: dict[str, Any] = {
+    "name": "a",
+    "kernel": "shared:one",
+    "grid": [2, 1],
+    "block": 1,
+    "args": ["x", "y[2]", {"param": "size"}, 0.5],
+    "shared_bytes": 16,
+    "after": ["n"],
+}
+"""A launch as a file holds it."""
+DATA = st.sampled_from(
+    (
+        *(None, True, 0, 1, 2, -1, 2**70, 1.0, 0.1, "", "a", "x", "y", "z", "x[1]", "y[3, 1:8]"),
+        *("shared:two", "no:one", "shared:", "one", [], [1], [2, True], ["n"], ["x", "y", 3, 1], [{"param": "size"}]),
+        *({"param": "real"}, {"reads": "x[0:8, 1]"}, {"writes": "x"}, {"str": "x"}, {"complex": [1, 0]}),
+        *({"no": 1}, {}, {"HG203": "known"}),
+    )
+)
+
+
+def stored(data: dict[str, Any]) -> Any:
+    """Return what a node of a file is made of, or what the error says."""
+    names = Names({"x": X, "y": Y}, {"size": SIZE, "real": REAL}, {"shared": MODULE})
+    try:
+        node = hg.KernelNode.from_data(deepcopy(data), names, ("f.json", 3))
+    except hg.DeclarationError as error:
+        return type(error), str(error), error.node, error.array, error.field
+    return [node, node.source, node.accesses, node.addresses, node.parameters, node.model_fields_set, node.to_data(names)]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(("args", *FIELDS, "grid", "block", 0, 1, 2, 3)), DATA), max_size=2), st.booleans())
+def test_a_launch_of_a_file_like_an_earlier_one_is_what_a_first_one_would_be(
+    changes: list[tuple[str | int, Any]], lacks: bool
+) -> None:
+    data = deepcopy(STORED)
+    for where, value in changes:
+        if isinstance(where, str):
+            data[where] = value
+        elif isinstance(data["args"], list) and where < len(data["args"]):
+            data["args"][where] = value
+    if lacks and changes:
+        data.pop(str(changes[0][0]), None)
+    MODULE["one"].launches.clear()
+    MODULE["two"].launches.clear()
+    alone = stored(data)
+    stored(STORED)
+    kept = len(MODULE["one"].launches)
+    after = [stored(data) for _ in range(2)]
+    assert kept
+    for again in after:
+        assert same(alone, again) or repr(alone) == repr(again)
+
+
 def test_launches_are_shared_by_kernel_extents_and_attributes() -> None:
     kernel = MODULE["two"]
     kernel.launches.clear()
-    data = {"name": "a", "kernel": kernel, "args": (Y, X, 0.1, 7, True)}
+    data: dict[str, Any] = {"name": "a", "kernel": kernel, "args": (Y, X, 0.1, 7, True)}
     for grid, block in ((1, 2), (1, 2), ((1, 1, 1), 2), (2, 2)):
         hg.KernelNode(grid=grid, block=block, **data)
     first, second = (hg.KernelNode(grid=2, block=2, **data) for _ in range(2))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hipgraphdsl.document.parts import module_data, module_of
+from hipgraphdsl.document.reader import module_of
+from hipgraphdsl.document.writer import module_data
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.kernels import ArgumentPacker, Kernel, KernelParameter, Module, Signature, check_argument
 from hipgraphdsl.source import Budget, Scope, tokenize

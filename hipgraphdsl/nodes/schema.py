@@ -1,0 +1,74 @@
+"""What fields of nodes refer to in JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..arrays import CODES, NAMES
+from .values import COUNT, FLAG, SHAPE, list_of, map_of, record, ref
+
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "name": {"type": "string", "minLength": 1, "maxLength": 200},
+    "base64": {"type": "string", "contentEncoding": "base64"},
+    "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
+    "dtype": {
+        "oneOf": [
+            {"enum": list(NAMES), "description": "A type of numbers, NumPy's or one of the package ml_dtypes."},
+            {"type": "string", "pattern": f"^(?:{CODES})$", "description": "A code of NumPy's, such as <f4; raw bytes."},
+            record({"base": ref("dtype"), "shape": SHAPE}, "base shape"),
+            record(
+                {
+                    "names": list_of({"type": "string"}),
+                    "formats": list_of(ref("dtype")),
+                    "offsets": list_of(COUNT),
+                    "itemsize": COUNT,
+                    "align": FLAG,
+                },
+                "names formats offsets itemsize",
+            ),
+        ]
+    },
+    "view": {
+        "oneOf": [
+            {"type": "string", "description": "x or x[3, 8:248, 0:10:2]"},
+            record({"param": {"type": "string"}}, "param"),
+            record({"symbol": {"type": "string", "pattern": "^[^:]+:.+$"}}, "symbol"),
+        ]
+    },
+    "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
+    "axis": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": {"type": "string"}}, "param")]},
+    "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
+    "value": {
+        "oneOf": [
+            {"type": ["null", "boolean", "number"]},
+            ref("view"),
+            ref("access"),
+            list_of(ref("value")),
+            record({"float": {"enum": ["nan", "inf", "-inf"]}}, "float"),
+            record({"complex": list_of(ref("value"), minItems=2, maxItems=2)}, "complex"),
+            record({"str": {"type": "string"}}, "str"),
+            record({"bytes": ref("base64")}, "bytes"),
+            record({"tuple": list_of(ref("value"))}, "tuple"),
+            record({"dict": map_of(ref("value"))}, "dict"),
+            record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
+            record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
+            record(
+                {"ndarray": ref("dtype"), "shape": list_of(COUNT, maxItems=32), "base64": ref("base64")}, "ndarray shape base64"
+            ),
+        ]
+    },
+}
+"""JSON Schema definitions that fields refer to, by name."""
+
+
+def used_by(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the definitions that a schema refers to, and those that they refer to in turn."""
+    used: set[str] = set()
+    pending = [schema]
+    while pending:
+        for name in set(re.findall(r"#/\$defs/(\w+)", json.dumps(pending.pop()))) - used:
+            used.add(name)
+            pending.append(DEFINITIONS[name])
+    return {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}
