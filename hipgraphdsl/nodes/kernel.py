@@ -241,7 +241,7 @@ class KernelNode(Node):
         known = type(self).model_fields
         args = fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
-        names = [parameter.name for parameter in self.signature.parameters]
+        names = self.argument_names if others or "args" in fields else ()
         for name in others:
             if name not in names:
                 raise node_error(
@@ -434,6 +434,11 @@ class _Shared:
 
     def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, Any, ArrayView | None, Access | None]:
         """Return a pointer's parameter, argument, view and access; raise DeclarationError if it does not fit."""
+        if type(arg) is ArrayView:
+            known = arg.root.fits.get(id(parameter))  # a view of a whole array, as an earlier node has it
+            if known is not None and known[0] is parameter and known[1] is arg:
+                arg.fits[id(parameter)] = known
+                return known  # type: ignore[no-any-return]  # what this method has put there
         given = _argument(parameter, arg, node, self._kernel.name)
         if given is None:
             return parameter, None, None, None
@@ -441,8 +446,8 @@ class _Shared:
             fit = parameter, given, given.view, given
             given.view.fits[id(parameter), given.mode] = fit
             return fit
-        known = not isinstance(self._kernel.module, ForeignModule)
-        found = parameter, given, given, given.accessed("read" if parameter.const else "update") if known else None
+        foreign = isinstance(self._kernel.module, ForeignModule)
+        found = parameter, given, given, None if foreign else given.accessed("read" if parameter.const else "update")
         if isinstance(arg, Sliceable):
             arg.fits[id(parameter)] = found
         return found

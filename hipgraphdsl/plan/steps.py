@@ -289,8 +289,7 @@ class Plan:
         return {"text/plain": str(self)}
 
 
-_STEPS: Final = Entries("steps")
-Plan.steps = _STEPS  # type: ignore[assignment]  # a descriptor of such tuples
+_STEPS: Final = Entries(Plan, "steps")
 _KEPT: Final = _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"}
 
 
