@@ -176,9 +176,8 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
         assert isinstance(program, GraphProgram)
         launches = [operation for operation in program.operations if isinstance(operation, Launch)]
         operation = launches[0]
-        params = runtime.kernel_params(
-            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
-        )
+        args = operation.packer.place(operation.packed)
+        params = runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, args)
         made: list[int] = []
 
         def lowered() -> None:
@@ -247,9 +246,8 @@ def _by_launch(result: Result, runtime: AmdRuntime, library: ctypes.CDLL, set_: 
     with exe:
         program: Any = exe._program
         operation = program.operations[0]
-        params = runtime.kernel_params(
-            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
-        )
+        args = operation.packer.place(operation.packed)
+        params = runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, args)
         exe.launch(a=-1.0)
         if exe._own.compiled.launcher is None:
             result.add(

@@ -26,14 +26,15 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
 
 
 class Entries:
-    """A tuple in a field of a frozen dataclass, set as the class's attribute of that name after the class is made.
+    """A field of a frozen dataclass that is a tuple, of which `replaced` replaces entries without a copy of all others.
 
-    `replaced` replaces entries without a copy of all: the new object copies them when its field is first read.
+    The new object copies them when its field is first read.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, kind: type[Any], name: str) -> None:
         self._name = name
         self._edits = f"_{name}_edits"
+        setattr(kind, name, self)  # found where an object has no value of its own
 
     def __get__(self, owner: Any, kind: type[Any]) -> Any:
         if owner is None:

@@ -126,10 +126,8 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
         document = waiting.pop()
         found.update([array.device for array in document.arrays.values()])
         found.update([getattr(node, "device", None) for node in document.nodes])
-        # A derived workflow is on the devices of the node's fields.
-        holding = {kind for kind in {type(node) for node in document.nodes} if kind.held is not Node.held and not kind.derives}
-        for node in (node for node in document.nodes if type(node) in holding) if holding else ():
-            for _, inner, _ in node.held:
+        for node in document.holding:
+            for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 if inner not in seen:
                     seen.add(inner)
                     waiting.append(inner)

@@ -139,6 +139,9 @@ class Environment(Binding):
 
     def place_of(self, step: Step) -> int:
         """Return the device that a step runs on, found from its node if the step's child graph was planned for any binding."""
+        shared = self.shared
+        if len(shared.devices) == 1:
+            return shared.device
         return self.device_of(step.node) if step.device is None else step.device
 
     def owner(self, view: ArrayView) -> int:

@@ -44,10 +44,6 @@ class Launch(NamedTuple):
         """Whether all blocks are resident at once."""
         return "cooperative" in self.attributes
 
-    def place(self) -> int:
-        """Write the arguments to memory and return the address of the table of pointers to them."""
-        return self.packer.place(self.packed)
-
     def is_stand_in(self, runtime: Runtime) -> bool:
         """Whether a graph holds the captured launch as a child graph instead: an explicit kernel node is not cooperative."""
         return "cooperative_ignored" in runtime.target.quirks and self.cooperative
@@ -58,7 +54,8 @@ class Launch(NamedTuple):
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         """Add a kernel node to a graph, after the nodes `deps`; return its handle."""
-        node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, self.place())
+        args = self.packer.place(self.packed)
+        node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, args)
         if self.attributes:
             set_attributes(node, runtime, **self.attributes)
         return node
@@ -76,9 +73,8 @@ class Launch(NamedTuple):
         """Replace the launch of a node in an instantiated graph by this one; return False if no call can do that."""
         if before.attributes != self.attributes or self.is_stand_in(runtime):
             return False
-        runtime.graph_exec_kernel_node_set_params(
-            graph_exec, node, self.function, self.grid, self.block, self.shared_bytes, self.place()
-        )
+        args = self.packer.place(self.packed)
+        runtime.graph_exec_kernel_node_set_params(graph_exec, node, self.function, self.grid, self.block, self.shared_bytes, args)
         return True
 
 

@@ -134,7 +134,7 @@ class Program(ABC):
 
     def scope_of(self, step: Step) -> Environment:
         """Return the scope that a step's names belong to."""
-        return self.scope.inside(step.path)
+        return self.scope.inside(step.path) if step.path else self.scope
 
     def place_of(self, step: Step) -> int:
         """Return the device that a step runs on."""
@@ -280,8 +280,9 @@ class GraphProgram(Program):
 
     def instantiate(self) -> None:
         """Instantiate `graph`; if it leaves allocations unfreed, the next launch frees them."""
-        made = {operation.addresses[operation.array] for operation in self.operations if isinstance(operation, Alloc)}
-        freed = {operation.pointer for operation in self.operations if isinstance(operation, Free)}
+        operations = self.operations if self.plan.has_allocs else ()
+        made = {operation.addresses[operation.array] for operation in operations if isinstance(operation, Alloc)}
+        freed = {operation.pointer for operation in operations if isinstance(operation, Free)}
         self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if made - freed else 0)
 
     def launch(self, stream: int) -> None:

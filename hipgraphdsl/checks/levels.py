@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -61,7 +61,7 @@ class CheckedLevel(Level):
 
         All other nodes have the default of the property; most checks concern few kinds, and so need not ask every node.
         """
-        able = {kind for kind in self.kinds if any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts)}
+        able = {kind for kind in self.kinds if _says(kind, facts)}
         return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
 
     @cached_property
@@ -135,6 +135,12 @@ class CheckedLevel(Level):
             self.diagnostics.append(diagnostic)
         else:
             self.ignored.append((diagnostic, reason))
+
+
+@cache
+def _says(kind: type[Node], facts: tuple[str, ...]) -> bool:
+    """Return whether a class of nodes overrides one of these properties of `Node`."""
+    return any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts)
 
 
 def launch_key(launch: KernelLaunch) -> tuple[Any, ...]:

@@ -63,12 +63,13 @@ def check_limits(scope: CheckedLevel, target: Target | None) -> None:
 
 def launch_faults(node: KernelLaunch, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
     """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
-    block = [value(axis) for axis in node.block]
-    grid = [value(axis) for axis in node.grid]
-    yield from _block_faults(node, block, target)
+    block = [axis if type(axis) is int else value(axis) for axis in node.block]
+    grid = [axis if type(axis) is int else value(axis) for axis in node.grid]
+    threads = _product(block)
+    yield from _block_faults(node, block, threads, target)
     yield from _grid_faults(grid, block, target)
     yield from _shared_memory_faults(node, target)
-    blocks, threads = _product(grid), _product(block)
+    blocks = _product(grid)
     if node.cooperative and target and (target.multiprocessors or target.on_host) and blocks and threads:
         each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
         resident = _RESIDENT_ON_CPU if target.on_host else each * target.multiprocessors
@@ -83,17 +84,17 @@ def _who_takes(target: Target | None) -> str:
     return f"{target.name} takes" if target else "every device takes"
 
 
-def _block_faults(node: KernelLaunch, block: Extents, target: Target | None) -> Iterator[Fault]:
-    on, most = _who_takes(target), target.max_threads if target else _MAX_THREADS
-    threads = _product(block)
+def _block_faults(node: KernelLaunch, block: Extents, threads: int | None, target: Target | None) -> Iterator[Fault]:
+    most = target.max_threads if target else _MAX_THREADS
     if threads is not None and threads > most:
-        yield "HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"
+        said = f"a block of {_text(block)} = {threads} threads; {_who_takes(target)} at most {most}"
+        yield "HG501", said, "use a smaller block"
     elif target:
         for axis, extent, limit in zip(_AXES, block, target.max_block):
             if extent is not None and extent > limit:
-                message = f"a block of {extent} threads along {axis}; {on} at most {limit}"
+                message = f"a block of {extent} threads along {axis}; {_who_takes(target)} at most {limit}"
                 yield "HG501", message, "use another shape of block"
-    yield from _built_for_faults(node, block)
+    yield from _built_for_faults(node, block, threads)
     bounds = node.kernel.launch_bounds
     if bounds is not None and threads is not None and threads > bounds:
         yield (
@@ -104,9 +105,9 @@ def _block_faults(node: KernelLaunch, block: Extents, target: Target | None) -> 
         )
 
 
-def _built_for_faults(node: KernelLaunch, block: Extents) -> Iterator[Fault]:
+def _built_for_faults(node: KernelLaunch, block: Extents, threads: int | None) -> Iterator[Fault]:
     """Yield what the kernel of a code object does not take."""
-    name, threads = node.kernel.name, _product(block)
+    name = node.kernel.name
     built = node.kernel.module.blocks.get(name)
     if built is None:
         return
@@ -161,8 +162,7 @@ def _shared_memory_faults(node: KernelLaunch, target: Target | None) -> Iterator
 
 
 def _product(extents: Extents) -> int | None:
-    known = [extent for extent in extents if extent is not None]
-    return math.prod(known) if len(known) == len(extents) else None
+    return None if None in extents else math.prod(extents)  # type: ignore[arg-type]  # there is no None then
 
 
 def _text(extents: Extents) -> str:

@@ -11,7 +11,7 @@ from ..defects import defects_for
 from ..errors import listed
 from ..nodes import Node
 from ..nodes.workflow import Workflow
-from ..placement import device_of
+from ..placement import device_of, devices_of
 from ..target import Target
 from .catalogue import CATALOGUE
 from .levels import CheckedLevel
@@ -71,6 +71,8 @@ def _is_on_host(view: ArrayView) -> bool:
 
 def _elsewhere(workflow: Workflow) -> list[Node]:
     """Return the nodes on other devices than the first node that has a device."""
+    if len(devices_of(workflow, 0)) == 1:
+        return []
     places = {node.name: device_of(node, 0) for node in workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)
     return [node for node in workflow.nodes if places[node.name] not in (None, first)]

@@ -12,11 +12,11 @@ from typing import Any, Final
 from ..arrays import ArrayView, Parameter
 from ..backends import Environment
 from ..checks import check_workflow
+from ..checks.levels import launch_key
 from ..checks.limits import launch_faults
 from ..errors import DeclarationError, UpdateError, listed, node_error
 from ..kernels import Kernel, Symbol
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import NODES, Level, Workflow
 from ..plan.steps import Step
 from ..plan.suited import suits_copy_kernel
@@ -138,12 +138,14 @@ class Changes:
             self._require_within_limits(step, before)
             steps[i] = step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(node, self._target) else step
             nodes[step.name] = node
-            same_uses = same_uses and uses_alike(before, node)
-            kernels += [kernel for kernel in node.kernels if kernel not in before.kernels]
+            if not uses_alike(before, node):
+                same_uses = False
+                kernels += node.kernels
         names: list[Name] = []
         affected = list(steps)
-        by_name = {child.name: child for child in children}
+        by_name: dict[str, Node] = {}
         for child in children:
+            by_name[child.name] = child
             nodes[child.name] = child
             _, workflow, bind = child.held[0]
             known = {**workflow.arrays, **workflow.parameters}
@@ -164,7 +166,7 @@ class Changes:
     def _require_within_limits(self, step: Step, before: Node) -> None:
         """Refuse a kernel launch that exceeds a device limit which the launch that it replaces did not exceed."""
         new, old = step.node.launched, before.launched
-        if new is None or old is None or _extents(new) == _extents(old):
+        if new is None or old is None or launch_key(new) == launch_key(old):
             return
         faults = [fault for fault in launch_faults(new, self._target, _fixed_extent) if fault[0] not in (new.ignore or ())]
         known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)} if faults else ()
@@ -200,11 +202,6 @@ class Changes:
                     f"what it is given{what} would move it from device {before} to device {after}; the device of a node is fixed"
                     " when the graph is compiled",
                 )
-
-
-def _extents(launch: KernelLaunch) -> tuple[Any, ...]:
-    """Return the fields of a kernel launch that limits apply to."""
-    return launch.kernel, launch.grid, launch.block, launch.shared_bytes, launch.cooperative
 
 
 def _fixed_extent(axis: Any) -> int | None:

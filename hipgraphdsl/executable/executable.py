@@ -130,12 +130,13 @@ class Executable:
             with suppress(HipError):  # the first error says more
                 executable.close()
             raise
-        executable.stats.plan_us = (after_plan - started) * 1e6
+        own = executable._own
+        own.stats.plan_us = (after_plan - started) * 1e6
         living.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
-            workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, executable.plan,
-            executable.stats.device_bytes,
+            workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, own.state.plan,
+            own.stats.device_bytes,
         )  # fmt: skip
         return executable
 

@@ -399,39 +399,38 @@ class Instance:
     # -- building ------------------------------------------------------------------------------------------------------
 
     def _build(self, state: State) -> None:
-        """Build and instantiate a program; release the previous one only after that has succeeded."""
+        """Build and instantiate a program on the current device; release the previous one only after that has succeeded."""
         started = time.perf_counter()
         plan, scope, before = state.plan, self.scope, self.program
-        with self.home.there():
+        if before is not None:
+            self.wait()
+        restore = scope.snapshot()
+        if plan.watch is not None:
+            words = self.memory.words(plan.watch.words)
+            for inner in scope.all_inside():
+                inner.addresses[plan.watch.words] = words
+        blocks = self.memory.make_packed(plan.packing)
+        try:
+            self._place_packed(plan, blocks)
+            program = self._build_program(plan, scope, state.disabled)
+        except BaseException:
+            restore()  # the previous program stays, and its memory is at these addresses
+            self.memory.drop_packed(blocks)
+            raise
+        self.program, self.torn, self._since = program, True, 0
+        self.stats.instantiations += 1
+        self.stats.build_us = (time.perf_counter() - started) * 1e6
+        # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
+        anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
+        in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
+        here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
+        self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
+        self.bind_compiled()
+        with ExitStack() as returned:  # calls all, even if one fails
+            returned.callback(self.memory.use_packed, blocks)
             if before is not None:
-                self.wait()
-            restore = scope.snapshot()
-            if plan.watch is not None:
-                words = self.memory.words(plan.watch.words)
-                for inner in scope.all_inside():
-                    inner.addresses[plan.watch.words] = words
-            blocks = self.memory.make_packed(plan.packing)
-            try:
-                self._place_packed(plan, blocks)
-                program = self._build_program(plan, scope, state.disabled)
-            except BaseException:
-                restore()  # the previous program stays, and its memory is at these addresses
-                self.memory.drop_packed(blocks)
-                raise
-            self.program, self.torn, self._since = program, True, 0
-            self.stats.instantiations += 1
-            self.stats.build_us = (time.perf_counter() - started) * 1e6
-            # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
-            anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
-            in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
-            here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
-            self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
-            self.bind_compiled()
-            with ExitStack() as returned:  # calls all, even if one fails
-                returned.callback(self.memory.use_packed, blocks)
-                if before is not None:
-                    returned.callback(self.forget_replaced)  # nothing is in flight
-                    returned.callback(before.close)
+                returned.callback(self.forget_replaced)  # nothing is in flight
+                returned.callback(before.close)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
         if plan.packing is not None:

@@ -77,6 +77,9 @@ class Uses:
         """The steps that depend on each parameter, in ascending order."""
         found: dict[Root, dict[int, None]] = {}
         for step in self._plan.steps:
+            node = step.node
+            if not (step.path or node.parameters or type(node).held is not Node.held):
+                continue  # as most nodes
             for root in self._parameters(step):
                 found.setdefault(root, {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}

@@ -279,7 +279,7 @@ class KernelNode(Node):
         known = type(self).model_fields
         args = fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
-        names = [parameter.name for parameter in self.signature.parameters]
+        names = self.argument_names if others or "args" in fields else ()
         for name in others:
             if name not in names:
                 raise node_error(
@@ -489,6 +489,12 @@ class _Shared:
 
     def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, ArrayView | None, Access | None]:
         """Return a pointer's argument, view and access; raise DeclarationError if it does not fit."""
+        if type(arg) is ArrayView:
+            known = arg.root.fits.get(id(parameter))  # a view of a whole array, as an earlier node has it
+            access = known[1]() if known is not None and known[0] is parameter else None
+            if known is not None and access is not None and access.view is arg:
+                arg.fits[id(parameter)] = known
+                return arg, arg, access
         given = _argument(parameter, arg, node, self._kernel.name)
         if given is None:
             return None, None, None

@@ -111,18 +111,13 @@ class Workflow:
     @cached_property
     def modules(self) -> tuple[Module, ...]:
         """Modules of all kernels and symbols, including those of children, in order of first use."""
-        if len(self.documents) == 1:
-            return self.own_modules
+        if not self.holding:
+            return tuple(dict.fromkeys([use.module for use in self.used if isinstance(use, (Kernel, Symbol))]))
         found: dict[Module, None] = {}
         for node in self.nodes:
-            found.update(dict.fromkeys(node.modules))
-            found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
+            inside = [module for _, document, _ in node.held for module in document.modules]
+            found.update(dict.fromkeys((*node.modules, *inside)))
         return tuple(found)
-
-    @property
-    def own_modules(self) -> tuple[Module, ...]:
-        """Modules of the kernels and symbols of its own nodes, in order of first use."""
-        return tuple(dict.fromkeys([use.module for use in self.used if isinstance(use, (Kernel, Symbol))]))
 
     @cached_property
     def used(self) -> tuple[Any, ...]:
@@ -146,13 +141,18 @@ class Workflow:
 
     @cached_property
     def _inside(self) -> tuple[Workflow, ...]:  # without itself, which would create a reference cycle
-        found = [document for node in self.nodes for _, inner, _ in node.held for document in inner.documents]
+        found = [document for node in self.holding for _, inner, _ in node.held for document in inner.documents]
         return tuple(dict.fromkeys(found))
 
     @cached_property
     def depth(self) -> int:
         """How many levels of child graphs and bodies are nested in it; 0 if it holds none."""
-        return max((1 + inner.depth for node in self.nodes if not node.derives for _, inner, _ in node.held), default=0)
+        return max((1 + inner.depth for node in self.holding if not node.derives for _, inner, _ in node.held), default=0)
+
+    @cached_property
+    def holding(self) -> tuple[Node, ...]:
+        """Its nodes of the kinds that hold workflows."""
+        return tuple([node for node in self.nodes if type(node).held is not Node.held])
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -215,13 +215,11 @@ class Workflow:
         while waiting:
             level = waiting.pop()
             yield level
-            waiting += reversed([inner for node in level.workflow.nodes for inner in level.inner(node)])
+            waiting += reversed([inner for node in level.workflow.holding for inner in level.inner(node)])
 
     def walk(self) -> Iterator[tuple[Level, Node]]:
         """Yield every node of every level; ``level.name(node)`` is its full name."""
-        for level in self.levels():
-            for node in level.workflow.nodes:
-                yield level, node
+        return ((level, node) for level in self.levels() for node in level.workflow.nodes)
 
     def node(self, name: str) -> Node | None:
         """Return the node with this name, or None."""
@@ -346,9 +344,7 @@ class Workflow:
         return handler(as_core_schema(cls.model_json_schema()))
 
 
-NODES: Final = Entries("nodes")
-"""The nodes of a workflow; `replaced` gives one with other nodes of the same names and edges."""
-Workflow.nodes = NODES  # type: ignore[assignment]  # a descriptor of such tuples
+NODES: Final = Entries(Workflow, "nodes")
 
 
 class Binding:

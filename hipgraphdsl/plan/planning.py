@@ -57,6 +57,7 @@ def make_plan(
     key = reuse.key_of(workflow, target, options, device, devices)
     plan = reuse.taken_over(key, workflow, target, options)
     if plan is not None:
+        reuse.note(key, plan)  # it may outlive the plan that it was made from
         return plan
     lanes, join, batch = options.lanes, options.join, options.batch
     if target.bypass_edges and (lanes is None or not join):

@@ -8,6 +8,7 @@ differ. Workflows over several devices, with memory allocated in the graph, or w
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from weakref import WeakValueDictionary
 
 from ..nodes import Node
@@ -30,12 +31,17 @@ def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int
     """Return the key by which `note` keeps a plan; None if no plan of the workflow can be taken over."""
     if len(devices) > 1 or not workflow.nodes or any(part.passes for part in ENABLED.values()):
         return None
-    for kind in {type(node) for node in workflow.nodes}:
-        if any(getattr(kind, fact) is not getattr(Node, fact) for fact in _FACTS):
-            return None
-        if kind.launched is Node.launched and kind.kernels is not Node.kernels:
-            return None
+    if not all(map(_comparable, {type(node) for node in workflow.nodes})):
+        return None
     return target, options, device, len(workflow.nodes), find("merge") is None
+
+
+@cache
+def _comparable(kind: type[Node]) -> bool:
+    """Return whether `_same_shape` compares all that planning reads of nodes of a class."""
+    if kind.launched is Node.launched and kind.kernels is not Node.kernels:
+        return False
+    return all(getattr(kind, fact) is getattr(Node, fact) for fact in _FACTS)
 
 
 def note(key: Hashable | None, plan: Plan) -> None:
@@ -68,7 +74,9 @@ def _same_shape(old: Workflow, new: Workflow, target: Target, options: PlanOptio
             alike = one is two and (not a.copied or suits_copy_kernel(a, target) == suits_copy_kernel(b, target))
         else:
             alike = one.kernel is two.kernel and (not merges or _same_launch(one, two))
-        if not alike or (mention and _mentioned(a) != _mentioned(b)):
+        if not alike:
+            return False
+        if mention and (a.parameters or b.parameters) and _mentioned(a) != _mentioned(b):
             return False
     return True
 

@@ -196,7 +196,7 @@ class Plan:
         nodes = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
         made = [step.with_node(nodes.get(id(step.node), step.node)) for step in self.steps]
         plan = replace(self, workflow=workflow, steps=tuple(made))
-        plan.__dict__.update((name, self.__dict__[name]) for name in _OF_THE_SHAPE & self.__dict__.keys())
+        plan.__dict__.update({name: self.__dict__[name] for name in _OF_THE_SHAPE & self.__dict__.keys()})
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
@@ -236,7 +236,7 @@ class Plan:
     @property
     def edges(self) -> int:
         """Number of edges."""
-        return sum(len(step.deps) for step in self.steps)
+        return sum([len(step.deps) for step in self.steps])
 
     @cached_property
     def cut(self) -> Cut | None:
@@ -289,8 +289,7 @@ class Plan:
         return {"text/plain": str(self)}
 
 
-_STEPS: Final = Entries("steps")
-Plan.steps = _STEPS  # type: ignore[assignment]  # a descriptor of such tuples
+_STEPS: Final = Entries(Plan, "steps")
 _KEPT: Final = _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"}
 
 

@@ -99,7 +99,7 @@ def agrees(runtime: AmdRuntime, node: int, operation: Operation, addresses: dict
             assert (got.function, got.grid, got.block, got.shared_bytes) == (
                 operation.function, operation.grid, operation.block, operation.shared_bytes
             )  # fmt: skip
-            assert arguments(got.args, operation) == arguments(operation.place(), operation)
+            assert arguments(got.args, operation) == arguments(operation.packer.place(operation.packed), operation)
         case Copy1D(dst, src, nbytes, _):
             copy = runtime.graph_memcpy_node_get_params(node)
             assert (copy.dst, copy.src, copy.width_bytes, copy.height, copy.depth) == (dst, src, nbytes, 1, 1)

@@ -122,7 +122,10 @@ def test_a_living_plan_is_taken_over(change: str, target: str, monkeypatch: pyte
     made = new.plan(target=target)
     grids = change == "grid" and old.workflow().nodes != new.workflow().nodes and target != "cpu"
     assert (made is taken[-1]) is not grids
-    del living, made
+    del living
+    taken.clear()
+    assert new.plan(target=target) is taken[-1], "the plan that was made of it lives"
+    del made
     taken.clear()
     assert new.plan(target=target) is not None
     assert taken == [None], "nobody has a plan of the shape any more"

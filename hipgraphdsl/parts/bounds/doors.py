@@ -14,7 +14,7 @@ def checker() -> Callable[[CheckedLevel], None]:
 
     def check(scope: CheckedLevel) -> None:
         check_bounds(scope, cache)
-        if any(launch is not None and shares(launch) for launch in (node.launched for node in scope.workflow.nodes)):
+        if any(map(shares, scope.launches)):
             from .exchange import check_exchange
 
             check_exchange(scope)
