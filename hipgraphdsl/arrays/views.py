@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -116,11 +116,6 @@ class Sliceable(Viewable):
         )
 
 
-@staticmethod
-def _nothing() -> None:
-    """Take the place of a weak reference where there is none."""
-
-
 class Root(Sliceable):
     """Base of what a view can select from: an array, or a parameter that is bound to memory at launch.
 
@@ -137,8 +132,6 @@ class Root(Sliceable):
     kind: ClassVar[str]
     device: int | None
     writeable: bool = True
-    _all: ClassVar[Callable[[], ArrayView | None]] = _nothing
-    """Weak reference to the last view of all elements."""
 
     @property
     def on_host(self) -> bool:
@@ -149,6 +142,11 @@ class Root(Sliceable):
     def on_device(self) -> bool:
         """Whether kernels may take it."""
         return True
+
+    @staticmethod
+    def _all() -> ArrayView | None:
+        """Return None; a weak reference to the view of all elements takes this method's place."""
+        return None
 
     def as_view(self) -> ArrayView:
         """Return the view of all elements."""

@@ -471,7 +471,7 @@ def look_at(exe: hg.Executable) -> None:
     exe.run()
     exe.clone().close()
     exe.array("y" if "y" in exe.workflow.arrays else "x")
-    assert exe.known
+    assert exe.known().arrays
 
 
 def rebuild(exe: hg.Executable, memory: Array, make: Callable[[Array], hg.Graph]) -> None:
@@ -551,7 +551,7 @@ class Offered:
 OFFERS: dict[str, Callable[[Array], Any]] = {
     "NumPy": lambda memory: memory,
     "part": lambda memory: memory[:],
-    "buffer": memoryview,
+    "buffer": lambda memory: memory.data,
     "interface": lambda memory: Offered(memory, __cuda_array_interface__={**memory.__array_interface__, "version": 3}),
     "DLPack": lambda memory: Offered(memory, __dlpack__=memory.__dlpack__, __dlpack_device__=memory.__dlpack_device__),
 }
