@@ -189,8 +189,8 @@ def test_vector_argument_takes_a_parameter_of_its_components(runtime: Runtime, b
             exe.run(**({} if value is None else {"p": value}))
             assert exe.read("y").tolist() == [total]
         assert exe.read("z").tolist() == [56]
-        for value, total in ((np.void((2, 1), pair), 12), ([3, 1], 13), (np.array([4, 1]), 14)):
-            exe.set(k.name, args=(value, exe.workflow.arrays["z"]))
+        for literal, total in ((np.void((2, 1), pair), 12), ([3, 1], 13), (np.array([4, 1]), 14)):
+            exe.set(k.name, args=(literal, exe.workflow.arrays["z"]))
             exe.run()
             assert exe.read("z").tolist() == [total]
     for dtype in ("f4", "c8", [("x", "f4"), ("z", "f4")]):
