@@ -51,6 +51,8 @@ class HostSteps:
                     names = tuple(dict.fromkeys((name, *deadline.unfinished())))
                     said = f"the launch has not come past {name!r}" + ", which waits for the nodes before it" * (not itself)
                     raise WaitTimeout(said + unfinished_text(names[1:]), names)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("while a launch waited " + "before " * (not itself) + repr(name)) from None
         except HipError:
             self.at = ""
             if not self.failed():
