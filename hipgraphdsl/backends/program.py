@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import HipError, listed
@@ -141,9 +141,10 @@ class Program(ABC):
         shared = self.scope.shared
         return shared.device if len(shared.devices) == 1 else self.scope_of(step).place_of(step)
 
-    def on_device_of(self, step: Step) -> AbstractContextManager[None]:
+    def on_device_of(self, index: int) -> AbstractContextManager[None]:
         """Return a context in which the device of a step is current; a no-op with a single device."""
-        return self.scope.shared.on(self.place_of(step))
+        shared = self.scope.shared
+        return shared.on(self.place_of(self.plan.step(index))) if len(shared.devices) > 1 else nullcontext()
 
     def resolve(self, step: Step) -> Operation:
         """Return the operation of an enabled step, with its names resolved to their current addresses and values."""
@@ -300,16 +301,15 @@ class GraphProgram(Program):
             return True
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
-        step = self.plan.step(index)
         try:
-            with self.on_device_of(step):
+            with self.on_device_of(index):
                 if isinstance(operation, RunChild):
                     changed = self.change_child(node, operation)
                 else:
                     changed = operation.set(self.runtime, self.handle, node, before)
         except HipError as error:
             if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
-                raise self.named(error, step) from error.__cause__
+                raise self.named(error, self.plan.step(index)) from error.__cause__
             changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation
@@ -341,8 +341,7 @@ class GraphProgram(Program):
     def complete(self) -> None:
         for batch in dict.fromkeys(self.batches.values()):
             if batch.changed:
-                step = self.plan.steps[batch.first]
-                with self.naming(step), self.on_device_of(step):
+                with self.naming(self.plan.step(batch.first)), self.on_device_of(batch.first):
                     batch.set(self.runtime, self.handle)
 
     def _can_disable(self, operation: Operation) -> bool:

@@ -90,7 +90,7 @@ class SegmentedProgram(Program):
         for (where, array), steps in about.items():
             if len(used[where, array]) > 1:
                 left += steps
-                with self.on_device_of(self.plan.steps[steps[0]]):
+                with self.on_device_of(steps[0]):
                     pointer = self.runtime.malloc(array.nbytes)
                 self._kept[steps[0]] = where.addresses[array] = pointer
                 if where.shared.sanitize:
@@ -233,7 +233,7 @@ class SegmentedProgram(Program):
         return (*self.streams, *(stream for program in self._all() for stream in program.all_streams()))
 
     def _free(self, index: int, pointer: int) -> None:
-        with self.on_device_of(self.plan.steps[index]):
+        with self.on_device_of(index):
             self.runtime.free(pointer)
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def uses_alike(before: Node, after: Node) -> bool:
-    """Return whether a node uses the same memory and parameters as one of its kind that it replaces, and needs the same of it."""
-    if before.kernels != after.kernels or before.parameters != after.parameters:
+    """Return whether a node uses the same memory and parameters as one of its kind that it replaces, and is judged alike."""
+    if before.kernels != after.kernels or before.parameters != after.parameters or before.ignore != after.ignore:
         return False
     return before.accesses == after.accesses and before.addresses == after.addresses
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -550,6 +551,18 @@ def test_race_that_nodes_ignore_is_launched(kernels: hg.Module) -> None:
     g.memset(g.param("p", "i4", shape=4), 1)
     with g.compile("recorder") as exe:
         exe.run(p="x")
+
+
+def test_set_of_reasons_to_ignore_a_race_counts_at_the_next_launch(kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    g.memset(g.device_array("x", shape=4, dtype="i4"), 1, name="fixed")
+    g.memset(g.param("p", "i4", shape=4), 1, name="bound")
+    with g.compile("recorder") as exe:
+        for ignore, refused in ((None, True), ({"HG203": "both write the same"}, False), (None, True)):
+            exe.set("fixed", ignore=ignore)
+            with pytest.raises(hg.DeclarationError, match="no path orders them") if refused else nullcontext():
+                exe.run(p="x")
+            exe.run(p=np.zeros(4, "i4"))
 
 
 def test_child_uses_external_memory_of_its_own(runtime: Runtime, backend: Any) -> None:
