@@ -18,7 +18,7 @@ from ..nodes.base import Node, check_name
 from ..nodes.values import Data, Fault, Names, wrong_type
 from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
-from .text import LISTS, MAX_NODES, Document, Place
+from .text import LISTS, MAX_NODES, Document, LineOf, Place
 
 W = TypeVar("W")
 
@@ -78,15 +78,15 @@ class Loader(Generic[W]):
         text = text.removeprefix("\ufeff")
         return self._loaded(Document(text))
 
-    def data(self, data: Data) -> W:
-        """Return the workflow that plain data describes; errors as for `text`, without lines."""
+    def data(self, data: Data, line_of: LineOf | None = None) -> W:
+        """Return the workflow that plain data describes; errors as for `text`, with lines only by `line_of`."""
         if not isinstance(data, dict):
             raise DeclarationError(f"a workflow file begins with '{{', and its document is a dict (got {shown(data)})")
         try:
             text = json.dumps(data, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclarationError(f"this is no workflow: {error}") from None
-        return self._loaded(Document(text, numbered=False))
+        return self._loaded(Document(text, numbered=False, line_of=line_of))
 
     def _loaded(self, document: Document) -> W:
         self.document = document

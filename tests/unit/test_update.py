@@ -265,6 +265,7 @@ GIVEN: list[tuple[Any, Any, Any, str]] = [
 ]
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize(("old", "new", "value", "refused"), GIVEN)
 def test_update_rebuild_keeps_what_a_launch_gave_to_a_parameter_of_another_dtype_or_changes_nothing(
@@ -290,6 +291,7 @@ def test_update_rebuild_keeps_what_a_launch_gave_to_a_parameter_of_another_dtype
         assert all((after[name] == before[name]).all() for name in before.dtype.names or [...])
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("copy", [False, True])
 @pytest.mark.parametrize(("shape", "dtype"), [(8, "f4"), (4, "f8")])
 def test_update_rebuild_does_not_drop_the_memory_that_a_launch_gave(shape: int, dtype: str, copy: bool) -> None:
