@@ -389,7 +389,7 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
     ],
 )
 def test_fault_in_a_yaml_or_graphml_file_names_its_line_as_in_json(extension: str, old: str, new: str, place: str) -> None:
-    text = export.render(pipeline(1).workflow(), extension)
+    text = str(export.render(pipeline(1).workflow(), extension))
     if extension == ".yaml":
         pytest.importorskip("yaml")
         old, new = old.replace('"', ""), new.replace('"', "")
