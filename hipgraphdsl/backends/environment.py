@@ -91,16 +91,6 @@ class Environment(Binding):
             )
         raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
-    def parameters_of(self, node: Node) -> Iterator[tuple[Environment, Parameter]]:
-        """Yield the parameters that a node of this scope depends on, each with the scope that declares it.
-
-        A parameter may stand for an array of a child: then the child's nodes do not mention it.
-        """
-        for root in node.parameters if self.parent is None else node.roots:
-            owner, found, _ = self.resolve(root)
-            if isinstance(found, Parameter):
-                yield owner, found
-
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter, converted to its dtype."""
         if parameter in self.values:

@@ -381,6 +381,16 @@ class Binding:
                 break
         return at, root, offset
 
+    def parameters_of(self, node: Node) -> Iterator[tuple[Self, Parameter]]:
+        """Yield the parameters that a node here depends on, each with the binding that owns it.
+
+        A parameter may stand for an array of a child: then the child's nodes do not mention it.
+        """
+        for root in node.parameters if self.parent is None else node.roots:
+            owner, found, _ = self.resolve(root)
+            if isinstance(found, Parameter):
+                yield owner, found
+
 
 class Level(Binding):
     """One occurrence of a workflow: the outermost one, or one held by a child graph node or a conditional node of a level.
