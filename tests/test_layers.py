@@ -83,6 +83,7 @@ ORDER = (
     "document.writer",
     "document.reader",
     "binding",
+    "nodes.bindings",
     "nodes.workflow",
     "nodes.collective",
     "enabling",

@@ -9,7 +9,8 @@ from ..arrays import Array, ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import Node, element_value
-from ..nodes.workflow import Binding, Level, Workflow
+from ..nodes.bindings import Binding
+from ..nodes.workflow import Level, Workflow
 from ..placement import device_of
 from ..plan.steps import Step
 from .handles import SharedHandles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,6 +39,7 @@ from ..order import successors, topological_order
 from ..printed import human_count
 from . import KINDS, Node, UnboundCallback, add_kind
 from .base import parameters_of, require_met, views_of
+from .bindings import Binding
 from .facets import Asked
 from .fields import UNCHANGED, BoundValues, Choice, Integer, View, WorkflowKey, WorkflowKeys
 from .values import Data, as_core_schema
@@ -348,48 +348,6 @@ class Workflow:
     @classmethod
     def __get_pydantic_json_schema__(cls, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return handler(as_core_schema(cls.model_json_schema()))
-
-
-class Binding:
-    """Resolves the names of one occurrence of a workflow, outermost or inside a node, to what they are bound to outside."""
-
-    __slots__ = ("parent", "prefix")
-
-    def __init__(self, prefix: str, parent: Self | None) -> None:
-        self.prefix = prefix
-        self.parent = parent
-
-    @abstractmethod
-    def bound(self, root: Any) -> Any:
-        """Return the parent's view, parameter or value that an array or parameter is bound to; None if it is not bound."""
-
-    def resolve(self, root: Any) -> tuple[Self, Any, int]:
-        """Resolve an array or parameter through all levels of binding.
-
-        Returns
-        -------
-        binding, root, offset_bytes
-            The binding that owns the result; the array, parameter or value; and the byte offset in it of the given root.
-        """
-        at, offset = self, 0
-        while at.parent is not None and (outer := at.bound(root)) is not None:
-            at, root = at.parent, outer
-            if isinstance(outer, ArrayView):
-                root = outer.root
-                offset += outer.offset_bytes
-            elif not isinstance(outer, Parameter):
-                break
-        return at, root, offset
-
-    def parameters_of(self, node: Node) -> Iterator[tuple[Self, Parameter]]:
-        """Yield the parameters that a node here depends on, each with the binding that owns it.
-
-        A parameter may stand for an array of a child: then the child's nodes do not mention it.
-        """
-        for root in node.parameters if self.parent is None else node.roots:
-            owner, found, _ = self.resolve(root)
-            if isinstance(found, Parameter):
-                yield owner, found
 
 
 class Level(Binding):
