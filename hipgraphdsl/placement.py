@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from .arrays import Array, Parameter, array_by_default
 from .kernels import Symbol
 from .nodes import Node
-from .nodes.workflow import Binding, Level, Workflow
+from .nodes.bindings import Binding
+from .nodes.workflow import Level, Workflow
 
 
 class Memory(NamedTuple):

@@ -84,6 +84,7 @@ ORDER = (
     "document.text",
     "document.reader",
     "binding",
+    "nodes.bindings",
     "nodes.workflow",
     "nodes.children",
     "nodes.collective",

@@ -9,7 +9,8 @@ from ..arrays import Array, ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import Node, element_value
-from ..nodes.workflow import Binding, Level, Workflow
+from ..nodes.bindings import Binding
+from ..nodes.workflow import Level, Workflow
 from ..placement import device_of
 from ..plan.steps import Step
 from .handles import SharedHandles
@@ -106,19 +107,8 @@ class Environment(Binding):
         at, root, inner = at.behind(default)
         return at, root, offset + inner
 
-    def parameters_of(self, node: Node) -> Iterator[tuple[Environment, Parameter]]:
-        """Yield the parameters that a node of this scope depends on, each with the scope that declares it.
-
-        A parameter may stand for an array of a child, or for the default of another one: then the nodes do not mention it.
-        """
-        for root in node.parameters if self.parent is None else node.roots:
-            at, found, _ = self.resolve(root)
-            while isinstance(found, Parameter):
-                yield at, found
-                default = at.defaults.get(found)
-                if default is None:
-                    break
-                at, found, _ = at.resolve(default)
+    def default_of(self, parameter: Parameter) -> Array | None:
+        return self.defaults.get(parameter)
 
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter, converted to its dtype."""

@@ -171,18 +171,23 @@ def levels_of(workflow: Workflow) -> list[CheckedLevel]:
 
 
 def _signature(scope: CheckedLevel) -> Any:
-    """Return a key that determines the findings inside a child: its workflow, the aliasing of its memory, and its extents."""
+    """Return a key that determines the findings inside a child.
+
+    That is its workflow, its extents, which of its arrays parameters stand for, and the aliasing of its memory.
+    """
     values = tuple(
         (name, scope.value(p))
         for name, p in scope.workflow.parameters.items()
         if not p.shape and p.dtype.kind in "iu" and name in scope.bind
     )
+    arrays = scope.workflow.arrays
+    given = tuple(name for name in scope.bind if name in arrays and isinstance(scope.resolve(arrays[name])[1], Parameter))
     if not scope.aliased:
-        return (id(scope.workflow), values)
+        return (id(scope.workflow), values, given)
     roots = (*scope.workflow.arrays.values(), *(p for p in scope.workflow.parameters.values() if p.shape))
     places = tuple(
         (root.name, *scope.place(root))
         for root in roots
         if isinstance(root, (ExternalArray, Parameter)) or root.name in scope.bind
     )
-    return (id(scope.workflow), values, places)
+    return (id(scope.workflow), values, given, places)

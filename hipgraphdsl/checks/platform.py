@@ -16,7 +16,7 @@ from ..target import Target
 from .catalogue import CATALOGUE
 from .levels import CheckedLevel
 
-Met = Callable[[Workflow], list[Node]]
+Met = Callable[[CheckedLevel], list[Node]]
 
 
 def check_defects(scope: CheckedLevel, target: Target | None) -> None:
@@ -31,7 +31,7 @@ def check_defects(scope: CheckedLevel, target: Target | None) -> None:
         if rule is None:
             continue
         code, met = rule
-        nodes = met(scope.workflow)
+        nodes = met(scope)
         if not nodes:
             continue
         scope.found(
@@ -48,7 +48,7 @@ Holds = Callable[[Workflow, int, Any], object]
 
 
 def _each(holds: Holds) -> Met:
-    return lambda workflow: [n for i, n in enumerate(workflow.nodes) if holds(workflow, i, n)]
+    return lambda scope: [n for i, n in enumerate(scope.workflow.nodes) if holds(scope.workflow, i, n)]
 
 
 def _has_branches(workflow: Workflow) -> bool:
@@ -56,9 +56,9 @@ def _has_branches(workflow: Workflow) -> bool:
     return last > 1 or any(len(successors) > 1 for successors in workflow.successors)
 
 
-def _unfreed(workflow: Workflow) -> list[Node]:
-    freed = {node.freed for node in workflow.nodes}
-    return [node for node in workflow.nodes if node.made is not None and node.made not in freed]
+def _unfreed(scope: CheckedLevel) -> list[Node]:
+    freed = {node.freed for node in scope.workflow.nodes}
+    return [node for node in scope.workflow.nodes if node.made is not None and node.made not in freed]
 
 
 def _is_inside_pinned(view: ArrayView) -> bool:
@@ -69,13 +69,18 @@ def _is_on_host(view: ArrayView) -> bool:
     return isinstance(view.root, Array) and view.root.on_host
 
 
-def _elsewhere(workflow: Workflow) -> list[Node]:
+def _updated(scope: CheckedLevel) -> list[Node]:
+    """Return the kernel nodes that are updated when a launch changes a parameter."""
+    return [node for node in scope.workflow.nodes if node.launched and any(True for _ in scope.parameters_of(node))]
+
+
+def _elsewhere(scope: CheckedLevel) -> list[Node]:
     """Return the nodes on other devices than the first node that has a device."""
-    if len(devices_of(workflow, 0)) == 1:
+    if len(devices_of(scope.workflow, 0)) == 1:
         return []
-    places = {node.name: device_of(node, 0) for node in workflow.nodes}
+    places = {node.name: device_of(node, 0) for node in scope.workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)
-    return [node for node in workflow.nodes if places[node.name] not in (None, first)]
+    return [node for node in scope.workflow.nodes if places[node.name] not in (None, first)]
 
 
 _RULES: dict[str, tuple[str, Met]] = {
@@ -92,8 +97,7 @@ _RULES: dict[str, tuple[str, Met]] = {
         _each(lambda w, i, n: n.is_child and w.successors[i] and (n.derives or any(map(_has_branches, n.held[0][1].documents)))),
     ),
     "capture-silent": ("HG805", _each(lambda w, i, n: n.calls == "capture")),
-    # Kernel nodes that are updated when a launch changes a parameter value.
-    "update-leaks": ("HG806", _each(lambda w, i, n: n.launched and n.parameters)),
+    "update-leaks": ("HG806", _updated),
     "interior-host-pointer": ("HG807", _each(lambda w, i, n: any(map(_is_inside_pinned, chain(*n.copied))))),
     "capture-host-func": ("HG808", _each(lambda w, i, n: n.calls == "host")),
     "capture-mem-ops": ("HG808", _each(lambda w, i, n: n.memory_operations)),
@@ -105,7 +109,7 @@ _RULES: dict[str, tuple[str, Met]] = {
     "host-copy-blocks": ("HG808", _each(lambda w, i, n: any(_is_on_host(dst) and _is_on_host(src) for dst, src in n.copied))),
     "priority-refused": ("HG808", _each(lambda w, i, n: n.launched and n.launched.priority is not None)),
     "cooperative-ignored": ("HG808", _each(lambda w, i, n: n.launched and n.launched.cooperative)),
-    "stale-pointers-200": ("HG808", lambda w: list(w.nodes[-1:]) if len(w.nodes) > 200 else []),
+    "stale-pointers-200": ("HG808", lambda s: list(s.workflow.nodes[-1:]) if len(s.workflow.nodes) > 200 else []),
     "child-update-lost": ("HG808", _each(lambda w, i, n: n.is_child)),
     "several-devices-crash": ("HG808", _elsewhere),
 }

@@ -34,7 +34,7 @@ from ..kernels import Module
 from ..nodes.base import Node, a_or_an, check_name
 from ..nodes.values import Data, Members, Names, bytes_of, dtype_of, filled, memory_of, shape_of, wrong_type
 from ..source import Budget
-from .text import MAX_NODES, Document, Place
+from .text import MAX_NODES, Document, LineOf, Place
 from .writer import LISTS, VERSION, sha256_of
 
 _log = logging.getLogger("hipgraphdsl")
@@ -97,15 +97,15 @@ class Loader(Generic[W]):
         text = text.removeprefix("\ufeff")
         return self._loaded(Document(text))
 
-    def data(self, data: Data) -> W:
-        """Return the workflow that plain data describes; errors as for `text`, without lines."""
+    def data(self, data: Data, line_of: LineOf | None = None) -> W:
+        """Return the workflow that plain data describes; errors as for `text`, with lines only by `line_of`."""
         if not isinstance(data, dict):
             raise DeclarationError(f"a workflow file begins with '{{', and its document is a dict (got {shown(data)})")
         try:
             text = json.dumps(data, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclarationError(f"this is no workflow: {error}") from None
-        return self._loaded(Document(text, numbered=False))
+        return self._loaded(Document(text, numbered=False, line_of=line_of))
 
     def _loaded(self, document: Document) -> W:
         self.document = document

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
@@ -58,6 +58,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 Place = tuple[str | int, ...]
 """Where an element stands in a document: the keys and indices that lead to it."""
+LineOf = Callable[[Place], int]
+"""Returns the line of an element, or of the one that should hold it, if it is missing."""
 
 
 class Document:
@@ -68,6 +70,8 @@ class Document:
     text : str
     numbered : bool
         False if the user does not see the text, so that messages omit line numbers.
+    line_of : callable, optional
+        For a text that the user does not see: the line of an element in the file that it was made from.
 
     Attributes
     ----------
@@ -82,9 +86,10 @@ class Document:
         If the text is no JSON object, exceeds a limit, or holds a key twice in one object.
     """
 
-    def __init__(self, text: str, *, numbered: bool = True) -> None:
+    def __init__(self, text: str, *, numbered: bool = True, line_of: LineOf | None = None) -> None:
         self._text = text
         self._numbered = numbered
+        self._line_of = self._line_here if numbered else line_of
         scan = _scanned(text)
         if not text.strip():
             raise DeclarationError("the workflow file is empty")
@@ -105,7 +110,7 @@ class Document:
 
     def refuse(self, place: Place, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
         """Raise DeclarationError with the place of an element, and its line, which is looked for only here."""
-        where = [f"line {self._text.count(chr(10), 0, self._at(place)) + 1}"] if self._numbered else []
+        where = [f"line {self._line_of(place)}"] if self._line_of is not None else []
         if place:
             where.append(self._spelled(place))
         raise DeclarationError(": ".join((", ".join(("workflow file", *where)), message)), node=node, array=array)
@@ -140,6 +145,9 @@ class Document:
         raise DeclarationError(f"workflow file{where}: {message}")
 
     # -- positions, which only errors need
+
+    def _line_here(self, place: Place) -> int:
+        return self._text.count("\n", 0, self._at(place)) + 1
 
     def _at(self, place: Place) -> int:
         """Return the position of an element; of the one that should hold it, if it is missing."""

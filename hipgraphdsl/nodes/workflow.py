@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +31,7 @@ from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
 from . import KINDS, Node, UnboundCallback
+from .bindings import Binding
 from .facets import Asked
 from .fields import UNCHANGED
 from .values import Data
@@ -347,38 +347,6 @@ class Workflow:
 NODES: Final = Entries(Workflow, "nodes")
 
 
-class Binding:
-    """Resolves the names of one occurrence of a workflow, outermost or inside a node, to what they are bound to outside."""
-
-    __slots__ = ("parent", "prefix")
-
-    def __init__(self, prefix: str, parent: Self | None) -> None:
-        self.prefix = prefix
-        self.parent = parent
-
-    @abstractmethod
-    def bound(self, root: Any) -> Any:
-        """Return the parent's view, parameter or value that an array or parameter is bound to; None if it is not bound."""
-
-    def resolve(self, root: Any) -> tuple[Self, Any, int]:
-        """Resolve an array or parameter through all levels of binding.
-
-        Returns
-        -------
-        binding, root, offset_bytes
-            The binding that owns the result; the array, parameter or value; and the byte offset in it of the given root.
-        """
-        at, offset = self, 0
-        while at.parent is not None and (outer := at.bound(root)) is not None:
-            at, root = at.parent, outer
-            if isinstance(outer, ArrayView):
-                root = outer.root
-                offset += outer.offset_bytes
-            elif not isinstance(outer, Parameter):
-                break
-        return at, root, offset
-
-
 class Level(Binding):
     """One occurrence of a workflow: the outermost one, or one held by a child graph node or a conditional node of a level.
 
@@ -423,6 +391,11 @@ class Level(Binding):
 
     def bound(self, root: Any) -> Any:
         return bound(root, self.workflow, self.bind)
+
+    def default_of(self, parameter: Parameter) -> Array | None:
+        default = parameter.default
+        name = default.name if isinstance(default, Array) else default
+        return self.workflow.arrays.get(name) if isinstance(name, str) and name in self.bind else None
 
     def at(self, name: str) -> tuple[Level, str]:
         """Return the innermost level that a full name such as ``"child/x"`` or ``"loop/0/x"`` refers to, and the name in it."""

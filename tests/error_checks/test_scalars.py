@@ -79,7 +79,7 @@ def graph(dtype: str) -> tuple[hg.Graph, Any]:
 def compiled(call: Callable[[hg.Executable, Any], Any]) -> Callable[[Any, str], Any]:
     def door(value: Any, dtype: str) -> Any:
         g, _ = graph(dtype)
-        with g.compile("cpu") as exe:
+        with g.compile("recorder") as exe:
             return call(exe, value)
 
     return door

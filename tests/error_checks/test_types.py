@@ -249,7 +249,7 @@ def test_a_misspelt_keyword_is_answered_with_the_one_that_was_meant(call: str, g
     g = hg.Graph("g")
     g.memset(g.host_array("x", shape=1, dtype="f4"), g.param("a", "f4", 0.0))
     g.memset(g.host_array("y", shape=1, dtype="f4"), g.param("b", "f4", 0.0))
-    with g.compile("cpu") as exe:
+    with g.compile("recorder") as exe:
         calls: dict[str, Callable[..., Any]] = {"compile": g.compile, "plan": g.plan, "launch": exe.launch}
         with pytest.raises((TypeError, hg.DeclarationError), match=rf"'{given}' \(did you mean '{meant}'\?\)"):
             calls[call](**{given: 1})

@@ -883,3 +883,22 @@ def test_sarif_quotes_the_names_of_files(file: str, wanted: str) -> None:
 def test_codes_stand_in_their_groups() -> None:
     assert list(CATALOGUE) == sorted(CATALOGUE)
     assert all(code.startswith("HG") and len(code) == 5 for code in CATALOGUE)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_kernel_whose_array_a_parameter_stands_for_is_updated_too(depth: int, before: bool) -> None:
+    """HG806, at all depths, and in the second of two child nodes that hold one workflow."""
+    kernel = hg.Module('extern "C" __global__ void k(float* x) { x[0] = 1; }')["k"]
+    inner = hg.Graph("inner")
+    inner.kernel(kernel, 1, 1, (inner.param("x", "f4", shape=4) if depth == 0 else inner.device_array("x", shape=4, dtype="f4"),))
+    for n in range(depth):
+        g = hg.Graph(f"level{n}")
+        last = n == depth - 1
+        if before:
+            g.child(inner, bind={"x": g.device_array("y", shape=4, dtype="f4")})
+        g.child(inner, bind={"x": (g.param("x", "f4", shape=4) if last else g.device_array("x", shape=4, dtype="f4"))})
+        assert not last or "HG806" in {d.code for d in g.check("amd:gfx942@7.2").diagnostics}
+        assert last or "HG806" not in {d.code for d in g.check("amd:gfx942@7.2").diagnostics}
+        inner = g
+    assert "HG806" in {d.code for d in inner.check("amd:gfx942@7.2").diagnostics}

@@ -377,6 +377,37 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("extension", [".yaml", ".graphml"])
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('"grid": 1', '"grid": 0', "nodes[1].grid ('K0')"),
+        ('"grid": 1', '"grit": 1', "nodes[1].grid ('K0')"),
+        ('"block": 64', '"block": "x"', "nodes[1].block ('K0')"),
+        ('"kind": "memcpy"', '"kind": "memcopy"', "nodes[0] ('H2D0')"),
+        ('"dtype": "float32"', '"dtype": "float33"', "arrays[0]"),
+    ],
+)
+def test_fault_in_a_yaml_or_graphml_file_names_its_line_as_in_json(extension: str, old: str, new: str, place: str) -> None:
+    text = str(export.render(pipeline(1).workflow(), extension))
+    if extension == ".yaml":
+        pytest.importorskip("yaml")
+        old, new = old.replace('"', ""), new.replace('"', "")
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if old in line)
+    lines[at] = lines[at].replace(old, new)
+    with pytest.raises(DeclarationError) as caught:
+        formats_of(extension)("\n".join(lines))
+    assert f"workflow file, line {at + 1}, {place}" in str(caught.value)
+
+
+def formats_of(extension: str) -> Callable[[str], Workflow]:
+    """Return the function that reads a text of a format."""
+    from hipgraphdsl.parts.formats import yaml
+
+    return yaml.loads if extension == ".yaml" else graphml.loads
+
+
 def test_yaml_beyond_its_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("yaml")
     from hipgraphdsl.parts.formats import yaml

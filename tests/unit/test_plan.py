@@ -379,6 +379,28 @@ def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int)
     assert plan.steps[middle].batch == (0 if length == 16 else -1)
 
 
+@pytest.mark.needs("merge")
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_long_chain_is_cut_where_another_parameter_stands_for_the_array_of_its_nodes(depth: int) -> None:
+    """In inlined children as in a graph of its own."""
+    g = hg.Graph("inner")
+    x, y = (g.device_array(name, shape=4, dtype="f4") if depth else g.param(name, "f4", shape=4) for name in "xy")
+    kernel = hg.Module('extern "C" __global__ void k(float* x) { x[0] += 1; }')["k"]
+    last: list[Any] = []
+    for n in range(600):
+        last = [g.kernel(kernel, 1, 1, (x if n < 300 else y,), after=last)]
+    for level in range(depth):
+        outer = hg.Graph(f"level{level}")
+        given: dict[str, Any] = {
+            name: outer.device_array(name, shape=4, dtype="f4") if level < depth - 1 else outer.param(name, "f4", shape=4)
+            for name in "xy"
+        }
+        outer.child(g, bind=given, name="c")
+        g = outer
+    plan = g.plan(target="nvidia:sm_90", options=hg.PlanOptions(inline=True, batch=True))
+    assert [len([*steps]) for _, steps in groupby(plan.steps, lambda step: step.batch)] == [300, 300]
+
+
 @pytest.mark.needs("bench")
 @pytest.mark.parametrize(("links", "size"), [(2, 32), (32, 32), (33, 64), (100, 128), (300, 320), (1000, 1024), (1363, 1364)])
 def test_tables_of_chains_are_little_larger_than_what_they_hold(links: int, size: int) -> None:

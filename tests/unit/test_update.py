@@ -265,6 +265,7 @@ GIVEN: list[tuple[Any, Any, Any, str]] = [
 ]
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize(("old", "new", "value", "refused"), GIVEN)
 def test_update_rebuild_keeps_what_a_launch_gave_to_a_parameter_of_another_dtype_or_changes_nothing(
@@ -290,6 +291,7 @@ def test_update_rebuild_keeps_what_a_launch_gave_to_a_parameter_of_another_dtype
         assert all((after[name] == before[name]).all() for name in before.dtype.names or [...])
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("copy", [False, True])
 @pytest.mark.parametrize(("shape", "dtype"), [(8, "f4"), (4, "f8")])
 def test_update_rebuild_does_not_drop_the_memory_that_a_launch_gave(shape: int, dtype: str, copy: bool) -> None:
@@ -308,3 +310,37 @@ def test_update_rebuild_does_not_drop_the_memory_that_a_launch_gave(shape: int, 
         exe.write("y", np.zeros(4, "f4"))
         exe.run()
         assert (exe.read("y") == 1).all()
+
+
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("place", ["", "c/", "d/c/"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_set_to_another_parameter_follows_that_one_from_then_on(backend: Any, place: str, inline: bool) -> None:
+    g = hg.Graph("inner")
+    x = g.host_array("x", shape=1, dtype="i4")
+    named = {name: g.param(name, "i4", n) for n, name in enumerate("abc")}
+    g.memset(x, named["a"], name="m")
+    for name in reversed(place.split("/")[:-1]):
+        outer = hg.Graph(f"of_{name}")
+        array = outer.host_array("x", shape=1, dtype="i4")
+        outer.child(g, name=name, bind={"x": array, **{each: outer.param(each, "i4", n) for n, each in enumerate("abc")}})
+        g = outer
+    with g.compile("cpu", backend, plan=hg.PlanOptions(inline=inline)) as exe:
+
+        def ran(**given: int) -> int:
+            exe.run(**given)
+            return int(exe.read("x")[0])
+
+        assert ran() == 0
+        assert ran(a=5) == 5
+        for name, other in (("b", "a"), ("c", "b"), ("a", "c")):
+            exe.set(f"{place}m", value=named[name])
+            now = ran()
+            assert ran(**{other: 50}) == now, f"it still follows {other}"
+            assert ran(**{name: 60}) == 60, f"it does not follow {name}"
+        exe.set(f"{place}m", value=3)
+        assert ran(a=70, b=70, c=70) == 3
+        exe.set(f"{place}m", value=named["b"])
+        assert ran() == 70
+        assert ran(b=80) == 80

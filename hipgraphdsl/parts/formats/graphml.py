@@ -16,10 +16,11 @@ from xml.parsers import expat
 
 import networkx as nx
 
-from ...document.text import MAX_BYTES
+from ...document.reader import Loader
+from ...document.text import MAX_BYTES, LineOf, Place
 from ...draft import Draft
 from ...errors import DeclarationError
-from ...nodes import is_node
+from ...nodes import KINDS, is_node
 from ...nodes.workflow import Workflow
 
 
@@ -47,7 +48,8 @@ def loads(
     """Return the workflow of a GraphML text that `render` wrote; parameters as for `Graph.from_json`."""
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
-    return from_networkx(_Reader().read(text), arrays=arrays, callbacks=callbacks)
+    reader = _Reader()
+    return from_networkx(reader.read(text), arrays=arrays, callbacks=callbacks, line_of=reader.line_of)
 
 
 class _Reader:
@@ -65,6 +67,8 @@ class _Reader:
         self.key: str | None = None
         self.parts: list[str] = []
         self.edges: list[tuple[str, str]] = []
+        self.lines: list[int] = []  # of the data of the nodes
+        self.line = 1  # of the graph's own data
         self.parser = parser = expat.ParserCreate("utf-8", "}")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -88,6 +92,13 @@ class _Reader:
         self.dag.add_edges_from(self.edges)
         return self.dag
 
+    def line_of(self, place: Place) -> int:
+        """Return the line of the data that an element of the document is in: a node's, or the graph's."""
+        match place:
+            case ("nodes", int(index), *_):
+                return self.lines[index]
+        return self.line
+
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         match tag.rpartition("}")[2]:
             case "graph" if attributes.get("edgedefault") != "directed":
@@ -104,6 +115,10 @@ class _Reader:
             case "data":
                 key = attributes["key"]
                 self.key = self.names.get((self.element, key)) or self.names.get(("all", key), "")
+                if self.key == "data":
+                    self.lines.append(self.parser.CurrentLineNumber)
+                elif self.key == "hipgraphdsl":
+                    self.line = self.parser.CurrentLineNumber
                 self.parts = []
 
     def _text(self, text: str) -> None:
@@ -130,16 +145,18 @@ def from_networkx(
     infer: bool = True,
     arrays: Mapping[str, Any] | None = None,
     callbacks: Mapping[str, Callable[..., Any]] | None = None,
+    line_of: LineOf | None = None,
 ) -> Workflow:
     """Return a workflow with the nodes and edges of a networkx graph; parameters as for `Graph.from_networkx`.
 
     `dag` either has node models as node attribute `node`, in order of declaration, like `Graph.dag`, or was read by networkx
     from a file that `render` wrote. With `infer`, edges are also inferred from what nodes read and write.
+    `line_of` gives the lines of a file's elements, for errors.
     """
     if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
         raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")
     if "hipgraphdsl" in dag.graph:
-        workflow = _from_attributes(dag, arrays, callbacks)
+        workflow = _from_attributes(dag, arrays, callbacks, line_of)
         draft, names = Draft.of(workflow), dict(zip(dag, workflow.index))
     else:
         names = {key: key for key in dag}
@@ -163,7 +180,10 @@ def from_networkx(
 
 
 def _from_attributes(
-    dag: nx.DiGraph[Any], arrays: Mapping[str, Any] | None, callbacks: Mapping[str, Callable[..., Any]] | None
+    dag: nx.DiGraph[Any],
+    arrays: Mapping[str, Any] | None,
+    callbacks: Mapping[str, Callable[..., Any]] | None,
+    line_of: LineOf | None,
 ) -> Workflow:
     nodes = []
     try:
@@ -183,4 +203,4 @@ def _from_attributes(
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
     if not isinstance(data, dict):
         raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return Workflow.model_validate({**data, "nodes": nodes}, arrays=arrays, callbacks=callbacks)
+    return Loader(KINDS, Workflow.of, arrays, callbacks).data({**data, "nodes": nodes}, line_of)

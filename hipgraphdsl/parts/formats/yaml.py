@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
-from ...document.text import MAX_NESTING
+from ...document.reader import Loader
+from ...document.text import MAX_NESTING, Place
 from ...errors import DeclarationError
 from ...export.files import need
+from ...nodes import KINDS
 from ...nodes.workflow import Workflow
 
 _LINES = ("arrays", "parameters", "nodes", "order")
@@ -83,7 +86,16 @@ def loads(
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise DeclarationError(f"workflow file, {where}{getattr(error, 'problem', None) or error}") from None
-    return Workflow.model_validate(data, arrays=arrays, callbacks=callbacks)
+    return Loader(KINDS, Workflow.of, arrays, callbacks).data(data, partial(_line_of, yaml, text, fast or yaml.SafeLoader))
+
+
+def _line_of(yaml: Any, text: str, loader: Any, place: Place) -> int:
+    """Return the line where an element begins; of the one that should hold it, if it is missing."""
+    node = yaml.compose(text, Loader=loader)
+    for step in place:
+        pairs = enumerate(node.value) if isinstance(step, int) else ((key.value, value) for key, value in node.value)
+        node = next((value for key, value in pairs if key == step), node)
+    return int(node.start_mark.line) + 1
 
 
 def _refuse(event: Any, message: str) -> NoReturn:

@@ -14,6 +14,7 @@ from typing import Final
 
 from ...kernels import Module
 from ...nodes.facets import KernelLaunch
+from ...nodes.workflow import Level
 from ...order import chains
 from ...plan.steps import Plan, Step
 from ...printed import counted
@@ -68,8 +69,16 @@ def _pieces(plan: Plan, chain: Sequence[int], launch_bytes: int) -> list[list[in
     more = len(chain) * launch_bytes // _BYTES_OF_A_LAUNCH
     if not more:
         return [[*chain]]
-    pieces = [[*piece] for _, piece in groupby(chain, lambda i: frozenset(plan.steps[i].node.parameters))]
+    pieces = [[*piece] for _, piece in groupby(chain, lambda i: _parameters(plan, plan.steps[i]))]
     return pieces if len(pieces) <= 1 + more else [[*chain]]
+
+
+def _parameters(plan: Plan, step: Step) -> frozenset[str]:
+    """Return the full names of the parameters that a step reads, also of those that stand for arrays of its child graph."""
+    level = Level(plan.workflow)
+    for child in step.path:
+        level = next(level.inner(child))
+    return frozenset(owner.prefix + parameter.name for owner, parameter in level.parameters_of(step.node))
 
 
 def _size(count: int, room: int) -> int:
