@@ -44,7 +44,7 @@ class CaptureProgram(GraphProgram):
         try:
             lanes = LaneStreams(self.plan, runtime)
             issue = partial(lanes.run, origin, self._record, by_events=False)
-            with Marking(runtime) as self._word:
+            with Marking(runtime) as self._words:
                 self.graph = captured(runtime, origin, issue, join=partial(lanes.join, origin))
             self.make_programmatic(self.graph)
         except HipError as error:
@@ -69,8 +69,8 @@ class CaptureProgram(GraphProgram):
         try:
             if step.index not in self.batches:  # else its node has been added with the first step of its batch
                 merged = self.merged(step) if step.batch >= 0 else None
-                if self._word is not None:
-                    self._word[0] = self.marks.of(step.index, merged=merged is not None)
+                if self._words is not None:
+                    self._words[0] = self.marks.of(step.index, merged=merged is not None)
                 if merged is None:
                     self._issue(step, stream)
                 else:

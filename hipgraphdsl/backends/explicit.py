@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import addressof
+from ctypes import addressof, c_uint64
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -43,10 +43,10 @@ def add_steps(graph: int, program: GraphProgram) -> None:
     """Add a program's operations to a graph, and store the node of each step."""
     steps, nodes, shared, marks = program.plan.steps, program.nodes, program.scope.shared, program.marks
     try:
-        with Marking(program.runtime) as word:
+        with Marking(program.runtime) as words:
             for operation, deps, count in _operations(graph, program):
-                if word is not None:
-                    word[0] = marks.of(len(nodes), merged=count > 1)
+                if words is not None:
+                    words[0] = marks.of(len(nodes), merged=count > 1)
                 before = list(dict.fromkeys([nodes[d] for d in deps]))
                 nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
@@ -93,8 +93,8 @@ def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation |
 def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence[int]) -> GraphSteps:
     """Return the steps of a program from which compiled code may add the kernel launches of one device; `devices` is by step."""
     scope, plan = program.scope, program.plan
-    left, word = program.disabled, program.runtime.mark_words()
-    marks = (0 if word is None else addressof(word), program.marks.first)
+    left, words = program.disabled, program.runtime.mark_words()
+    marks = (0 if words is None else addressof(c_uint64.from_buffer(words)), program.marks.first)
     if len(scope.shared.devices) > 1:
         left = left.union(i for i, other in enumerate(devices) if other != device)
     if plan.batches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from ctypes import Array, c_uint64
 from typing import TYPE_CHECKING
 
 from ..plan.steps import Plan
@@ -27,7 +26,7 @@ class Marking:
     def __init__(self, runtime: Runtime) -> None:
         self._words = runtime.mark_words()
 
-    def __enter__(self) -> Array[c_uint64] | None:
+    def __enter__(self) -> memoryview | None:
         words = self._words
         if words is not None:
             self._around = (words[0], words[1])

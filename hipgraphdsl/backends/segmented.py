@@ -15,6 +15,7 @@ from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
+from .marks import Marking
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
 
@@ -174,7 +175,9 @@ class SegmentedProgram(Program):
 
     def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
         """Run a host step that may wait."""
-        with self.naming(step):
+        with self.naming(step), Marking(self.runtime) as words:
+            if words is not None:
+                words[0] = self.marks.of(self._members[step.index][0])
             self._host.do(operation, stream, self, step)
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
@@ -219,7 +222,8 @@ class SegmentedProgram(Program):
         return (*(name for graph in self.graphs for name in graph.unfinished()), *self._host.unfinished())
 
     def failed(self) -> tuple[str, ...]:
-        found = [graph.failed() for graph in self._all()]  # ask all: what is not asked now, a later failure would be told
+        # Ask all: what is not asked now, a later failure would be told.
+        found = [*(graph.failed() for graph in self._all()), super().failed()]
         return next(filter(None, found), ())
 
     def abort(self) -> bool:

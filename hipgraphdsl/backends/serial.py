@@ -45,7 +45,7 @@ class SerialProgram(EagerProgram):
         try:
             if self._streams and self.plan.steps:  # all steps must follow earlier work on the launch stream
                 self.host.wait(stream, self.full_name(self.plan.steps[0]))
-            with Marking(self.runtime) as self.word:
+            with Marking(self.runtime) as self.words:
                 for step in self.plan.steps:
                     place = self.stream_of(step, stream)
                     self.issue(step, place)
@@ -57,7 +57,7 @@ class SerialProgram(EagerProgram):
             self._join(stream)
             raise
         finally:
-            self.word = None
+            self.words = None
 
     def _join(self, stream: int) -> None:
         """Make the launch stream wait for what has been enqueued on the others."""

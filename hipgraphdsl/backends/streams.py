@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from ctypes import Array, c_uint64
 from functools import partial
 from typing import Any, Final, cast
 
@@ -36,8 +35,9 @@ class EagerProgram(Program):
         """Memory that a launch has allocated and not freed, by scope and array, without what a capture has recorded."""
         self._keeps = "pool_reuse_early" in self.runtime.target.quirks
         """Whether memory is kept between launches, because the pool might reuse it in a lane concurrent with its users."""
-        self.word: Array[c_uint64] | None = None
+        self.words: memoryview | None = None
         """Where the launching thread marks what it issues, while a launch is issued."""
+        self._marks = tuple(map(self.marks.of, range(len(plan.steps))))
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
@@ -61,8 +61,9 @@ class EagerProgram(Program):
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of the plan on a stream."""
         index = step.index
-        if self.word is not None:
-            self.word[0] = self.marks.first + index
+        words = self.words
+        if words is not None:
+            words[0] = self._marks[index]
         try:
             operation = self.operations[index]
             if type(operation) is Launch:  # the most common case
@@ -169,13 +170,13 @@ class StreamsProgram(EagerProgram):
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
         """Enqueue one run; `issue` is called with each step and its stream."""
         try:
-            with Marking(self.runtime) as self.word:
+            with Marking(self.runtime) as self.words:
                 self._lanes.run(stream, issue, pause=self._pause)
         except BaseException:
             self._lanes.join(stream)
             raise
         finally:
-            self.word = None
+            self.words = None
 
     def close(self) -> None:
         with ExitStack() as returned:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from ctypes import Array, c_uint64
 from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from ..errors import HipError
@@ -570,7 +569,7 @@ class Runtime(Protocol):
         """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
         return ()
 
-    def mark_words(self) -> Array[c_uint64] | None:
+    def mark_words(self) -> memoryview | None:
         """Return where this thread writes the marks of the operations that it issues, or adds to graphs, next; None if it cannot.
 
         They are that of the operation itself, and that of the one for which user code makes it; 0 for none.

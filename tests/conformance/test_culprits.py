@@ -81,18 +81,33 @@ def conditional(mode: Any, decide: Any, body: Callable[[], hg.Graph], inside: st
     return declare
 
 
-def captured(g: hg.Graph, x: Any, stop: Any) -> str:
-    """Declare a function that launches another Executable, whose nodes the caller does not know."""
+def another(backend: Any) -> hg.Executable:
+    """Return an Executable that fails, whose nodes those who launch it do not know."""
     inner = hg.Graph("unknown")
     inner.kernel(MODULE["culprit"], 1, 4, (inner.device_array("x", np.zeros(4, "i4")), 1), name="unknown")
-    other = inner.compile("cpu", "streams")
-    OTHERS.append(other)
+    OTHERS.append(inner.compile("cpu", backend))
+    return OTHERS[-1]
+
+
+def captured(g: hg.Graph, x: Any, stop: Any) -> str:
+    other = another("streams")
     g.captured(lambda stream, _: other.launch(stream=stream), (x,), name="captured")
     return "captured"
 
 
+def launched_by_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
+    other = another("explicit")
+    h = g.host_array("h", np.zeros(4, "i4"))  # so that the step waits for the nodes before it
+    g.eager(lambda stream, *_: other.launch(stream=stream), (x, h), name="eager")
+    return "eager"
+
+
+ALWAYS = (captured, launched_by_an_eager_step)
+"""Shapes whose culprit fails in each launch."""
+
+
 SHAPES: tuple[Callable[[hg.Graph, Any, Any], str], ...] = (
-    top, child, grandchild, behind_an_eager_step, captured,
+    top, child, grandchild, behind_an_eager_step, *ALWAYS,
     *(conditional(mode, decide, *body) for mode in ("if", "while") for decide in ("host", "device")
       for body in ((leaf, "culprit"), (twice, "inner/culprit"))),
 )  # fmt: skip
@@ -159,7 +174,7 @@ def test_fault_names_the_node_by_its_full_path(
 ) -> None:
     g, name = declared(shape)
     with g.compile("cpu", backend) as exe:
-        always = shape is captured  # its culprit fails in each launch
+        always = shape in ALWAYS
         if not always:
             for _ in range(3):  # the compiled call path launches from then on
                 exe.run(stop=0)

@@ -82,6 +82,7 @@ struct Fuzz {
 struct Launch {
   Exec* exec = nullptr;
   const Launch* outer = nullptr;  // whose conditional node runs this one as a body
+  Marks marks = t_marks;          // of who launches it
   Program* program = nullptr;
   Launch* next = nullptr;
   Task done;
@@ -461,6 +462,7 @@ inline Progress condition_run(ConditionRun* r) {
     if (!body) break;
     r->body = launch_new(body);
     r->body->outer = r->launch;
+    r->body->marks = r->launch->marks;
     if (launch_start(r->body, {condition_continue, r, 0, 0}, nullptr) == kPending) return kPending;
   } while (condition_again(r));
   return kDone;
@@ -530,6 +532,7 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
   if (code) {
+    mark_failed(l->marks);
     mark_failed(l->program->entries[i].action->marks);
     launch_fail(l, code);
   }

@@ -98,8 +98,8 @@ class _Launcher(StreamsProgram):
                 operations = [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in members]
                 batch = self._batch(members, operations)
                 if batch is not None:
-                    if self.word is not None:
-                        self.word[0] = self.marks.of(members[0], merged=True)
+                    if self.words is not None:
+                        self.words[0] = self.marks.of(members[0], merged=True)
                     batch.issue(self.runtime, stream)
                     return
         for i in members:
