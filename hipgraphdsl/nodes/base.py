@@ -6,6 +6,7 @@ import dataclasses
 import operator
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -42,8 +43,23 @@ _WORDS = {"bool_type": "true or false", "dict_type": "an object", "string_type":
 """What Pydantic expects, by the type of its error."""
 
 
-def _node_name(name: Any) -> Any:
-    return name if type(name) is str and name.isidentifier() and len(name) <= MAX_NAME else check_name(name, "node")
+def check_name(name: Any, what: str) -> str:
+    """Return `name` if it is a valid name, which files and drawings can show; raise DeclarationError otherwise."""
+    if type(name) is str and name.isidentifier() and len(name) <= MAX_NAME:
+        return name
+    if not isinstance(name, str):
+        raise DeclarationError(f"the name of {a_or_an(what)} is a string (got {name!r})")
+    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
+        raise DeclarationError(
+            f"{name[:60]!r} cannot name {a_or_an(what)}: a name has 1 to {MAX_NAME} printable characters, no '[', no '/' (which"
+            " stands between a child and its nodes), no space around it"
+        )
+    return name
+
+
+def a_or_an(what: str) -> str:
+    """Return a noun with its article."""
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
 
 
 class Field(NamedTuple):
@@ -130,7 +146,7 @@ class Node(BaseModel):
     fields: ClassVar[tuple[Field, ...]] = ()
     """The fields that files store, in file order."""
 
-    name: Annotated[str, BeforeValidator(_node_name)]
+    name: Annotated[str, BeforeValidator(partial(check_name, what="node"))]
     after: NodeNames = ()
     ignore: Reasons = None
     source: tuple[str, int] | None = None
@@ -616,25 +632,6 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
         return a is b or bool(a == b)
     except Exception:  # such as arrays of other libraries, which compare element by element
         return False
-
-
-def check_name(name: Any, what: str) -> str:
-    """Return `name` if it is a valid name, which files and drawings can show; raise DeclarationError otherwise."""
-    if type(name) is str and name.isidentifier() and len(name) <= MAX_NAME:
-        return name
-    if not isinstance(name, str):
-        raise DeclarationError(f"the name of {a_or_an(what)} is a string (got {name!r})")
-    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
-        raise DeclarationError(
-            f"{name[:60]!r} cannot name {a_or_an(what)}: a name has 1 to {MAX_NAME} printable characters, no '[', no '/' (which"
-            " stands between a child and its nodes), no space around it"
-        )
-    return name
-
-
-def a_or_an(what: str) -> str:
-    """Return a noun with its article."""
-    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
 
 
 def as_accesses(reads: Any, writes: Any, args: tuple[Any, ...], node: str) -> tuple[Access, ...]:

@@ -445,7 +445,10 @@ class _Shared:
             or ("args" not in data and self._checks)
             or not (type(args) is tuple or type(args) is list)
             or len(args) != len(self._checks)
-            or not (source is None or (type(source) is tuple and _is_place(*source)))
+            or not (
+                source is None
+                or (type(source) is tuple and len(source) == 2 and type(source[0]) is str and type(source[1]) is int)
+            )
             or not (type(after) is tuple and (not after or all(type(name) is str for name in after)))
             or fields["ignore"] is not None
         ):
@@ -507,11 +510,6 @@ class _Shared:
         if isinstance(arg, Sliceable):
             arg.fits[id(parameter)] = parameter, weakref.ref(access)
         return given, given, access
-
-
-def _is_place(*source: Any) -> bool:
-    """Return whether these are a file and a line."""
-    return len(source) == 2 and type(source[0]) is str and type(source[1]) is int
 
 
 def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, bool, int, int]:
