@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -30,7 +29,7 @@ from .errors import DeclarationError, listed, node_error
 from .hazards import AFTER, HazardTracker, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
-from .nodes.memory import element_value
+from .nodes.memory import kept_value
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -127,8 +126,7 @@ class Draft:
             default = own_copy(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
             default.flags.writeable = False
         elif default is not None and not shape:
-            element_value(default, dtype, f"parameter {name!r}: default")
-            default = deepcopy(default[()] if isinstance(default, np.ndarray) else default)
+            default = kept_value(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, Viewable):
             default = whole_array(name, default)
             if default.kind != "external" and self.arrays.get(default.name) is not default:

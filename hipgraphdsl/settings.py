@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -17,9 +18,10 @@ class Setting(NamedTuple):
 
 
 def _count(of: str, most: int) -> Setting:
-    return Setting(f"a number of {of}, 1 to {most}", lambda text: text.isdecimal() and 1 <= int(text) <= most)
+    return Setting(f"a number of {of}, 1 to {most}", lambda text: bool(_COUNT.fullmatch(text)) and 1 <= int(text) <= most)
 
 
+_COUNT: Final = re.compile("[0-9]{1,10}")
 SETTINGS: Final = {
     "HIPGRAPHDSL_RUNTIME": Setting("the name of a runtime"),
     "HIPGRAPHDSL_CACHE_DIR": Setting("the path of a directory"),

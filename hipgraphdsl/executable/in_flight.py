@@ -229,7 +229,8 @@ class InFlight:
                 return True
             # The own stream ends its wait a little after the launch that it waits for.
             return self._runtime.event_query(event) if event and behind is last else self._runtime.stream_query(stream)
-        except HipError:
+        except HipError as error:  # which a query tells once
+            self._failed = self._failed or error
             return True
 
     @property

@@ -512,7 +512,8 @@ class Instance:
                     f" {self.stats.host_bytes} of host memory: let the work end and close it again",
                     error.unfinished,
                 ) from None
-            except HipError:  # a failed launch has finished; only synchronize reports its error
+            except HipError as error:  # a failed launch has finished; only synchronize raises its error
+                _log.warning("graph %r: nobody has waited for a launch that failed: %s", self.state.workflow.name, error)
                 self.in_flight.forget()
                 return None
 

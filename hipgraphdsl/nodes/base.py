@@ -6,6 +6,7 @@ import dataclasses
 import operator
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -287,8 +288,9 @@ class Node(BaseModel):
         where = ".".join(map(str, first["loc"]))
         field = str(first["loc"][0]) if first["loc"] else None
         if isinstance(cause, DeclarationError):
-            cause.field = field
-            return cause
+            refused = copy(cause)  # the cause refers, by its context, to `error`, which refers to it
+            refused.field = field
+            return refused
         if first["type"] == "extra_forbidden":
             fields = cls.model_fields
             why = f"there is no field {where!r}{suggested(where, fields)}; its fields are {', '.join(fields)}"

@@ -37,7 +37,7 @@ from ..lazy import lazy
 from ..printed import human_bytes
 from .base import Node, check_name, parameters_of, require_met
 from .fields import Device, Rule, Stored, Value, View, names_in, node_in
-from .values import MEMORY, SHAPE, Members, memory_data, memory_of, record, ref
+from .values import MEMORY, SHAPE, Members, is_stored, memory_data, memory_of, record, ref
 
 _MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
@@ -216,6 +216,20 @@ def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     return found if isinstance(found, np.void) else found.item()
 
 
+def kept_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
+    """Check a value for `dtype`, and return it as a declaration keeps it.
+
+    Numbers of Python, NumPy's of types that files hold, and structs stay as they are given; all others become Python numbers.
+    """
+    found = element_value(value, dtype, where)
+    if isinstance(value, np.ndarray):
+        value = value[()]
+    if kind_of(dtype) == "V":
+        return deepcopy(value)
+    is_plain = type(value) in (int, float, complex, bool) or (isinstance(value, np.generic) and is_stored(value.dtype))
+    return value if is_plain else found
+
+
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
         kind = kind_of(dtype)
@@ -242,7 +256,7 @@ def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, An
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
             raise struct_error(dtype, value, where, why=str(error)) from None
-        why = float_overflow(dtype) if isinstance(error, FloatingPointError) else error
+        why = float_overflow(dtype) if isinstance(error, FloatingPointError) else str(error)
         raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {why}") from None
     return element
 
@@ -291,8 +305,7 @@ class MemsetNode(Node):
                 why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
                 raise node_error(name, why, array=value.name)
         else:
-            element_bytes(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
-            self.__dict__["value"] = deepcopy(value)
+            self.__dict__["value"] = kept_value(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))
         if refused := _unfillable(dst):
             raise node_error(name, refused, array=dst.root.name)
         for need in (_reached_by_device(dst), WRITE):

@@ -252,7 +252,7 @@ class Names:
             return {"dict": {key: self.value_data(item) for key, item in value.items()}}
         if isinstance(value, np.void):
             return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
-        if isinstance(value, np.generic) and _is_stored(value.dtype):
+        if isinstance(value, np.generic) and is_stored(value.dtype):
             return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
@@ -260,7 +260,7 @@ class Names:
                     f"a value of {value.size} elements, and at most {MAX_VALUES} are stored; declare a host_array of these"
                     " values and give that"
                 )
-            if not _is_stored(value.dtype):
+            if not is_stored(value.dtype):
                 raise DeclarationError(f"an array of dtype {value.dtype}")
             text = base64_text(own_copy(value).tobytes())
             return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": text}
@@ -341,7 +341,7 @@ class Names:
         return read(self, Members(data, "a value"))
 
 
-def _is_stored(dtype: np.dtype[Any]) -> bool:
+def is_stored(dtype: np.dtype[Any]) -> bool:
     """Return whether a file can store values of a dtype: numbers up to 64 bits, complex numbers of these, and structs."""
     kind = kind_of(dtype)
     return (kind in "biuV" and not dtype.hasobject) or (kind in "fc" and dtype.itemsize <= (16 if kind == "c" else 8))

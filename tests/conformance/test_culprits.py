@@ -118,6 +118,13 @@ def launched(g: hg.Graph, exe: hg.Executable) -> None:
     exe.synchronize()
 
 
+def asked(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.launch(stop=1)
+    while not exe.done():
+        pass
+    exe.synchronize()
+
+
 def launched_on_a_stream(g: hg.Graph, exe: hg.Executable) -> None:
     stream = exe.runtime.stream_create()
     try:
@@ -152,7 +159,7 @@ def verified(g: hg.Graph, exe: hg.Executable) -> None:
 
 
 WAYS: tuple[Callable[[hg.Graph, hg.Executable], None], ...] = (
-    launched, launched_on_a_stream, ran, ran_after_a_change, profiled, cloned, verified
+    launched, asked, launched_on_a_stream, ran, ran_after_a_change, profiled, cloned, verified
 )  # fmt: skip
 
 
@@ -185,3 +192,16 @@ def test_fault_names_the_node_by_its_full_path(
             assert f"{name!r}" in str(caught.value)
             if not always:
                 exe.run(stop=0)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "serial"])  # which waits itself
+@pytest.mark.parametrize("ask", [False, True])
+def test_fault_that_nobody_has_waited_for_is_logged(backend: Any, ask: bool, caplog: pytest.LogCaptureFixture) -> None:
+    g, name = declared(top)
+    with g.compile("cpu", backend) as exe:
+        exe.launch(stop=1)
+        while ask and not exe.done():
+            pass
+        assert not caplog.text
+    assert "nobody has waited for a launch that failed" in caplog.text
+    assert f"{name!r}" in caplog.text

@@ -474,14 +474,27 @@ def look_at(exe: hg.Executable) -> None:
     assert exe.known().arrays
 
 
+def refuse_changes(exe: hg.Executable) -> None:
+    for node in exe.workflow.nodes:
+        with pytest.raises(hg.HipGraphError):
+            exe.set(node.name, device="many")
+
+
 def rebuild(exe: hg.Executable, memory: Array, make: Callable[[Array], hg.Graph]) -> None:
     for again in (False, True):
         exe.update(make(memory), rebuild=again)
         exe.run()
 
 
+def refused(g: hg.Graph, _: Path) -> None:
+    for array in g.workflow().arrays.values():
+        with suppress(hg.DeclarationError):
+            g.memset(array, "many")
+
+
 USES: dict[str, Callable[[hg.Graph, Path], object]] = {
     "declare": nothing,
+    "refuse": refused,
     "check": lambda g, _: g.check(target="cpu"),
     "plan": lambda g, _: g.plan(target="cpu"),
     "simulate": lambda g, _: g.simulate(dict.fromkeys(("kernel", "memcpy", "host", "captured", "eager", "conditional"), 1.0)),
@@ -506,7 +519,7 @@ def test_graph_releases_memory_with_the_last_reference(holding: str, use: str, t
 
 
 @pytest.mark.parametrize("end", ["close", "drop"])
-@pytest.mark.parametrize("use", ["run", "look at", "update"])
+@pytest.mark.parametrize("use", ["run", "look at", "refuse", "update"])
 @pytest.mark.parametrize("holding", HOLDING)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.usefixtures("no_collector")
@@ -518,6 +531,8 @@ def test_executable_releases_memory_with_the_last_reference(backend: Any, holdin
         exe.run()
     elif use == "look at":
         look_at(exe)
+    elif use == "refuse":
+        refuse_changes(exe)
     else:
         rebuild(exe, memory, HOLDING[holding])
     if end == "close":

@@ -533,7 +533,7 @@ def test_plan_with_steps_replaces_any_number_of_them_one_by_one_and_copies_none_
     g = hg.Graph("edited")
     for i in range(7):
         g.empty(name=f"e{i}")
-    plan = g.plan()
+    plan = g.plan(target="amd:gfx942")
     wanted, kept, drawn = list(plan.steps), [(plan, plan.steps)], random.Random(7)
     for number in range(300):
         edits = {i: wanted[i]._replace(origin=(f"{number}",)) for i in drawn.sample(range(7), drawn.randint(1, 3))}
