@@ -100,6 +100,11 @@ class Loader(Generic[W]):
     def data(self, data: Data, line_of: LineOf | None = None) -> W:
         """Return the workflow that plain data describes; errors as for `text`, with lines only by `line_of`."""
         if not isinstance(data, dict):
+            if isinstance(data, (str, bytes)):
+                raise DeclarationError(
+                    f"the document of a workflow is a dict (got text: {shown(data)}); Graph.from_json and"
+                    " Workflow.model_validate_json read text"
+                )
             raise DeclarationError(f"a workflow file begins with '{{', and its document is a dict (got {shown(data)})")
         try:
             text = json.dumps(data, allow_nan=False)
