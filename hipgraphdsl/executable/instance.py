@@ -482,7 +482,9 @@ class Instance:
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
-        return error if self.program is None else blamed(error, self.program)
+        found = error if self.program is None else blamed(error, self.program)
+        found.graph = self.state.workflow.name
+        return found
 
     def wait_to_close(self, timeout_s: float | None, warning_s: float, abort_s: float) -> WaitTimeout | None:
         """Wait until nothing runs, or abort the work; return the WaitTimeout if it was aborted, raise it if the work goes on.
