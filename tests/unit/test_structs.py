@@ -195,7 +195,7 @@ def test_struct_that_a_dtype_cannot_hold_is_refused(door: str, value: Any, said:
         DOORS[door](value)
 
 
-FIELDS: dict[str, Any] = {"names": ["h", "f", "z"], "formats": ["f2", "f4", "c16"]}
+PLACED: Any = {"names": ["h", "f", "z"], "formats": ["f2", "f4", "c16"], "offsets": [0, 4, 16], "itemsize": 32}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ FIELDS: dict[str, Any] = {"names": ["h", "f", "z"], "formats": ["f2", "f4", "c16
     [
         (np.dtype([("h", "f2"), ("f", "f4"), ("z", "c16")]), "and 22 by structs=; list all fields, and give align=True"),
         (np.dtype([("h", "f2"), ("f", "f4"), ("z", "c16")], align=True), r"and 24 by .*\(double2, .*'itemsize': 32}\)$"),
-        (np.dtype({**FIELDS, "offsets": [0, 4, 16], "itemsize": 32}), ""),
+        (np.dtype(PLACED), ""),
     ],
 )
 def test_layout_that_differs_from_the_compiled_one_says_what_may_differ(dtype: np.dtype[Any], said: str) -> None:
