@@ -235,7 +235,11 @@ class HipError(HipGraphError):
         The code's name, e.g. ``"hipErrorInvalidValue"``.
     node : str or None
         Name of the node on whose behalf the call was made.
+    graph : str or None
+        Name of the graph whose launch failed.
     """
+
+    graph: str | None = None
 
     def __init__(
         self, api: str, code: int, name: str, text: str = "", *, node: str | None = None, hint: str | None = None
@@ -262,6 +266,13 @@ class HipError(HipGraphError):
     def of(self, node: str, hint: str | None = None) -> HipError:
         """Return a copy of the error that names the node at fault."""
         return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
+
+    def met_by(self, node: str) -> HipError:
+        """Return the error that names the node whose function met this one; where this names a node, it is another graph's."""
+        if self.node is None:
+            return self.at(node)
+        met = f"its function met this for node {self.node!r}" + (f" of graph {self.graph!r}" if self.graph else "")
+        return self.of(node, f"{self.hint}; {met}" if self.hint else met)
 
     def hinted(self, hint: str) -> HipError:
         """Return a copy of the error with a hint appended."""

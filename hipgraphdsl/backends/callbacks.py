@@ -177,7 +177,7 @@ class HostCalls:
                 inside[thread] = name
                 fn(given, *args)
             except HipError as error:
-                raise error.at(name) from error.__cause__
+                raise error.met_by(name) from (error if error.node else error.__cause__)
             except Exception as error:
                 raise CallbackError.of(name, error, "eager") from error
             finally:
@@ -228,8 +228,8 @@ class HostCalls:
         def call(stream: int) -> None:
             try:
                 recording(scope.runtime, stream, recorded, lambda: node.fn(CapturedStream(stream, scope.runtime), *args))
-            except HipError:  # the caller adds the node's name, as to errors of all HIP calls
-                raise
+            except HipError as error:
+                raise error.met_by(name) from (error if error.node else error.__cause__)
             except Exception as error:
                 raise CallbackError.of(name, error, "captured") from error
 

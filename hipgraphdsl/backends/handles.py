@@ -205,9 +205,17 @@ class SharedHandles:
             return
         for parameter, (_, size) in zip(kernel.signature.parameters, self.runtime.func_get_info(function).parameters or ()):
             if parameter.size != size:
+                if parameter.dtype is None or not parameter.dtype.isalignedstruct:
+                    advice = "give align=True for padding as in C++"
+                else:
+                    advice = (
+                        "where C++ aligns a field more than NumPy does (double2, float4 and int4 to 16 bytes, float2 to 8, or"
+                        " alignas), give the places: np.dtype({'names': [...], 'formats': [...], 'offsets': [...],"
+                        f" 'itemsize': {size}}})"
+                    )
                 raise DeclarationError(
                     f"kernel {kernel.name!r} of module {kernel.module.name!r}: parameter '{parameter}' has {size} bytes where it"
-                    f" is compiled, and {parameter.size} by structs=; list all fields, and give align=True for padding as in C++",
+                    f" is compiled, and {parameter.size} by structs=; list all fields, and {advice}",
                     array=kernel.name,
                 )
 

@@ -86,12 +86,14 @@ class LaneStreams:
         by_events: bool = True,
         calls: LaunchCalls | None = None,
         pause: Callable[[Step, int], None] | None = None,
+        words: memoryview | None = None,
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
         The work is launched on the stream `origin`. If `by_events` is false, `do` must order lanes among themselves; they are
         still forked from `origin` and joined to it. If given, `calls` records the runtime's calls instead of making them, and
-        `pause` is called before a step and its stream now and then, where a run has many steps.
+        `pause` is called before a step and its stream now and then, where a run has many steps. `do` writes the mark of its step
+        to `words`, if given; waits for events have none.
         """
         runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
@@ -109,10 +111,14 @@ class LaneStreams:
                 runtime.set_device(device)
                 current = device
             if not joined[step.lane]:
+                if words is not None:
+                    words[0] = 0
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
             if by_events:
                 for source in self._waits[step.index]:
+                    if words is not None:
+                        words[0] = 0
                     runtime.stream_wait_event(stream, events[source])
             do(step, stream)
             if step.node.calls in ("capture", "between") or step.bodies:
@@ -120,6 +126,8 @@ class LaneStreams:
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
         self._go_to(self.device, runtime)
+        if words is not None:
+            words[0] = 0
         for end in self._ends:
             runtime.stream_wait_event(origin, events[end])
 

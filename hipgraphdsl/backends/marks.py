@@ -1,8 +1,9 @@
-"""Marks: numbers that operations carry to the device, so that its runtime can tell whose operation has failed."""
+"""Marks: numbers that operations carry to the device, so that its runtime can tell whose operation failed or is unfinished."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..plan.steps import Plan
@@ -12,30 +13,35 @@ if TYPE_CHECKING:
     from .environment import Environment
 
 _blocks = itertools.count(1)
+_launches = itertools.count(1)
 _BLOCK = 2**32  # marks of one program: a plan has fewer steps than half of that
 
 
 class Marking:
     """Context in which a program marks what this thread issues or adds.
 
-    What another program's step launches meanwhile, in the user's function, has the mark of that step besides.
+    What another program's step launches meanwhile, in the user's function, has the mark of that step besides, and the number of
+    that program's launch. `launches`: what is issued is a launch of its own.
     """
 
-    __slots__ = ("_around", "_words")
+    __slots__ = ("_around", "_launches", "_words")
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, launches: bool = False) -> None:
         self._words = runtime.mark_words()
+        self._launches = launches
 
     def __enter__(self) -> memoryview | None:
         words = self._words
         if words is not None:
-            self._around = (words[0], words[1])
+            self._around = (words[0], words[1], words[2])
             words[1] = words[0] or words[1]
+            if self._launches and not words[1]:
+                words[2] = next(_launches)
         return words
 
     def __exit__(self, *_: object) -> None:
         if self._words is not None:
-            self._words[0], self._words[1] = self._around
+            self._words[0], self._words[1], self._words[2] = self._around
 
 
 class Marks:
@@ -70,7 +76,23 @@ class Marks:
         found = [marks.failed(runtime) for marks in self._inside.values()]
         mark = runtime.failed_mark(self.first, _BLOCK)
         if mark:
-            merged, index = divmod(mark - self.first, _BLOCK // 2)
-            run = self.plan.runs[index] if merged else (index,)
-            found.append(tuple(self._prefix + self.plan.steps[i].name for i in run if i not in disabled))
+            found.append(tuple(self._prefix + self.plan.steps[i].name for i in self._run(mark) if i not in disabled))
         return next(filter(None, found), ())
+
+    def unfinished(self, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
+        """Return the full names of the nodes that the first launch in flight has not finished, in the order of the plan.
+
+        Nodes of a child graph or body stand in place of the node that holds them.
+        """
+        left = {i for mark in runtime.unfinished_marks(self.first, _BLOCK) for i in self._run(mark)} - disabled
+        found: dict[int, tuple[str, ...]] = {i: (self._prefix + self.plan.steps[i].name,) for i in left}
+        for marks in self._inside.values():
+            if names := marks.unfinished(runtime):
+                holder = marks._prefix[len(self._prefix) : -1]
+                found[self.plan.index.get(holder, self.plan.index.get(holder.rpartition("/")[0], -1))] = names  # a body: "if/0"
+        return tuple(name for i in sorted(found) for name in found[i])
+
+    def _run(self, mark: int) -> Sequence[int]:
+        """Return the steps of the launch that has a mark."""
+        merged, index = divmod(mark - self.first, _BLOCK // 2)
+        return self.plan.runs[index] if merged else (index,)

@@ -118,7 +118,7 @@ class Program(ABC):
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
-        return ()
+        return self.marks.unfinished(self.runtime, self.disabled)
 
     def failed(self) -> tuple[str, ...]:
         """Return the node that failed a launch, once; several if they share its launch, none where the runtime cannot tell."""
@@ -352,10 +352,6 @@ class GraphProgram(Program):
         if isinstance(operation, Launch):
             return not operation.is_stand_in(self.runtime)
         return isinstance(operation, (Copy1D, Copy)) or (isinstance(operation, Fill) and "memset_enable_fails" not in quirks)
-
-    def unfinished(self) -> tuple[str, ...]:
-        left = set(self.runtime.graph_exec_unfinished(self.handle))
-        return tuple(self.full_name(step) for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -219,7 +219,8 @@ class SegmentedProgram(Program):
             graph.complete()
 
     def unfinished(self) -> tuple[str, ...]:
-        return (*(name for graph in self.graphs for name in graph.unfinished()), *self._host.unfinished())
+        inside = (name for graph in self.graphs for name in graph.unfinished())
+        return tuple(dict.fromkeys((*inside, *self._host.unfinished(), *super().unfinished())))
 
     def failed(self) -> tuple[str, ...]:
         # Ask all: what is not asked now, a later failure would be told.

@@ -100,7 +100,7 @@ class EagerProgram(Program):
         return (*self.streams, *(stream for body in self.host.bodies() for stream in body.all_streams()))
 
     def unfinished(self) -> tuple[str, ...]:
-        return self.host.unfinished()
+        return tuple(dict.fromkeys((*self.host.unfinished(), *super().unfinished())))
 
     def failed(self) -> tuple[str, ...]:
         found = [*(body.failed() for body in self.host.bodies()), super().failed()]  # ask all, as for segments
@@ -170,8 +170,8 @@ class StreamsProgram(EagerProgram):
     def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
         """Enqueue one run; `issue` is called with each step and its stream."""
         try:
-            with Marking(self.runtime) as self.words:
-                self._lanes.run(stream, issue, pause=self._pause)
+            with Marking(self.runtime, launches=True) as self.words:
+                self._lanes.run(stream, issue, pause=self._pause, words=self.words)
         except BaseException:
             self._lanes.join(stream)
             raise

@@ -124,7 +124,13 @@ class InFlight:
 
         The null stream cannot capture itself.
         """
-        captured = self.captures(stream)
+        try:
+            captured = self.captures(stream)
+        except HipError as error:
+            if error.is_fault:  # of earlier work
+                raise
+            hint = f"launch of graph {self._name!r}: no stream has the handle of stream={stream:#x}, or it has been destroyed"
+            raise error.hinted(hint) from error.__cause__
         if captured and not (recorded and stream not in (0, 1)):
             raise DeclarationError(
                 f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"

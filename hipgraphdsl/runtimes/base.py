@@ -565,16 +565,17 @@ class Runtime(Protocol):
         """Report, inside a host function, that it failed, so that no later work starts; a no-op if the platform cannot."""
         return
 
-    def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
-        """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
-        return ()
-
     def mark_words(self) -> memoryview | None:
         """Return where this thread writes the marks of the operations that it issues, or adds to graphs, next; None if it cannot.
 
-        They are that of the operation itself, and that of the one for which user code makes it; 0 for none.
+        They are that of the operation itself, that of the one for which user code makes it, and a number of the launch that
+        issues it, which grows from launch to launch; 0 for none.
         """
         return None
+
+    def unfinished_marks(self, first: int, count: int) -> frozenset[int]:
+        """Return the marks, of `count` from `first` on, of what the first launch in flight has not finished, if known."""
+        return frozenset()
 
     def failed_mark(self, first: int, count: int) -> int:
         """Return the mark of the operation that failed last, of `count` marks from `first` on, and forget them; 0 if none has."""

@@ -102,7 +102,24 @@ def launched_by_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
     return "eager"
 
 
-ALWAYS = (captured, launched_by_an_eager_step)
+def run_by_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
+    other = another("explicit")
+    g.eager(lambda stream, *_: other.run(), (x,), name="eager")
+    return "eager"
+
+
+def run_by_an_eager_step_in_a_body(g: hg.Graph, x: Any, stop: Any) -> str:
+    body = hg.Graph("body")
+    run_by_an_eager_step(body, body.param("x", "i4", shape=4), stop)
+    g.conditional("if", g.device_array("word", np.ones(1, "u4")), body, bind={"x": x}, name="step", decide="host")
+    return "step/0/eager"
+
+
+RUN = (run_by_an_eager_step, run_by_an_eager_step_in_a_body)
+"""Shapes whose culprit is a node of another Executable, which the function of a step runs."""
+
+
+ALWAYS = (captured, launched_by_an_eager_step, *RUN)
 """Shapes whose culprit fails in each launch."""
 
 
@@ -205,3 +222,21 @@ def test_fault_that_nobody_has_waited_for_is_logged(backend: Any, ask: bool, cap
         assert not caplog.text
     assert "nobody has waited for a launch that failed" in caplog.text
     assert f"{name!r}" in caplog.text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", RUN, ids=lambda shape: shape.__name__)
+def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
+    shape: Callable[[hg.Graph, Any, Any], str], backend: Any
+) -> None:
+    g, name = declared(shape)
+    with g.compile("cpu", backend) as exe:
+        for _ in range(5):  # compiled code launches from then on
+            with pytest.raises(hg.HipError) as caught:
+                exe.run()
+            assert (caught.value.node, caught.value.graph) == (name, "faulty")
+            assert f"for node {name!r}: " in str(caught.value)
+            assert str(caught.value).endswith("; its function met this for node 'unknown' of graph 'unknown'")
+            cause = caught.value.__cause__
+            assert isinstance(cause, hg.HipError)
+            assert (cause.node, cause.graph) == ("unknown", "unknown")

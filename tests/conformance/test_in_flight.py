@@ -249,3 +249,19 @@ def test_where_enabling_a_memset_node_fails_launches_the_graph_is_built_again(mo
         exe.enable("kernel")
         exe.run()
         assert exe.read("x").tolist() == [13] * N
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("stream", ["no stream", "destroyed"])
+def test_launch_on_what_is_no_stream_names_the_argument_and_the_handle(stream: str, backend: Any) -> None:
+    with graph(1).compile("cpu", backend) as exe:
+        exe.run()
+        handle = 12345
+        if stream == "destroyed":
+            handle = exe.runtime.stream_create()
+            exe.launch(stream=handle)
+            exe.runtime.stream_destroy(handle)
+        with pytest.raises(hg.HipError, match=f"launch of graph 'in_flight': no stream has the handle of stream={handle:#x}, or"):
+            exe.launch(stream=handle)
+        exe.run()
+        assert exe.read("y").tolist() == [10] * N

@@ -45,6 +45,7 @@ from hipgraphdsl.runtimes.hip_calls import KERNEL_NODE_PARAMS
 DEFAULT = MemcpyKind.DEFAULT
 ONE = (1, 1, 1)
 HOSTFN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+MARK = 2**63  # above those of programs
 CValue: TypeAlias = "ctypes.c_void_p | ctypes.c_uint32"
 
 # A kernel library written by hand, so that these tests need no kernel compiler.
@@ -915,8 +916,12 @@ def test_host_nodes_run_on_one_thread_and_hold_up_no_other_branch(bench: Bench) 
 
     fn = bench.host(wait)
     graph = rt.graph_create()
+    words_of_marks = rt.mark_words()
+    words_of_marks[0] = MARK
     first = rt.graph_add_host_node(graph, [], fn, 0)
+    words_of_marks[0] = MARK + 1
     rt.graph_add_host_node(graph, [first], fn, 0)
+    words_of_marks[0] = 0
     bench.add(graph, [], "count", pointer(at))
     graph_exec = rt.graph_instantiate(graph)
     rt.graph_launch(graph_exec, bench.stream)
@@ -924,10 +929,11 @@ def test_host_nodes_run_on_one_thread_and_hold_up_no_other_branch(bench: Bench) 
     while not words[0] and time.monotonic() < deadline:
         time.sleep(0.001)
     assert words[0] == 1
-    assert set(rt.graph_exec_unfinished(graph_exec)) >= {first}
+    assert rt.unfinished_marks(MARK, 2) == {MARK, MARK + 1}
+    assert rt.unfinished_marks(MARK + 1, 7) == {MARK + 1}
     release.set()
     rt.stream_synchronize(bench.stream)
-    assert rt.graph_exec_unfinished(graph_exec) == ()
+    assert rt.unfinished_marks(MARK, 2) == frozenset()
     assert len(threads) == 2
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
@@ -972,7 +978,9 @@ def test_semaphores_and_memory_operations_in_a_graph(bench: Bench, mode: int) ->
     semaphore = rt.semaphore_create()
     at, words = bench.words(8)
     graph = rt.graph_create()
+    rt.mark_words()[0] = MARK
     wait = rt.graph_add_external_semaphores_wait_node(graph, [], semaphore, 1)
+    rt.mark_words()[0] = 0
     ops = rt.graph_add_batch_mem_op_node(graph, [wait], [MemOp("write", at, 3, 4), MemOp("wait", at + 4, 8, 4, "eq")])
     bench.add(graph, [ops], "count", pointer(at + 8))
     rt.graph_add_external_semaphores_signal_node(graph, [], semaphore, 1)
@@ -982,7 +990,7 @@ def test_semaphores_and_memory_operations_in_a_graph(bench: Bench, mode: int) ->
         rt.graph_launch(graph_exec, bench.stream)
         assert not rt.stream_wait(bench.stream, 0.02)
         assert list(words[:3]) == [3, 0, 0]
-        assert rt.graph_exec_unfinished(graph_exec)[0] in rt.graph_get_nodes(graph)
+        assert rt.unfinished_marks(MARK, 1) <= {MARK}
         words[1] = 8
         assert rt.stream_wait(bench.stream, 30.0)
         assert words[2] == 1
@@ -1353,16 +1361,21 @@ def test_an_aborted_launch_ends_although_it_waited(bench: Bench) -> None:
     bench.launch(other, "await_flag", pointer(flag_at))
     rt.event_record(never, other)
     graph = rt.graph_create()
-    waits = [
-        rt.graph_add_external_semaphores_wait_node(graph, [], semaphore, 1),
-        rt.graph_add_event_wait_node(graph, [], never),
-        rt.graph_add_batch_mem_op_node(graph, [], [MemOp("wait", at + 4, 1, 4)]),
-    ]
+    waits: list[int] = []
+    for add, *args in (
+        (rt.graph_add_external_semaphores_wait_node, semaphore, 1),
+        (rt.graph_add_event_wait_node, never),
+        (rt.graph_add_batch_mem_op_node, [MemOp("wait", at + 4, 1, 4)]),
+    ):
+        rt.mark_words()[0] = MARK + len(waits)
+        waits.append(add(graph, [], *args))
+    rt.mark_words()[0] = MARK + len(waits)
     bench.add(graph, waits, "count", pointer(at))
+    rt.mark_words()[0] = 0
     graph_exec = rt.graph_instantiate(graph)
     rt.graph_launch(graph_exec, bench.stream)
     assert not rt.stream_wait(bench.stream, 0.02)
-    assert set(rt.graph_exec_unfinished(graph_exec)) == set(rt.graph_get_nodes(graph))
+    assert rt.unfinished_marks(MARK, 100) == {MARK, MARK + 1, MARK + 2, MARK + 3}
     rt.graph_exec_abort(graph_exec)
     assert code_of(lambda: rt.stream_wait(bench.stream, 30.0)) == 719
     assert words[0] == 0

@@ -643,25 +643,63 @@ def test_memory_ops_are_apart_where_batches_are_unordered(cpu: CpuRuntime, backe
 # -- waiting -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("graph_backend", ["explicit", "capture"])
-def test_a_timeout_names_the_unfinished_nodes_and_the_work_goes_on(cpu: CpuRuntime, gate: Gate, graph_backend: Any) -> None:
+def gated(gate: Gate, where: str) -> tuple[hg.Graph, tuple[str, ...]]:
+    """A graph with a callback that waits at the gate, in a child or not, and the nodes that have not finished meanwhile."""
     g = copies()
-    g.host(gate, name="gate", after=["copy"])
-    g.memset(g.arrays["y"], 9, name="late", after=["gate"])
-    with g.compile(runtime=cpu, backend=graph_backend) as exe:
-        exe.launch()
+    x, y = g.arrays["x"], g.arrays["y"]
+    if where == "node":
+        g.host(gate, name="gate", after=["copy"])
+        g.memset(y, 9, name="late", after=["gate"])
+        g.memset(x, 3, name="beside", after=["copy"])  # on a lane of its own, where it finishes
+        return g, ("gate", "late")
+    child = hg.Graph("child")
+    z = child.device_array("z", shape=4, dtype="uint8")
+    child.memset(z, 1, name="early")
+    child.host(gate, name="gate", after=["early"])
+    child.memset(z, 2, name="later", after=["gate"])
+    if where == "deep":
+        middle = hg.Graph("middle")
+        middle.child(child, name="inner")
+        child = middle
+    g.child(child, name="ch", after=["copy"])
+    g.memset(y, 9, name="late", after=["ch"])
+    prefix = "ch/inner/" if where == "deep" else "ch/"
+    return g, (f"{prefix}gate", f"{prefix}later", "late")
+
+
+@pytest.mark.parametrize("where", ["node", "child", "deep"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "explicit eager", "watched"])
+def test_a_timeout_names_the_unfinished_nodes_and_the_work_goes_on(cpu: CpuRuntime, gate: Gate, backend: str, where: str) -> None:
+    g, names = gated(gate, where)
+    if "eager" in backend:  # between two graphs
+        g.eager(lambda stream: None, name="first")
+        g.order("first", "copy")
+    options: dict[str, Any] = {"debug": hg.DebugOptions(watch=True)} if backend == "watched" else {}
+    with g.compile(cpu, "explicit" if options else backend.split()[0], **options) as exe:  # type: ignore[arg-type]
+        for _ in range(3):
+            exe.launch()  # those behind the first do not begin
         assert gate.entered.wait(60)
         assert not exe.done()
-        with pytest.raises(hg.WaitTimeout) as caught:
-            exe.synchronize(timeout_s=0.02)
-        assert isinstance(caught.value, TimeoutError)
-        assert set(caught.value.unfinished) == {"gate", "late"}
-        assert "'gate'" in str(caught.value)
-        assert "0.02 s" in str(caught.value)
+        error = timed_out(exe, names)
+        assert isinstance(error, TimeoutError)
+        assert error.unfinished == names
+        assert f"{names[0]!r}" in str(error)
+        assert "0.02 s" in str(error)
         gate.opened.set()
         exe.synchronize(timeout_s=60)
+        assert exe._own.unfinished() == ()
         assert exe.done()
         assert exe.read("y").tolist() == [9] * 4
+
+
+def timed_out(exe: hg.Executable, names: tuple[str, ...]) -> hg.WaitTimeout:
+    """Return the error of a wait in vain; of a later one where other threads still run what else has been launched."""
+    end = time.monotonic() + 30
+    while True:
+        with pytest.raises(hg.WaitTimeout) as caught:
+            exe.synchronize(timeout_s=0.02)
+        if caught.value.unfinished == names or time.monotonic() > end:
+            return caught.value
 
 
 def test_a_timeout_of_streams_lets_the_work_go_on(cpu: CpuRuntime, gate: Gate) -> None:
@@ -725,6 +763,39 @@ def test_a_semaphore_wait_ends_when_a_failed_lane_does_not_signal(cpu: CpuRuntim
         fails[:] = [False]
         exe.launch()
         exe.synchronize(timeout_s=60)
+        assert exe.read("y").tolist() == [9] * 4
+
+
+@pytest.mark.parametrize("again", ["synchronize", "read", "close", "launch"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "explicit eager"])
+def test_wait_after_a_close_that_left_the_executable_open_names_what_it_ended(
+    cpu: CpuRuntime, gate: Gate, backend: str, again: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "_ABORT_S", 0.05)
+    g, names = gated(gate, "child")
+    if "eager" in backend:
+        g.eager(lambda stream: None, name="first")
+        g.order("first", "copy")
+    with g.compile(cpu, backend.split()[0]) as exe:  # type: ignore[arg-type]
+        exe.launch()
+        assert gate.entered.wait(60)
+        with pytest.raises(hg.WaitTimeout, match="the Executable is still open, with"):
+            exe.close(timeout_s=0.05)
+        gate.opened.set()
+        if again == "launch":
+            exe.launch()
+        if again == "close":
+            exe.close()
+            with pytest.raises(hg.HipGraphError, match="is closed"):
+                exe.synchronize()
+            return
+        with pytest.raises(
+            hg.WaitTimeout, match="close has ended what graph 'copies' had in flight, and the .* is still"
+        ) as caught:
+            exe.read("y") if again == "read" else exe.synchronize()
+        assert set(caught.value.unfinished) >= set(names)
+        assert isinstance(caught.value.__cause__, hg.HipError)
+        exe.run()
         assert exe.read("y").tolist() == [9] * 4
 
 
@@ -839,7 +910,7 @@ def test_ctrl_c_waits_shortly_for_what_cannot_be_ended(
     with pytest.raises(KeyboardInterrupt):
         block()
     assert left == [exe]
-    assert "'copies' has not finished after 0.05 s; the Executable is still open" in caplog.text
+    assert "'copies' has not finished after 0.05 s; not finished: 'gate'; the Executable is still open" in caplog.text
     gate.opened.set()
     cpu._ext.hipDeviceSynchronize()
 
@@ -961,7 +1032,7 @@ def interrupted(cpu: CpuRuntime) -> dict[str, tuple[bool, str]]:
 def test_ctrl_c_interrupts_a_wait(interrupted: dict[str, tuple[bool, str]], backend: str) -> None:
     at_once, said = interrupted[backend]
     assert at_once
-    assert ("'gate'" in said) == (backend != "streams")
+    assert "'gate'" in said
 
 
 _INTERRUPTED_EVERYWHERE = """

@@ -545,6 +545,37 @@ def test_bodies_that_several_ranks_do(
     assert [int(count[0]) for count in found[1:]] == passes
 
 
+@pytest.mark.parametrize("mode", ["while", "if"])
+def test_update_by_an_equal_graph_is_in_place_where_messages_are_in_bodies(mode: str) -> None:
+    """The functions that send them are made anew for each graph, and equal those of an equal one only."""
+
+    def declared(elements: int = N) -> hg.Graph:
+        g, x = pair()
+        word = g.device_array("word", np.full(1, 1, "int32"), device=1)
+        body = hg.Graph("body")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        n = body.device_array("n", shape=1, dtype="int32", device=1)
+        body.kernel(MODULE["add"], 1, 1, (n, -1), name="less")
+        body.kernel(MODULE["add"], 1, N, (y[0], 1), name="more")
+        body.memcpy(y[1][:elements], y[0][:elements], name="hand")
+        body.all_reduce(y, "sum", name="sum")
+        g.conditional(mode, word, body, bind={"y0": x[0], "y1": x[1], "n": word}, name="until")  # type: ignore[arg-type]
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            exe.update(declared())
+            exe.write("word", np.full(1, 1, "int32"))
+            exe.run()
+            with pytest.raises(hg.UpdateError, match="what crosses between ranks is fixed"):
+                exe.update(declared(N - 1))
+            return exe.gather("x0", "x1")
+
+    for array in on_ranks(2, run)[0]:
+        assert array.tolist() == [6] * N
+
+
 def test_children_in_bodies_that_several_ranks_do() -> None:
     """Their arrays bear the names that they have in one process, and so does what is said of their nodes."""
 

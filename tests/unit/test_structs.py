@@ -193,3 +193,35 @@ def test_struct_that_a_dtype_cannot_hold_is_refused(door: str, value: Any, said:
         value = np.array([value, value]) if isinstance(value, np.ndarray) else [value, value]
     with pytest.raises(hg.DeclarationError, match=said):
         DOORS[door](value)
+
+
+PLACED: Any = {"names": ["h", "f", "z"], "formats": ["f2", "f4", "c16"], "offsets": [0, 4, 16], "itemsize": 32}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        (np.dtype([("h", "f2"), ("f", "f4"), ("z", "c16")]), "and 22 by structs=; list all fields, and give align=True"),
+        (np.dtype([("h", "f2"), ("f", "f4"), ("z", "c16")], align=True), r"and 24 by .*\(double2, .*'itemsize': 32}\)$"),
+        (np.dtype(PLACED), ""),
+    ],
+)
+def test_layout_that_differs_from_the_compiled_one_says_what_may_differ(dtype: np.dtype[Any], said: str) -> None:
+    source = """
+        struct S { short h; float f; double2 z; };
+        extern "C" __global__ void take(S s, double* out) { out[0] = s.f; out[1] = s.z.y; }
+    """
+
+    def found() -> Any:
+        g = hg.Graph("layouts")
+        out = g.device_array("out", shape=2, dtype="f8")
+        g.kernel(hg.Module(source, structs={"S": dtype})["take"], 1, 1, (np.array((0, 2.5, 1 + 3j), dtype), out))
+        with g.compile("cpu") as exe:
+            exe.run()
+            return exe.read("out").tolist()
+
+    if said:
+        with pytest.raises(hg.DeclarationError, match=f"'S s' has 32 bytes where it is compiled, {said}"):
+            found()
+    else:
+        assert found() == [2.5, 3.0]

@@ -180,7 +180,7 @@ def test_workflow_is_a_field_of_pydantic_models() -> None:
     back = Job.model_validate_json(job.model_dump_json())
     assert back.workflow.model_dump_json() == nested().model_dump_json()
     assert Job.model_validate(job.model_dump()) == job
-    with pytest.raises(pydantic.ValidationError, match=r"a workflow file begins with .*, and its document is a dict \(got .x"):
+    with pytest.raises(pydantic.ValidationError, match=r"the document of a workflow is a dict \(got text: .x"):
         Job(workflow="x")  # type: ignore[arg-type]  # on purpose
 
 

@@ -54,9 +54,14 @@ inline void failure_release(Failure* f) {
 }
 
 // ---- marks: who made an operation, for the message of an error ----------------------------------------------------------
-// Numbers that operations made by this thread get: of who makes them, and of whose operation that is part of; 0: none.
+// Numbers that operations made by this thread get: of who makes them, and of whose operation that is part of; 0: none. `launch`
+// tells operations of one launch by streams from those of the launches behind it, which have greater numbers.
 struct Marks {
-  uint64_t own, around;
+  uint64_t own, around, launch;
+  // The one among `count` from `first` on; 0 if neither is.
+  uint64_t within(uint64_t first, uint64_t count) const {
+    return own - first < count ? own : around - first < count ? around : 0;
+  }
 };
 inline thread_local Marks t_marks = {};
 // The marks of operations that have failed, until somebody asks for them; the last ones only.

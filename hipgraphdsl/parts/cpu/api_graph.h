@@ -517,22 +517,41 @@ API int hipGraphNodeSetEnabled(Handle exec, Handle node, unsigned enabled) {
 }
 
 // ---- what HIP has no call for -----------------------------------------------------------------------------------------------
-// The nodes, as handles of the graph that was instantiated, that a launch under way has not finished.
-API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
+// The marks, of `count` from `first` on, of operations that are not finished; of each graph and of what streams were given one by
+// one, those of the first launch in flight.
+API int hgcpuUnfinishedMarks(uint64_t first, uint64_t count, uint64_t* out, size_t* room) {
   ENTER();
-  EXEC(x, exec);
-  REQUIRE(count, hipErrorInvalidValue);
-  Vec<Handle> open;
-  {
-    Guard<SpinLock> g(x->lock);
-    bool begun = x->running && x->running->epoch == x->epoch;
-    for (uint32_t i = 0; i < x->count && x->submitted; ++i) {
-      if (x->nodes[i].handle && !(begun && x->finished[i].relaxed() == x->epoch)) open.push(x->nodes[i].handle);
+  struct Issued {
+    uint64_t mark, launch;
+  };
+  Vec<uint64_t> open;
+  Vec<Issued> issued;
+  Vec<Exec*> execs;
+  Vec<Stream*> held;
+  streams_hold(held);
+  for (Stream* s : held) {
+    Guard<SpinLock> g(s->lock);
+    for (const Op* op = s->head; op; op = op->next) {
+      const Marks marks = op->launch ? op->launch->marks : op->action ? op->action->marks : Marks{};
+      if (uint64_t mark = marks.within(first, count)) issued.push({mark, marks.launch});
+      if (!op->launch || execs.contains(op->launch->exec)) continue;
+      op->launch->exec->refs.add(1);
+      execs.push(op->launch->exec);
     }
   }
-  return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
+  for (Stream* s : held) stream_release(s);
+  for (Exec* x : execs) {
+    exec_unfinished(x, first, count, open);
+    exec_release(x);
+  }
+  uint64_t earliest = ~uint64_t(0);
+  for (const Issued& i : issued) earliest = i.launch < earliest ? i.launch : earliest;
+  for (const Issued& i : issued) {
+    if (i.launch == earliest) open.push(i.mark);
+  }
+  return give([&](uint32_t i) { return open[i]; }, open.count, out, room);
 }
-// Where this thread says which marks operations get that it issues, or adds to graphs.
+// Where this thread says which marks operations get that it issues, or adds to graphs: own, around, launch.
 API uint64_t* hgcpuMarks() { return &t_marks.own; }
 // Of `count` marks from `first` on, that of the operation that failed last, and forgets them; 0 where none has.
 API uint64_t hgcpuFailedMark(uint64_t first, uint64_t count) { return mark_failed_take(first, count); }

@@ -905,6 +905,19 @@ inline void exec_abort(Exec* x) {
   for (Exec* body : x->bodies) exec_abort(body);
 }
 
+// Adds the marks, of `count` from `first` on, of the nodes that the launch under way has not finished, bodies included.
+inline void exec_unfinished(Exec* x, uint64_t first, uint64_t count, Vec<uint64_t>& open) {
+  {
+    Guard<SpinLock> g(x->lock);
+    const bool begun = x->running && x->running->epoch == x->epoch;
+    for (uint32_t i = 0; i < x->count && x->submitted; ++i) {
+      if (begun && x->finished[i].relaxed() == x->epoch) continue;
+      if (uint64_t mark = x->program->entries[i].action->marks.within(first, count)) open.push(mark);
+    }
+  }
+  for (Exec* body : x->bodies) exec_unfinished(body, first, count, open);
+}
+
 // ---- update -----------------------------------------------------------------------------------------------------------------
 // Whether the nodes of one graph may do what those of another do. Compares the edges themselves: HIP compares only how many each
 // node has.

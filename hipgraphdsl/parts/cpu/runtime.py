@@ -43,7 +43,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuStreamRoom": (c_void_p, c_uint64),
     "hgcpuRoomForLaunch": (c_void_p, c_uint64),
-    "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
+    "hgcpuUnfinishedMarks": (c_uint64, c_uint64, c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuLastFault": (c_char_p, c_size_t),
     "hgcpuNameArray": (c_void_p, c_size_t, c_char_p),
@@ -225,16 +225,21 @@ class CpuRuntime(HipAbiRuntime):
             add(body or 0)
         return node
 
-    def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
-        return self._two_calls("hgcpuGraphExecUnfinished", graph_exec)[0]
-
     def mark_words(self) -> memoryview:
         try:
             words: memoryview = self._here.words
         except AttributeError:
-            there = (c_uint64 * 2).from_address(self._ext.hgcpuMarks())
+            there = (c_uint64 * 3).from_address(self._ext.hgcpuMarks())
             words = self._here.words = memoryview(there).cast("B").cast("Q")  # written faster than the array
         return words
+
+    def unfinished_marks(self, first: int, count: int) -> frozenset[int]:
+        room, have = c_size_t(), c_size_t(64)
+        while have.value > room.value:  # more may be issued between two calls
+            room.value = have.value = 2 * have.value
+            found = (c_uint64 * room.value)()
+            self._call("hgcpuUnfinishedMarks", first, count, found, byref(have))
+        return frozenset(found[: have.value])
 
     def failed_mark(self, first: int, count: int) -> int:
         return int(self._ext.hgcpuFailedMark(first, count))

@@ -112,29 +112,33 @@ inline Progress op_start(Stream* s, Op* op, int* code) {
 
 inline void op_finish(Stream* s, Op* op, int code) {
   Failure* brought = nullptr;
-  int type = op->action ? op->action->type : -1;
-  if (op->launch) {
-    brought = failure_hold(launch_failure(op->launch));
+  Action* const action = op->action;
+  Launch* const launch = op->launch;
+  const int type = action ? action->type : -1;
+  if (launch) {
+    brought = failure_hold(launch_failure(launch));
   } else if (type == hipGraphNodeTypeWaitEvent) {
     brought = failure_hold(op->token->failure);
   } else {
-    if (code) mark_failed(op->action->marks);
-    brought = code ? failure_new(code) : steps_missed(op->action);
+    if (code) mark_failed(action->marks);
+    brought = code ? failure_new(code) : steps_missed(action);
   }
   s->lock.lock();
   Failure* now = stream_failure_locked(s);
   if (brought && !now && !brought->reported.get()) {
     s->failure = now = failure_hold(brought);
   }
-  Failure* carried = op->action ? failure_hold(now) : nullptr;
+  Failure* carried = action ? failure_hold(now) : nullptr;
+  op->action = nullptr;  // who looks at what is in flight finds nothing that is released below
+  op->launch = nullptr;
   s->lock.unlock();
   failure_release(brought);
   if (type == hipGraphNodeTypeEventRecord) token_complete(op->token, carried);
-  else if (carried) steps_miss(op->action, carried);
+  else if (carried) steps_miss(action, carried);
   failure_release(carried);
   token_release(op->token);
-  action_release(op->action);
-  if (op->launch) launch_discard(op->launch);
+  action_release(action);
+  if (launch) launch_discard(launch);
 }
 
 // Lets go of the head and tells who waits; returns whether there is more.

@@ -18,15 +18,25 @@ from .world import Ranks
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """Function of an eager node that sends and receives; instances with the same messages and tags compare equal."""
+class _Messages:
+    """Base of functions of nodes: two are equal if they issue the same messages, also from other arrays of the same names."""
+
+    ranks: Ranks = field(compare=False)
+    messages: tuple[Message, ...] = field(compare=False)  # in the order of the array arguments; those without bytes have none
+    _contents: tuple[tuple[Any, ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_contents", tuple(message.content for message in self.messages))
+
+
+@dataclass(frozen=True)
+class Exchange(_Messages):
+    """Function of an eager node that sends and receives; equal to others with the same messages and tags."""
 
     waits: ClassVar[bool] = True
     """The backend waits for the stream before it calls the function."""
     __name__ = "exchange"  # shown in place of a function's name
 
-    ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]  # in the order of the array arguments; messages without bytes have no argument
     first_tag: int
 
     def __call__(self, stream: Any, *parts: Any) -> None:
@@ -45,14 +55,12 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class OnStream:
+class OnStream(_Messages):
     """Function of a node that issues device messages or a collective on a stream; equal to others with the same messages."""
 
     __name__ = "messages"  # shown in place of a function's name
 
     link: Nccl = field(compare=False)
-    ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]  # in the order of the array arguments
     _last: list[Any] = field(default_factory=list, compare=False, repr=False)
     """Cache of the last call: array addresses, prepared calls, connection keys and message names."""
 

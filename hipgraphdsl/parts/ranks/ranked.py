@@ -433,7 +433,7 @@ class RankExecutable(Executable):
                 raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
             whole = graph.workflow()
         part, _ = _part("update", whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
-        if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
+        if [message.content for message in part.messages] != [message.content for message in self.part.messages]:
             raise UpdateError(
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
                 " compile the other graph"
@@ -529,7 +529,7 @@ def _part(
     reaches = runtime.target.dlpack_device == 1
 
     def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
-        return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)
+        return OnStream(ranks, messages, link) if direct and link is not None else Exchange(ranks, messages, first_tag)
 
     def take() -> Part:
         sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
@@ -562,11 +562,3 @@ def _close(reference: weakref.ref[RankExecutable]) -> None:
     executable = reference()
     if executable is not None:
         executable.close()
-
-
-def _alike(message: Message) -> tuple[Any, ...]:
-    """Return the fields of a message that an update must not change."""
-    whole = message.together
-    views = (message.src, message.dst) if whole is None else (*whole.targets, *whole.sources)
-    sides = ((view.root.name, view.selection) for view in views if view is not None)
-    return (*message[:4], *((whole.does, whole.op, whole.root) if whole is not None else ()), *sides)

@@ -131,6 +131,14 @@ class Message(NamedTuple):
         """Bytes that are sent; 0 for a collective."""
         return 0 if self.src is None else self.src.nbytes
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What is sent, by the names of arrays: equal for the same messages of two equal workflows."""
+        whole = self.together
+        views = (self.src, self.dst) if whole is None else (*whole.targets, *whole.sources)
+        sides = ((view.root.name, view.selection) for view in views if view is not None)
+        return (*self[:4], *((whole.does, whole.op, whole.root) if whole is not None else ()), *sides)
+
 
 class Sharing:
     """Assignment of a workflow's nodes to ranks, and the messages between ranks.
