@@ -126,7 +126,8 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
     while waiting:
         document = waiting.pop()
         found.update([array.device for array in document.arrays.values()])
-        found.update([getattr(node, "device", None) for node in document.nodes])
+        able = {kind for kind in document.kinds if "device" in kind.model_fields}
+        found.update([node.device for node in document.nodes if type(node) in able])  # type: ignore[attr-defined]
         for node in document.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 if inner not in seen:

@@ -51,17 +51,12 @@ class CheckedLevel(Level):
         key, offset = self.place(access.view.root)
         return key, access.bytes.shifted(offset)
 
-    @cached_property
-    def kinds(self) -> frozenset[type[Node]]:
-        """The classes of its nodes."""
-        return frozenset(map(type, self.workflow.nodes))
-
     def having(self, *facts: str) -> list[tuple[int, Node]]:
         """Return the nodes of kinds that say something of at least one of these properties of `Node`, with their indices.
 
         All other nodes have the default of the property; most checks concern few kinds, and so need not ask every node.
         """
-        able = {kind for kind in self.kinds if _says(kind, facts)}
+        able = {kind for kind in self.workflow.kinds if _says(kind, facts)}
         return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
 
     @cached_property

@@ -172,7 +172,7 @@ def _text(extents: Extents) -> str:
 def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[Node]] = {}
-    calling = any(kind.calls == "capture" for kind in scope.kinds)
+    calling = any(kind.calls == "capture" for kind in scope.workflow.kinds)
     launching = any(launch.kernel.unread or isinstance(launch.kernel.module, ForeignModule) for launch in scope.launches)
     asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
     for node in asked:

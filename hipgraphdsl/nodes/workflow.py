@@ -150,9 +150,15 @@ class Workflow:
         return max((1 + inner.depth for node in self.holding if not node.derives for _, inner, _ in node.held), default=0)
 
     @cached_property
+    def kinds(self) -> frozenset[type[Node]]:
+        """The classes of its nodes."""
+        return frozenset(map(type, self.nodes))
+
+    @cached_property
     def holding(self) -> tuple[Node, ...]:
         """Its nodes of the kinds that hold workflows."""
-        return tuple([node for node in self.nodes if type(node).held is not Node.held])
+        able = {kind for kind in self.kinds if kind.held is not Node.held}
+        return tuple([node for node in self.nodes if type(node) in able]) if able else ()
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
