@@ -171,7 +171,7 @@ def levels(order: Sequence[int], predecessors: Edges) -> list[int]:
     for i in order:
         sources = predecessors[i]
         if sources:
-            found[i] = 1 + max([found[p] for p in sources])
+            found[i] = 1 + (found[sources[0]] if len(sources) == 1 else max([found[p] for p in sources]))
     return found
 
 

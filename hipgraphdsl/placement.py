@@ -121,20 +121,7 @@ def device_of(node: Node, default: int, names: Binding | None = None) -> int | N
 
 def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
     """Return the devices that a workflow and its children name, and `default`, in ascending order."""
-    found: set[int | None] = {default}
-    waiting, seen = [workflow], {workflow}
-    while waiting:
-        document = waiting.pop()
-        found.update([array.device for array in document.arrays.values()])
-        found.update([getattr(node, "device", None) for node in document.nodes])
-        for node in document.holding:
-            for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
-                if inner not in seen:
-                    seen.add(inner)
-                    waiting.append(inner)
-    if len(found) <= 2 and found <= {default, None}:
-        return (default,)
-    return tuple(sorted(device for device in found if device is not None))
+    return tuple(sorted({default, *workflow.devices}))
 
 
 def rewritten(workflow: Workflow) -> set[Array]:

@@ -48,6 +48,7 @@ _attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
 _NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
 PLAIN_LAUNCH: Final = KernelNode
 """The class of nodes that compiled code may add in place of `resolve`: it compares a node's type and reads its fields."""
+_PLAIN: Final = frozenset({int, float, bool})
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
@@ -125,13 +126,15 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
             root = arg.root
             found = scope.addresses.get(root)
             values.append(scope.address(arg, device) if found is None else found + arg.offset_bytes)
-        elif kind is int or kind is float or kind is bool:
+        elif kind in _PLAIN:
             values.append(arg)
         elif kind is Access:
             values.append(scope.address(arg.view, device))
         else:
-            value = scope.value(arg) if kind is Parameter else arg
-            values.append(check_argument(parameter, value, f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"))
+            value, dtype = scope.value(arg) if kind is Parameter else arg, parameter.dtype
+            if type(value) not in _PLAIN or dtype is None or dtype.isbuiltin != 1:  # else a parameter's, which is converted
+                value = check_argument(parameter, value, f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}")
+            values.append(value)
     grid, block = node.grid, node.block
     if type(grid[0]) is not int or type(grid[1]) is not int or type(grid[2]) is not int:
         grid = tuple(_axis(axis, scope, node, f"grid.{i}") for i, axis in enumerate(grid))

@@ -97,9 +97,9 @@ def check_shape(scope: CheckedLevel, target: Target | None) -> None:
     if target is None or scope.parent is not None or not workflow.nodes:
         return
     nodes = workflow.nodes
-    work = sum(bool(node.work) for node in nodes)
+    work = len([node for node in nodes if node.work])
     depths = levels(workflow.order, workflow.predecessors)
-    widths = Counter(depth for node, depth in zip(nodes, depths) if node.work not in ("", "host"))
+    widths = Counter([depth for node, depth in zip(nodes, depths) if node.work not in ("", "host")])
     width = max(widths.values(), default=0)
     costs = target.costs
     graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)

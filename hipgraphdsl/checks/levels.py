@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -51,17 +51,12 @@ class CheckedLevel(Level):
         key, offset = self.place(access.view.root)
         return key, access.bytes.shifted(offset)
 
-    @cached_property
-    def kinds(self) -> frozenset[type[Node]]:
-        """The classes of its nodes."""
-        return frozenset(map(type, self.workflow.nodes))
-
     def having(self, *facts: str) -> list[tuple[int, Node]]:
         """Return the nodes of kinds that say something of at least one of these properties of `Node`, with their indices.
 
         All other nodes have the default of the property; most checks concern few kinds, and so need not ask every node.
         """
-        able = {kind for kind in self.kinds if _says(kind, facts)}
+        able = _saying(self.workflow.kinds, facts)
         return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
 
     @cached_property
@@ -137,10 +132,10 @@ class CheckedLevel(Level):
             self.ignored.append((diagnostic, reason))
 
 
-@cache
-def _says(kind: type[Node], facts: tuple[str, ...]) -> bool:
-    """Return whether a class of nodes overrides one of these properties of `Node`."""
-    return any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts)
+@lru_cache(256)
+def _saying(kinds: frozenset[type[Node]], facts: tuple[str, ...]) -> frozenset[type[Node]]:
+    """Return the classes of nodes that override one of these properties of `Node`."""
+    return frozenset(kind for kind in kinds if any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts))
 
 
 def launch_key(launch: KernelLaunch) -> tuple[Any, ...]:

@@ -65,11 +65,11 @@ def launch_faults(node: KernelLaunch, target: Target | None, value: Callable[[An
     """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
     block = [axis if type(axis) is int else value(axis) for axis in node.block]
     grid = [axis if type(axis) is int else value(axis) for axis in node.grid]
-    threads = _product(block)
+    threads = None if None in block else math.prod(block)  # type: ignore[arg-type]  # there is no None then
     yield from _block_faults(node, block, threads, target)
     yield from _grid_faults(grid, block, target)
     yield from _shared_memory_faults(node, target)
-    blocks = _product(grid)
+    blocks = None if None in grid else math.prod(grid)  # type: ignore[arg-type]
     if node.cooperative and target and (target.multiprocessors or target.on_host) and blocks and threads:
         each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
         resident = _RESIDENT_ON_CPU if target.on_host else each * target.multiprocessors
@@ -94,7 +94,8 @@ def _block_faults(node: KernelLaunch, block: Extents, threads: int | None, targe
             if extent is not None and extent > limit:
                 message = f"a block of {extent} threads along {axis}; {_who_takes(target)} at most {limit}"
                 yield "HG501", message, "use another shape of block"
-    yield from _built_for_faults(node, block, threads)
+    if node.kernel.module.blocks:
+        yield from _built_for_faults(node, block, threads)
     bounds = node.kernel.launch_bounds
     if bounds is not None and threads is not None and threads > bounds:
         yield (
@@ -161,10 +162,6 @@ def _shared_memory_faults(node: KernelLaunch, target: Target | None) -> Iterator
         )
 
 
-def _product(extents: Extents) -> int | None:
-    return None if None in extents else math.prod(extents)  # type: ignore[arg-type]  # there is no None then
-
-
 def _text(extents: Extents) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
 
@@ -172,7 +169,7 @@ def _text(extents: Extents) -> str:
 def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[Node]] = {}
-    calling = any(kind.calls == "capture" for kind in scope.kinds)
+    calling = any(kind.calls == "capture" for kind in scope.workflow.kinds)
     launching = any(launch.kernel.unread or isinstance(launch.kernel.module, ForeignModule) for launch in scope.launches)
     asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
     for node in asked:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -207,6 +209,14 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Convert a parameter's value to `dtype`; return a Python number, or for a struct a read-only numpy.void."""
+    if type(value) is float and dtype.char in "fd":  # most values; what does not fit is refused below
+        plain = value if dtype.char == "d" else c_float(value).value
+        if math.isfinite(plain):
+            return plain
+    elif type(value) is int and dtype.kind in "iu":
+        least, most = int_range(dtype)
+        if least <= value <= most:
+            return value
     is_number = isinstance(value, (int, float, complex, np.number)) or (isinstance(value, np.ndarray) and not value.dtype.names)
     if dtype.names and is_number:  # NumPy would assign it to every field
         raise struct_error(dtype, value, where)

@@ -150,9 +150,26 @@ class Workflow:
         return max((1 + inner.depth for node in self.holding if not node.derives for _, inner, _ in node.held), default=0)
 
     @cached_property
+    def kinds(self) -> frozenset[type[Node]]:
+        """The classes of its nodes."""
+        return frozenset(map(type, self.nodes))
+
+    @cached_property
     def holding(self) -> tuple[Node, ...]:
         """Its nodes of the kinds that hold workflows."""
-        return tuple([node for node in self.nodes if type(node).held is not Node.held])
+        able = {kind for kind in self.kinds if kind.held is not Node.held}
+        return tuple([node for node in self.nodes if type(node) in able]) if able else ()
+
+    @cached_property
+    def devices(self) -> frozenset[int]:
+        """The devices that its arrays, its nodes and the workflows inside them name."""
+        able = {kind for kind in self.kinds if "device" in kind.model_fields}
+        found = {array.device for array in self.arrays.values()}
+        found.update([node.device for node in self.nodes if type(node) in able])  # type: ignore[attr-defined]
+        for node in self.holding:
+            for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
+                found |= inner.devices
+        return frozenset([device for device in found if device is not None])
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:

@@ -31,7 +31,7 @@ def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int
     """Return the key by which `note` keeps a plan; None if no plan of the workflow can be taken over."""
     if len(devices) > 1 or not workflow.nodes or any(part.passes for part in ENABLED.values()):
         return None
-    if not all(map(_comparable, {type(node) for node in workflow.nodes})):
+    if not all(map(_comparable, workflow.kinds)):
         return None
     return target, options, device, len(workflow.nodes), find("merge") is None
 

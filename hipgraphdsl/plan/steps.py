@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import count, groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import count, groupby, repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..lazy import Entries
 from ..nodes import Node, node_of
@@ -77,10 +77,6 @@ class Step(NamedTuple):
         """Return the step with another `batch`; planning calls this for most steps, and `_replace` takes three times as long."""
         return Step._make((*self[:_BATCH], number, *self[_BATCH + 1 :]))
 
-    def with_node(self, node: Node) -> Step:
-        """Return the step with another node, as fast as `in_batch`."""
-        return tuple.__new__(Step, (*self[:_NODE], node, *self[_NODE + 1 :]))
-
     def renumbered(self, index: int, place: Mapping[int, int]) -> Step:
         """Return the step with a new index and renumbered dependencies.
 
@@ -137,7 +133,7 @@ class Watch:
         return tuple(name for names in self.names[: self.outer] for name in names)
 
 
-_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "depth", "has_allocs"})
+_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
 
 
@@ -193,9 +189,11 @@ class Plan:
 
     def with_nodes(self, workflow: Workflow) -> Plan:
         """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
-        nodes = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
-        made = [step.with_node(nodes.get(id(step.node), step.node)) for step in self.steps]
-        plan = replace(self, workflow=workflow, steps=tuple(made))
+        taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
+        columns: list[Iterable[Any]] = list(zip(*self.steps))
+        nodes = columns[_NODE]
+        columns[_NODE] = map(taken.get, map(id, nodes), nodes)
+        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))))
         plan.__dict__.update({name: self.__dict__[name] for name in _OF_THE_SHAPE & self.__dict__.keys()})
         return plan
 
@@ -233,7 +231,7 @@ class Plan:
             found += [run] * len(run)
         return tuple(found)
 
-    @property
+    @cached_property
     def edges(self) -> int:
         """Number of edges."""
         return sum([len(step.deps) for step in self.steps])

@@ -85,7 +85,7 @@ def shown(plan: Plan, workflow: Any) -> list[Any]:
     place = {id(node): i for i, node in enumerate(workflow.nodes)}
     steps = [step._replace(node=place.get(id(step.node), step.node.name)) for step in plan.steps]  # type: ignore[arg-type]
     others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps")]
-    derived = [plan.lanes, plan.index, plan.successors, plan.depth, plan.has_allocs, plan.runs, str(plan)]
+    derived = [plan.lanes, plan.index, plan.successors, plan.edges, plan.depth, plan.has_allocs, plan.runs, str(plan)]
     return [plan.workflow is workflow, steps, others, derived]
 
 
@@ -102,7 +102,7 @@ def test_a_plan_that_is_taken_over_equals_a_fresh_one(seed: int, change: str, ta
     fresh = shown(new.plan(target=target, options=options), new.workflow())
     reuse._planned.clear()
     living = old.plan(target=target, options=options)
-    _ = living.lanes, living.index, living.successors, living.depth, living.has_allocs, living.runs
+    _ = living.lanes, living.index, living.successors, living.edges, living.depth, living.has_allocs, living.runs
     assert shown(new.plan(target=target, options=options), new.workflow()) == fresh
 
 

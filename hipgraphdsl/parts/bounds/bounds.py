@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from ...arrays import Access, ArrayView, ExternalArray, Parameter
 from ...checks.levels import CheckedLevel
@@ -17,8 +17,28 @@ _MOST_THREADS = 1024  # per block
 
 
 Block = tuple[int, int, int]
-Reached = tuple[tuple[Base, Witness, Witness], ...]
-"""The accesses of a launch: for each base, the access with the lowest address and the one with the highest."""
+
+
+class Reached(NamedTuple):
+    """What a launch accesses relative to one base: the outermost accesses, and the bytes from the first to the last."""
+
+    base: Base
+    first: Witness
+    last: Witness
+    start: int
+    stop: int
+
+
+class _Analysed(NamedTuple):
+    """What launches of a kernel with one grid and block share."""
+
+    program: Program | None  # None: not analysed
+    grid: Block
+    block: Block
+    found: dict[tuple[int | None, ...], tuple[Reached, ...]]  # by the values of the arguments that decide
+
+
+_NOT_ANALYSED: Final = _Analysed(None, (0, 0, 0), (0, 0, 0), {})
 
 _INDEX_HINT: Final = (
     "let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads"
@@ -30,38 +50,40 @@ class AnalysisCache:
     """A cache of the analysed launches of a workflow, for all its scopes."""
 
     def __init__(self) -> None:
-        self.found: dict[Any, Reached] = {}
         self.steps = 0
-        self._shapes: dict[Any, tuple[Program, Block, Block] | None] = {}
+        self._launches: dict[Any, _Analysed] = {}
 
-    def reached(self, scope: CheckedLevel, node: KernelLaunch) -> Reached:
+    def reached(self, scope: CheckedLevel, node: KernelLaunch) -> tuple[Reached, ...]:
         """Return the outermost accesses of a launch; empty if it cannot be analysed or the steps are used up."""
         shape = (id(node.kernel), node.grid, node.block)
-        analysed = self._shapes[shape] if shape in self._shapes else self._analysed(scope, node, shape)
-        if analysed is None:
+        program, grid, block, known = self._launches.get(shape) or self._analysed(scope, node, shape)
+        if program is None:
             return ()
-        program, grid, block = analysed
-        values: tuple[int | None, ...] = (None,) * len(node.args)
-        if program.deciding:
-            values = tuple([known_value(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
-        key = (program, grid, block, values)
-        found = self.found.get(key)
+        args = node.args
+        deciding = tuple([known_value(scope, args[n]) for n in program.deciding])
+        found = known.get(deciding)
         if found is None and self.steps < _MOST_STEPS:
-            reach = reach_of(program, grid, block, values)
+            values = dict(zip(program.deciding, deciding))
+            reach = reach_of(program, grid, block, tuple(map(values.get, range(len(args)))))
             self.steps += reach.steps
-            found = self.found[key] = tuple((base, reach.lowest[base], last) for base, last in reach.highest.items())
+            found = known[deciding] = tuple([_reached(base, reach.lowest[base], last) for base, last in reach.highest.items()])
         return found or ()
 
-    def _analysed(self, scope: CheckedLevel, node: KernelLaunch, shape: Any) -> tuple[Program, Block, Block] | None:
-        """Return the program of a launch with its grid and block, None if it is not analysed; kept unless it has parameters."""
+    def _analysed(self, scope: CheckedLevel, node: KernelLaunch, shape: Any) -> _Analysed:
+        """Return what launches of one shape share; kept by what the extents are in this scope."""
         program = program_of(node.kernel)
         grid, block = known_extents(scope, node.grid), known_extents(scope, node.block)
-        found = None
-        if program is not None and grid is not None and block is not None and block[0] * block[1] * block[2] <= _MOST_THREADS:
-            found = program, grid, block
+        if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
+            found = _NOT_ANALYSED
+        else:
+            found = self._launches.setdefault((id(node.kernel), grid, block), _Analysed(program, grid, block, {}))
         if Parameter not in map(type, (*node.grid, *node.block)):
-            self._shapes[shape] = found
+            self._launches[shape] = found
         return found
+
+
+def _reached(base: Base, first: Witness, last: Witness) -> Reached:
+    return Reached(base, first, last, min(first.start, last.start), max(first.stop, last.stop))
 
 
 def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
@@ -77,42 +99,43 @@ def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
         if not reached:
             continue
         # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
-        several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
+        several = bool(scope.others) and _beyond(scope, node, reached, bound=False) is not None
         for use in (scope, *scope.others) if several else (scope,):
-            found = next(_beyond(use, node, reached if use is scope else cache.reached(use, node)), None)
+            found = _beyond(use, node, reached if use is scope else cache.reached(use, node))
             if found is not None:
                 _report(use, node, *found)
                 break
 
 
 def _beyond(
-    scope: CheckedLevel, node: KernelLaunch, reached: Reached, *, bound: bool = True
-) -> Iterator[tuple[Base, Witness, Any, int]]:
-    """Yield accesses outside of an array: the pointer's base, the access, the array, and the pointer's byte offset in it.
+    scope: CheckedLevel, node: KernelLaunch, reached: Iterable[Reached], *, bound: bool = True
+) -> tuple[Base, Witness, Any, int] | None:
+    """Return the first access outside of an array: the pointer's base, the access, the array, the pointer's byte offset in it.
 
     With `bound` False, use the arrays that the child graph itself declares instead of those bound to it.
     """
-    for base, first, last in reached:
+    for base, first, last, start, stop in reached:
         root: Any = None
         nbytes, offset = base.nbytes, 0
         if base.number >= 0:
             arg = node.args[base.number]
             if arg is None:  # a null pointer that a thread definitely accesses
-                yield base, first, None, 0
-                break
-            placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
+                return base, first, None, 0
+            view = arg.view if type(arg) is Access else arg
+            region = view.region
+            if start >= 0 and region.start + stop <= region.stop:
+                continue  # within the view, as in most launches
+            placed = _memory(scope, view, bound)
             if placed is None:
                 continue
             root, offset = placed
             nbytes = root.nbytes
         elif base.kind == "dynamic":
             nbytes = node.shared_bytes or -1  # HG510 covers 0 bytes
-        if nbytes < 0:
-            continue
-        for witness in (last, first):
-            if offset + witness.stop > nbytes or offset + witness.start < 0:
-                yield base, witness, root, offset
-                break
+        if nbytes >= 0 and (offset + stop > nbytes or offset + start < 0):
+            inside = offset + last.stop <= nbytes and offset + last.start >= 0
+            return base, first if inside else last, root, offset
+    return None
 
 
 def shares(launch: KernelLaunch) -> bool:

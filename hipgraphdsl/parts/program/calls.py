@@ -179,7 +179,7 @@ class WritingRuntime(RecorderRuntime):
 
     def keep(self, pieces: list[Piece], handle: int = 0) -> int:
         """Store a text under a handle, by default a new one, and return the handle."""
-        handle = handle or self._handle()
+        handle = handle or next(self._numbers)
         self.texts[handle] = pieces
         return handle
 

@@ -28,6 +28,7 @@ class Graph:
     handle: int
     nodes: dict[int, Node] = field(default_factory=dict)
     edges: dict[tuple[int, int], None] = field(default_factory=dict)
+    joined: bool = False  # whether an edge was added after its target: else there is no cycle
 
     def sources(self) -> dict[int, list[int]]:
         """Return for each node the nodes that it waits for."""

@@ -100,9 +100,13 @@ class _Recorded:
         defaults = [parameter.default for parameter in parameters]
         required = defaults.count(inspect.Parameter.empty)
         sequences = [parameter.name for parameter in parameters if parameter.annotation.startswith("Sequence[")]
-        self.handles = [(name, _HANDLES[name]) for name in names if name in _HANDLES]
-        self.owners = [name for name in names if name in _OWNERS]
-        self.rest = [name for name in names if name not in _OWNERS]
+        handles = [(name, _HANDLES[name]) for name in names if name in _HANDLES]
+        owners = [name for name in names if name in _OWNERS]
+        rest = [name for name in names if name not in _OWNERS]
+        api, packs = self.api, self.packs
+        packed = packs is not None and self.issues is None  # recorded with its parameters as one value
+        of_graph = "graph" in names and self.adds is None  # `_add` looks for the graph
+        of_node = "node" in names and not {"graph", "graph_exec"} & {*names}
 
         def call(runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
             given = (*args, *defaults[len(args) :])
@@ -114,7 +118,34 @@ class _Recorded:
             values = dict(zip(names, given))
             for name in sequences:
                 values[name] = tuple(values[name])
-            return runtime._perform(self, values)
+            if self.destroys:
+                if self.refused and runtime._captures:
+                    runtime._refuse(self, values)
+                return runtime._destroy(api, self.destroys, *values.values())
+            params: Any = tuple(map(values.__getitem__, rest))
+            params = packs(*params) if packs is not None else params[0] if len(params) == 1 else params
+            told = (*map(values.__getitem__, owners), params) if packed else tuple(values.values())
+            runtime.calls.append(Call(api, told))
+            if runtime._failures:
+                runtime._fail_if_due(api)
+            for name, kind in handles:
+                if values[name] not in runtime._handles.get(kind, ()):
+                    runtime._need(api, kind, values[name])
+            if of_graph:
+                runtime._known_graph(api, values["graph"])
+            elif of_node:
+                runtime._found(api, values["node"])
+            if self.refused and runtime._captures:
+                runtime._refuse(self, values)
+            if self.adds is not None:
+                return runtime._add(api, values["graph"], values["deps"], self.adds, params)
+            if self.issues is not None and runtime._captures:
+                runtime._issue(api, values["stream"], self.issues, params)
+            if self.sets is not None:
+                runtime._set(api, values["graph_exec"], values["node"], self.sets, params)
+            if self.makes:
+                return runtime._make(self.makes, **values)
+            return None if self.answers is None else self.answers(runtime, **values)
 
         call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
         call.__doc__ = f"Record a call of `{self.api}`."
@@ -160,7 +191,7 @@ class RecorderRuntime(Runtime):
         self.created: Counter[str] = Counter()
         self.destroyed: Counter[str] = Counter()
         self._devices = devices
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(0x1010, 16)
         self._captures_begun = itertools.count(1)
         self._next_address = 0x7000_0000_0000
         self._handles: dict[str, set[int]] = {}
@@ -197,43 +228,13 @@ class RecorderRuntime(Runtime):
         return [call.api for call in self.calls]
 
     # -- common to all calls -------------------------------------------------------------------------------------------
-    def _perform(self, call: _Recorded, values: dict[str, Any]) -> Any:
-        api = call.api
-        if call.destroys:
-            if call.refused:
-                self._refuse(call, values)
-            return self._destroy(api, call.destroys, *values.values())
-        rest = tuple(map(values.__getitem__, call.rest))
-        params = call.packs(*rest) if call.packs is not None else rest[0] if len(rest) == 1 else rest
-        if call.packs is not None and call.issues is None:
-            self._record(api, *map(values.__getitem__, call.owners), params)
-        else:
-            self._record(api, *values.values())
-        for name, kind in call.handles:
-            self._need(api, kind, values[name])
-        if "graph" in values:
-            self._known_graph(api, values["graph"])
-        elif "node" in values and "graph_exec" not in values:
-            self._found(api, values["node"])
-        if call.refused:
-            self._refuse(call, values)
-        if call.adds is not None:
-            return self._add(api, values["graph"], values["deps"], call.adds, params)
-        if call.issues is not None:
-            self._issue(api, values["stream"], call.issues, params)
-        if call.sets is not None:
-            found = self._execs[values["graph_exec"]].nodes.get(values["node"])
-            if found is None or found.kind is not call.sets:
-                self._fail(api, 1, f"{values['node']:#x} is no {call.sets.name} node of the graph that was instantiated")
-            found.params = params
-        if call.makes:
-            return self._make(call.makes, **values)
-        return None if call.answers is None else call.answers(self, **values)
-
     def _record(self, api: str, *args: Any) -> None:
         self.calls.append(Call(api, args))
-        if not self._failures:
-            return
+        if self._failures:
+            self._fail_if_due(api)
+
+    def _fail_if_due(self, api: str) -> None:
+        """Count a call for the failures that were requested, and raise the one that it is to fail with."""
         for failure in self._failures:
             failure.n -= failure.api in (None, api)
         due = [failure for failure in self._failures if failure.n <= 0]
@@ -245,9 +246,6 @@ class RecorderRuntime(Runtime):
     def _fail(api: str, code: int, text: str) -> NoReturn:
         raise HipError(api, code, _NAMES.get(code, f"hipError {code}"), text)
 
-    def _handle(self) -> int:
-        return next(self._numbers) * 16 + 0x1000
-
     def _make(self, kind: str, handle: int = 0, **values: Any) -> int:
         if kind == "memory":
             handle = handle or self._address(values["nbytes"])
@@ -255,7 +253,7 @@ class RecorderRuntime(Runtime):
             memory = ctypes.create_string_buffer(max(values["nbytes"], 1))
             handle = ctypes.addressof(memory)
             self._host_memory[handle] = memory
-        handle = handle or self._handle()
+        handle = handle or next(self._numbers)
         if kind == "stream":
             self._stream_devices[handle] = self.device
         elif kind == "graph":
@@ -320,9 +318,10 @@ class RecorderRuntime(Runtime):
         capture.tails[stream] = (node,)
 
     def _node(self, graph: Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
-        handle = self._handle()
+        handle = next(self._numbers)
         graph.nodes[handle] = Node(handle, kind, params, graphs)
-        graph.edges.update(dict.fromkeys((dep, handle) for dep in deps))
+        for dep in deps:
+            graph.edges[dep, handle] = None
         self._node_graph[handle] = graph
         return handle
 
@@ -337,14 +336,21 @@ class RecorderRuntime(Runtime):
             self._recorded.setdefault(params, None)
         return self._node(target, deps, kind, params, *graphs)
 
+    def _set(self, api: str, graph_exec: int, node: int, kind: NodeType, params: Any) -> None:
+        found = self._execs[graph_exec].nodes.get(node)
+        if found is None or found.kind is not kind:
+            self._fail(api, 1, f"{node:#x} is no {kind.name} node of the graph that was instantiated")
+        found.params = params
+
     def _copy_of(self, graph: Graph) -> int:
-        copy = Graph(self._handle())
+        copy = Graph(next(self._numbers))
         self._graphs[copy.handle] = copy
         made: dict[int, int] = {}
         for node in graph.nodes.values():
             inner = [self._copy_of(self._graphs[graph]) for graph in node.graphs]
             made[node.handle] = self._node(copy, (), node.kind, node.params, *inner)
         copy.edges = {(made[source], made[target]): None for source, target in graph.edges}
+        copy.joined = graph.joined
         return copy.handle
 
     def _found(self, api: str, node: int) -> Node:
@@ -477,7 +483,7 @@ class RecorderRuntime(Runtime):
             self._fail("hipStreamBeginCapture", 900, "the null stream cannot capture")
         if stream in self._captures:
             self._fail("hipStreamBeginCapture", 401, "the stream is capturing already")
-        handle = self._handle()
+        handle = next(self._numbers)
         graph = self._graphs[handle] = Graph(handle)
         self._captures[stream] = Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
 
@@ -578,7 +584,7 @@ class RecorderRuntime(Runtime):
         most = {ConditionalMode.IF: 2, ConditionalMode.WHILE: 1}.get(mode, len(fill))
         if not 1 <= len(fill) <= most:
             self._fail(api, 1, f"{len(fill)} bodies for {mode.name}")
-        bodies = [self._handle() for _ in fill]
+        bodies = [next(self._numbers) for _ in fill]
         node = self._add(api, graph, deps, NodeType.CONDITIONAL, (mode, condition, len(fill)), *bodies)
         for body, add in zip(bodies, fill):
             self._graphs[body] = Graph(body)
@@ -591,7 +597,7 @@ class RecorderRuntime(Runtime):
         for edge in zip(sources, targets, strict=True):
             if not found.nodes.keys() >= set(edge) or edge[0] == edge[1] or edge in found.edges:
                 self._fail("hipGraphAddDependencies", 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there or none of this graph's")
-            found.edges[edge] = None
+            found.edges[edge], found.joined = None, True
 
     @_answers("cuGraphAddDependencies_v2")
     def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
@@ -638,7 +644,7 @@ class RecorderRuntime(Runtime):
         api, found = "hipGraphInstantiateWithFlags", self._graphs[graph]
         if flags not in (0, 1, 8):
             self._fail(api, 1, f"flags {flags}")
-        if found.has_cycle():
+        if found.joined and found.has_cycle():
             self._fail(api, 1, "the graph has a cycle")
         # Nodes of the exec are addressed by the handles of the instantiated graph's nodes, even after that graph is destroyed.
         nodes = {handle: replace(node) for handle, node in found.nodes.items()}
