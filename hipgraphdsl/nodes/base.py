@@ -269,7 +269,9 @@ class Node(BaseModel):
             stored = next((item for item in info.metadata if isinstance(item, Stored)), None)
             if stored is None:
                 described = TypeAdapter(Annotated.__class_getitem__((info.annotation, *info.metadata, None)))  # type: ignore[attr-defined]
-            properties[field.name] = described.json_schema() if stored is None else stored.schema
+            schema = described.json_schema() if stored is None else stored.schema
+            nullable = stored is not None and field.default is None
+            properties[field.name] = {"anyOf": [schema, {"type": "null"}]} if nullable else schema
         return record(properties, " ".join(["name", "kind", *(field.name for field in cls.fields if field.default is ...)]))
 
     @classmethod

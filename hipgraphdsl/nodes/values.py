@@ -305,6 +305,8 @@ class Names:
 
     def array(self, name: str) -> Array:
         """Return the array with this name."""
+        if not isinstance(name, str):
+            raise wrong_type("array", name, (str,))
         array = self.arrays.get(name)
         if array is None:
             raise DeclarationError(f"there is no array {name[:60]!r} above this line; arrays are {listed(self.arrays)}")

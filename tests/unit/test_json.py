@@ -727,6 +727,24 @@ def _load_or_refuse(text: str) -> None:
     assert text_of(Graph.from_json(again)) == again
 
 
+@pytest.mark.parametrize("value", [None, 5, -1, 1.5, True, "x", [], {}, ["x"], [[1]], {"x": 1}], ids=repr)
+def test_any_value_of_any_field_loads_or_is_refused(value: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = jsonschema.Draft202012Validator(Workflow.model_json_schema())
+    document = json.loads(text_of(everything()))
+    kinds = {each["kind"]: (i, KINDS[each["kind"]]) for i, each in enumerate(document["nodes"])}
+    for i, kind in kinds.values():
+        for field in kind.fields:
+            changed = json.loads(json.dumps(document))
+            changed["nodes"][i][field.name] = value
+            try:
+                Graph.from_json(json.dumps(changed))
+            except DeclarationError:
+                continue
+            if value is None:
+                assert not list(schema.iter_errors(changed)), (kind.kind, field.name)
+
+
 # -- schema ------------------------------------------------------------------------------------------------------------
 
 

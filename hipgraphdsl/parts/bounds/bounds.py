@@ -144,11 +144,13 @@ def shares(launch: KernelLaunch) -> bool:
 
 
 def known_extents(scope: CheckedLevel, axes: Any) -> tuple[int, int, int] | None:
-    """Return a grid or block if no launch can change it, else None."""
+    """Return a grid or block, a parameter as its default; None if one has none, or is less than 1."""
     x, y, z = axes
     if type(x) is not int or type(y) is not int or type(z) is not int:
         x, y, z = (known_value(scope, axis) for axis in axes)
-    return None if x is None or y is None or z is None else (x, y, z)
+    if x is None or y is None or z is None or min(x, y, z) < 1:  # a launch is refused then
+        return None
+    return x, y, z
 
 
 def known_value(scope: CheckedLevel, value: Any) -> int | None:
