@@ -96,6 +96,8 @@ class Instance:
         """Whether the program may differ from the state."""
         self.launch: Callable[[int], None] = _not_built
         """Enqueues one run on a stream."""
+        self._cut: WaitTimeout | None = None
+        """The error of a `close` that ended what is in flight and left the Executable open; None when a wait has told of it."""
         self._recorded: weakref.ref[Recorded] | None = None
         self._described: tuple[Workflow, Mapping[str, Any], Workflow] | None = None
         """The last result of `workflow`, after what it was made of."""
@@ -476,7 +478,12 @@ class Instance:
             blamed = self.blamed(error)
             if self.program is not None:
                 self.in_flight.drop_failures(self.program.all_streams())
+            cut, self._cut = self._cut, None
+            if cut is not None and blamed.node is None:
+                said = f"close has ended what graph {self.state.workflow.name!r} had in flight, and the Executable is still open"
+                raise WaitTimeout(said + unfinished_text(cut.unfinished), cut.unfinished) from error
             raise blamed from error.__cause__
+        self._cut = None
         if self.hosts.failures and self.program is not None:
             self.program.failed()  # whoever waited for the callback has taken its error: a later one must not name its node
 
@@ -491,7 +498,7 @@ class Instance:
 
         Without a time limit, a warning is logged after each `warning_s`; aborted work may take `abort_s` to end.
         """
-        began = time.monotonic()
+        began, self._cut = time.monotonic(), None
         while True:
             slice_s = warning_s if timeout_s is None else timeout_s
             try:
@@ -509,6 +516,7 @@ class Instance:
                         self.wait(abort_s)
                     if not self.in_flight.any:
                         return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
+                    self._cut = error
                 raise WaitTimeout(
                     f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
                     f" {self.stats.host_bytes} of host memory: let the work end and close it again",

@@ -766,6 +766,39 @@ def test_a_semaphore_wait_ends_when_a_failed_lane_does_not_signal(cpu: CpuRuntim
         assert exe.read("y").tolist() == [9] * 4
 
 
+@pytest.mark.parametrize("again", ["synchronize", "read", "close", "launch"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "explicit eager"])
+def test_wait_after_a_close_that_left_the_executable_open_names_what_it_ended(
+    cpu: CpuRuntime, gate: Gate, backend: str, again: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "_ABORT_S", 0.05)
+    g, names = gated(gate, "child")
+    if "eager" in backend:
+        g.eager(lambda stream: None, name="first")
+        g.order("first", "copy")
+    with g.compile(cpu, backend.split()[0]) as exe:  # type: ignore[arg-type]
+        exe.launch()
+        assert gate.entered.wait(60)
+        with pytest.raises(hg.WaitTimeout, match="the Executable is still open, with"):
+            exe.close(timeout_s=0.05)
+        gate.opened.set()
+        if again == "launch":
+            exe.launch()
+        if again == "close":
+            exe.close()
+            with pytest.raises(hg.HipGraphError, match="is closed"):
+                exe.synchronize()
+            return
+        with pytest.raises(
+            hg.WaitTimeout, match="close has ended what graph 'copies' had in flight, and the Executable is still"
+        ) as caught:
+            exe.read("y") if again == "read" else exe.synchronize()
+        assert set(caught.value.unfinished) >= set(names)
+        assert isinstance(caught.value.__cause__, hg.HipError)
+        exe.run()
+        assert exe.read("y").tolist() == [9] * 4
+
+
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
 def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(
     cpu: CpuRuntime, gate: Gate, backend: Any, monkeypatch: pytest.MonkeyPatch
