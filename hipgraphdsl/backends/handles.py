@@ -75,6 +75,8 @@ class SharedHandles:
         self, runtime: Runtime, calls: Calls, device: int = 0, devices: tuple[int, ...] = (0,), *, sanitize: bool = False
     ) -> None:
         self.runtime = runtime
+        self.graph = ""
+        """Name of the graph, in errors of others."""
         self.device = device
         self.devices = devices
         self.peers: Mapping[int, Sequence[int]] = {}

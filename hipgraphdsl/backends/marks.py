@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..plan.steps import Plan
 from ..runtimes.base import Runtime
@@ -44,6 +45,22 @@ class Marking:
             self._words[0], self._words[1], self._words[2] = self._around
 
 
+class Fault(NamedTuple):
+    """A failure that a program knows of."""
+
+    code: int
+    names: tuple[str, ...]
+    """The full name of the node that failed; several if they share its launch, none if none of the program has failed."""
+    cause: str = ""
+    """What failed before a launch of the program, which therefore did not run to its end."""
+
+    @staticmethod
+    def first(found: Iterable[Fault | None]) -> Fault | None:
+        """Return the first one with a node; the first of the others if none has; None if there is none."""
+        known = [fault for fault in found if fault is not None]
+        return next((fault for fault in known if fault.names), known[0] if known else None)
+
+
 class Marks:
     """The marks of one program: a number for each step, and one for each launch that runs several steps.
 
@@ -56,6 +73,8 @@ class Marks:
         """The plan whose steps are named; `Program.follow` replaces it."""
         self.first = next(_blocks) * _BLOCK
         """Mark of the first step; those of the others follow."""
+        _known[self.first] = self
+        self._shared = scope.shared
         self._prefix = scope.prefix
         self._inside: dict[Environment, Marks] = {}
         """Of the child graphs and bodies in the program's graph, by scope."""
@@ -70,14 +89,27 @@ class Marks:
         marks.plan = plan
         return marks
 
-    def failed(self, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
-        """Return the full name of the node that failed last, once; several if they share its launch, none if no node is known."""
+    def failed(self, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Fault | None:
+        """Return the last failure of a node, or else the one because of which nodes did not start, once."""
         # Ask all: what is left would be told of a later failure.
         found = [marks.failed(runtime) for marks in self._inside.values()]
-        mark = runtime.failed_mark(self.first, _BLOCK)
+        mark, cause, code = runtime.failed_mark(self.first, _BLOCK)
         if mark:
-            found.append(tuple(self._prefix + self.plan.steps[i].name for i in self._run(mark) if i not in disabled))
-        return next(filter(None, found), ())
+            found.append(Fault(code, self._names(mark, disabled)))
+        elif code:
+            other = _known.get(cause - cause % _BLOCK)
+            if other is None:
+                found.append(Fault(code, (), "an operation of others"))
+            elif other._shared is self._shared:
+                found.append(Fault(code, other._names(cause)))
+            else:
+                names = " or ".join(map(repr, other._names(cause)))
+                found.append(Fault(code, (), f"node {names} of graph {other._shared.graph!r}"))
+        return Fault.first(found)
+
+    def _names(self, mark: int, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
+        """Return the full names of the nodes of the launch that has a mark."""
+        return tuple(self._prefix + self.plan.steps[i].name for i in self._run(mark) if i not in disabled)
 
     def unfinished(self, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
         """Return the full names of the nodes that the first launch in flight has not finished, in the order of the plan.
@@ -96,3 +128,7 @@ class Marks:
         """Return the steps of the launch that has a mark."""
         merged, index = divmod(mark - self.first, _BLOCK // 2)
         return self.plan.runs[index] if merged else (index,)
+
+
+_known: weakref.WeakValueDictionary[int, Marks] = weakref.WeakValueDictionary()
+"""The marks of all programs, by the first."""

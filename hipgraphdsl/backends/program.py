@@ -11,7 +11,7 @@ from ..errors import HipError, listed
 from ..plan.steps import Plan, Step
 from .callbacks import NO_CALL
 from .environment import Environment
-from .marks import Marks
+from .marks import Fault, Marks
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 
@@ -41,9 +41,17 @@ class Naming:
 
 def blamed(error: HipError, program: Program) -> HipError:
     """Return the error of a launch of a program with the node at fault, if it names none and the runtime can tell."""
-    names = program.failed()  # also if it does: a later error must not name this node
-    if error.node is not None or not names:
-        return error
+    fault = program.failed()  # also if it does: a later error must not name this node
+    return error if error.node is not None or fault is None else blamed_on(fault, error, program)
+
+
+def blamed_on(fault: Fault, error: HipError, program: Program) -> HipError:
+    """Return an error with what is known of the failure: the node at fault, or what kept the program from running."""
+    names = fault.names
+    if not names:
+        what = f"graph {program.scope.shared.graph!r} did not run to its end, because {fault.cause} failed before it"
+        hint = f"{what} on its stream, or on one that it waits for"
+        return error.hinted(f"{error.hint}; {hint}" if error.hint else hint)
     if len(names) == 1:
         return error.of(names[0])
     hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
@@ -120,8 +128,8 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return self.marks.unfinished(self.runtime, self.disabled)
 
-    def failed(self) -> tuple[str, ...]:
-        """Return the node that failed a launch, once; several if they share its launch, none where the runtime cannot tell."""
+    def failed(self) -> Fault | None:
+        """Return what failed a launch, or kept it from running, once; None where nothing did or the runtime cannot tell."""
         return self.marks.failed(self.runtime, self.disabled)
 
     def abort(self) -> bool:

@@ -15,7 +15,7 @@ from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
-from .marks import Marking
+from .marks import Fault, Marking
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
 
@@ -222,10 +222,9 @@ class SegmentedProgram(Program):
         inside = (name for graph in self.graphs for name in graph.unfinished())
         return tuple(dict.fromkeys((*inside, *self._host.unfinished(), *super().unfinished())))
 
-    def failed(self) -> tuple[str, ...]:
+    def failed(self) -> Fault | None:
         # Ask all: what is not asked now, a later failure would be told.
-        found = [*(graph.failed() for graph in self._all()), super().failed()]
-        return next(filter(None, found), ())
+        return Fault.first([*(graph.failed() for graph in self._all()), super().failed()])
 
     def abort(self) -> bool:
         ended = [graph.abort() for graph in self._all()]

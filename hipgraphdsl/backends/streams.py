@@ -15,7 +15,7 @@ from ..waiting import require_room
 from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
-from .marks import Marking
+from .marks import Fault, Marking
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program
 
@@ -102,9 +102,8 @@ class EagerProgram(Program):
     def unfinished(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.host.unfinished(), *super().unfinished())))
 
-    def failed(self) -> tuple[str, ...]:
-        found = [*(body.failed() for body in self.host.bodies()), super().failed()]  # ask all, as for segments
-        return next(filter(None, found), ())
+    def failed(self) -> Fault | None:
+        return Fault.first([*(body.failed() for body in self.host.bodies()), super().failed()])  # ask all, as for segments
 
     def _alloc(self, operation: Alloc, stream: int, scope: Environment) -> None:
         """Allocate memory, after freeing what the previous launch allocated and did not free.

@@ -26,6 +26,8 @@ class InFlight:
         """The Executable's own stream; 0 before `open`."""
         self._lent = False
         """Whether others know the own stream."""
+        self._shared = False
+        """Whether a launch that nothing has waited for is on a stream of others, who may be told of its failure instead."""
         self._name = name
         self._home = home
         self._runtime = home.runtime
@@ -82,6 +84,7 @@ class InFlight:
         if stream == self.stream or (not captured and self.captures(self.stream)):
             return  # a capture of the own stream must not wait for what it does not contain
         gone, event = False, 0
+        self._shared = self._shared or not captured
         try:
             if not captured:
                 with self._home.there():  # the backend may have made another device current
@@ -221,6 +224,13 @@ class InFlight:
                 for stream in streams:  # they were joined, so they are done, or will be at once
                     with suppress(HipError):
                         self._runtime.stream_wait(stream, SLICE_S)
+
+    def was_shared(self) -> bool:
+        """Return whether what has been waited for was on a stream of others, who may have been told of its failure instead."""
+        shared = self._shared or self._lent
+        if self._shared:
+            self._shared = self.any
+        return shared
 
     def done(self) -> bool:
         """Return whether all launches have finished; those on a stream that has failed count as finished."""

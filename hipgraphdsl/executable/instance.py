@@ -18,7 +18,7 @@ from ..backends import Environment, Program, SharedHandles, backend_named
 from ..backends.callbacks import HostCalls
 from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
-from ..backends.program import GraphProgram, blamed
+from ..backends.program import GraphProgram, blamed, blamed_on
 from ..checks import require_sound
 from ..errors import HipError, WaitTimeout
 from ..nodes import same
@@ -85,6 +85,7 @@ class Instance:
         self.compiled = call_path(self.home)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
+        self.shared.graph = workflow.name
         self.scope = Environment(self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan, self.scope))
@@ -484,8 +485,21 @@ class Instance:
                 raise WaitTimeout(said + unfinished_text(cut.unfinished), cut.unfinished) from error
             raise blamed from error.__cause__
         self._cut = None
+        if self.in_flight.was_shared() and self.program is not None:
+            self._raise_untold(self.program)
         if self.hosts.failures and self.program is not None:
             self.program.failed()  # whoever waited for the callback has taken its error: a later one must not name its node
+
+    def _raise_untold(self, program: Program) -> None:
+        """Raise the error of a failure on a stream of others, whom the runtime has told of it."""
+        fault = program.failed()
+        if fault is not None:
+            try:
+                self._runtime.call_failed("hipStreamSynchronize", fault.code)
+            except HipError as error:
+                found = blamed_on(fault, error, program)
+                found.graph = self.state.workflow.name
+                raise found from None
 
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""

@@ -22,6 +22,7 @@ from .data import (
     ConditionalMode,
     Copy3D,
     Dim3,
+    FailedMark,
     Fill2D,
     FunctionInfo,
     GraphMemAttribute,
@@ -577,9 +578,9 @@ class Runtime(Protocol):
         """Return the marks, of `count` from `first` on, of what the first launch in flight has not finished, if known."""
         return frozenset()
 
-    def failed_mark(self, first: int, count: int) -> int:
-        """Return the mark of the operation that failed last, of `count` marks from `first` on, and forget them; 0 if none has."""
-        return 0
+    def failed_mark(self, first: int, count: int) -> FailedMark:
+        """Return what is known of failures of operations with `count` marks from `first` on, and forget them."""
+        return FailedMark()
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Stop launches in flight from starting more nodes; return False if the platform cannot."""

@@ -222,6 +222,14 @@ LAUNCH_ATTRIBUTES: Final = {
 """Keys are the names of `KernelNode`'s fields."""
 
 
+class FailedMark(NamedTuple):
+    """What is known of failures of operations with some marks; all 0: nothing."""
+
+    mark: int = 0  # of the operation that failed last
+    cause: int = 0  # if none failed, and some did not start: the mark of what failed before them; 0 if unknown
+    code: int = 0  # of the failure
+
+
 class ForeignCall(NamedTuple):
     """A function of another library that takes at most eight addresses, handles and integers, and returns 0 or an error code."""
 

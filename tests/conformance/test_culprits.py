@@ -240,3 +240,43 @@ def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
             cause = caught.value.__cause__
             assert isinstance(cause, hg.HipError)
             assert (cause.node, cause.graph) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize("first", ["faulty", "behind"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "explicit eager"])
+@pytest.mark.parametrize("shape", [top, grandchild], ids=lambda shape: shape.__name__)
+def test_launch_behind_a_fault_of_another_graph_on_its_stream_is_told_of_it(
+    shape: Callable[[hg.Graph, Any, Any], str], backend: str, first: str
+) -> None:
+    """Whoever waits first, each hears of its own launch, once; without that, the one that waits later would hear of nothing."""
+    g, name = declared(shape)
+    behind = hg.Graph("behind")
+    x = behind.device_array("x", np.zeros(4, "i4"))
+    behind.kernel(MODULE["add"], 1, 4, (x, 1), name="count")
+    if "eager" in backend:
+        behind.eager(lambda stream, _: None, (x,), name="eager")
+    kind: Any = backend.split()[0]
+    with g.compile("cpu", kind) as faulty, behind.compile("cpu", kind) as other:
+        stream = faulty.runtime.stream_create()
+        for launches in (1, 2):
+            faulty.launch(stream=stream, stop=1)
+            for _ in range(launches):
+                other.launch(stream=stream)
+            for exe in (faulty, other) if first == "faulty" else (other, faulty):
+                with pytest.raises(hg.HipError, match=r"\(719\)") as caught:
+                    exe.synchronize()
+                said = f"; graph 'behind' did not run to its end, because node {name!r} of graph 'faulty' failed before it"
+                assert (said in str(caught.value)) == (exe is other)
+                assert caught.value.node == (name if exe is faulty else None)
+            for exe in (faulty, other):
+                exe.synchronize()
+            assert other.read("x")[0] == launches - 1
+            faulty.run(stop=0)
+            other.launch(stream=stream)
+            assert other.read("x")[0] == launches
+        faulty.launch(stream=stream, stop=1)
+        other.launch(stream=stream)
+        faulty.close()
+        with pytest.raises(hg.HipError, match=r"because (node|an operation of others).* failed before it"):
+            other.synchronize()
+        other.runtime.stream_destroy(stream)

@@ -790,7 +790,7 @@ def test_wait_after_a_close_that_left_the_executable_open_names_what_it_ended(
                 exe.synchronize()
             return
         with pytest.raises(
-            hg.WaitTimeout, match=r"close has ended what graph 'copies' had in flight, and the .* is still"
+            hg.WaitTimeout, match="close has ended what graph 'copies' had in flight, and the Executable is still"
         ) as caught:
             exe.read("y") if again == "read" else exe.synchronize()
         assert set(caught.value.unfinished) >= set(names)

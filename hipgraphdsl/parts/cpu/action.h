@@ -38,11 +38,13 @@ inline void module_release(Module* m) {
 struct Failure {
   Atomic<int> refs, reported;
   int code = 0;
+  uint64_t mark = 0;  // of the operation that failed; 0: unknown
 };
-inline Failure* failure_new(int code) {
+inline Failure* failure_new(int code, uint64_t mark = 0) {
   Failure* f = create<Failure>();
   f->refs.set_relaxed(1);
   f->code = code;
+  f->mark = mark;
   return f;
 }
 inline Failure* failure_hold(Failure* f) {
@@ -64,34 +66,52 @@ struct Marks {
   }
 };
 inline thread_local Marks t_marks = {};
-// The marks of operations that have failed, until somebody asks for them; the last ones only.
+// The marks of operations that have failed, and of some that did not start because an operation before them had, until somebody
+// asks for them; the last ones only.
+struct FailedMark {
+  uint64_t mark, cause;  // `cause`: of what failed before it; 0 if it has failed itself, or if that is unknown
+  int code;
+};
 struct FailedMarks {
   Mutex lock;
-  Vec<uint64_t> all;
+  Vec<FailedMark> all, missed;
 };
 inline FailedMarks* g_failed_marks = create<FailedMarks>();
 constexpr uint32_t kMostFailedMarks = 64;
-inline void mark_failed(const Marks& marks) {
-  Guard<Mutex> g(g_failed_marks->lock);
-  Vec<uint64_t>& all = g_failed_marks->all;
-  const uint64_t given[] = {marks.around, marks.own};
-  for (uint64_t mark : given) {
-    if (!mark) continue;
-    if (all.count == kMostFailedMarks) all.remove_at(0);
-    all.push(mark);
-  }
+inline void mark_put(Vec<FailedMark>& all, const FailedMark& made) {
+  if (all.count == kMostFailedMarks) all.remove_at(0);
+  all.push(made);
 }
-// The last one among `count` marks from `first` on, which are forgotten; 0 if none of them has failed.
-inline uint64_t mark_failed_take(uint64_t first, uint64_t count) {
+inline void mark_failed(const Marks& marks, int code) {
   Guard<Mutex> g(g_failed_marks->lock);
-  Vec<uint64_t>& all = g_failed_marks->all;
-  uint64_t found = 0;
+  if (marks.around) mark_put(g_failed_marks->all, {marks.around, 0, code});
+  if (marks.own) mark_put(g_failed_marks->all, {marks.own, 0, code});
+}
+// Notes an operation that does not start because of an earlier failure; one of each program (the upper half of its marks) will do.
+inline void mark_missed(uint64_t mark, const FailedMark& earlier) {
+  if (!mark) return;
+  Guard<Mutex> g(g_failed_marks->lock);
+  for (const FailedMark& known : g_failed_marks->missed) {
+    if (known.mark >> 32 == mark >> 32) return;
+  }
+  mark_put(g_failed_marks->missed, {mark, earlier.cause, earlier.code});
+}
+// The last one of `count` marks from `first` on, all of which are forgotten.
+inline FailedMark mark_take(Vec<FailedMark>& all, uint64_t first, uint64_t count) {
+  FailedMark found = {};
   for (uint32_t i = all.count; i-- > 0;) {
-    if (all[i] - first >= count) continue;
-    if (!found) found = all[i];
+    if (all[i].mark - first >= count) continue;
+    if (!found.mark) found = all[i];
     all.remove_at(i);
   }
   return found;
+}
+// Of `count` marks from `first` on: that of the operation that failed last. If none has and one did not start, its cause and code.
+inline FailedMark mark_failed_take(uint64_t first, uint64_t count) {
+  Guard<Mutex> g(g_failed_marks->lock);
+  const FailedMark failed = mark_take(g_failed_marks->all, first, count);
+  const FailedMark missed = mark_take(g_failed_marks->missed, first, count);
+  return failed.mark ? failed : FailedMark{0, missed.cause, missed.code};
 }
 
 // ---- events -----------------------------------------------------------------------------------------------------------

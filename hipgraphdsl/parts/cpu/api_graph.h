@@ -553,8 +553,13 @@ API int hgcpuUnfinishedMarks(uint64_t first, uint64_t count, uint64_t* out, size
 }
 // Where this thread says which marks operations get that it issues, or adds to graphs: own, around, launch.
 API uint64_t* hgcpuMarks() { return &t_marks.own; }
-// Of `count` marks from `first` on, that of the operation that failed last, and forgets them; 0 where none has.
-API uint64_t hgcpuFailedMark(uint64_t first, uint64_t count) { return mark_failed_take(first, count); }
+// What `mark_failed_take` returns: mark, cause, code.
+API void hgcpuFailedMark(uint64_t first, uint64_t count, uint64_t* out) {
+  const FailedMark found = mark_failed_take(first, count);
+  out[0] = found.mark;
+  out[1] = found.cause;
+  out[2] = uint64_t(found.code);
+}
 // A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.
 API int hgcpuGraphExecAbort(Handle exec) {
   ENTER();

@@ -356,8 +356,8 @@ inline void launch_fail_with(Launch* l, Failure* f) {
   l->stop.set(1);
   polls_check();  // its waits for semaphores and memory end
 }
-inline void launch_fail(Launch* l, int code) {
-  Failure* f = failure_new(code);
+inline void launch_fail(Launch* l, int code, uint64_t mark = 0) {
+  Failure* f = failure_new(code, mark);
   launch_fail_with(l, f);
   failure_release(f);
 }
@@ -532,9 +532,10 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
   if (code) {
-    mark_failed(l->marks);
-    mark_failed(l->program->entries[i].action->marks);
-    launch_fail(l, code);
+    const Marks& marks = l->program->entries[i].action->marks;
+    mark_failed(l->marks, code);
+    mark_failed(marks, code);
+    launch_fail(l, code, marks.own ? marks.own : l->marks.own);
   }
   l->exec->finished[i].set_relaxed(l->epoch);
 }
@@ -864,7 +865,17 @@ inline void launch_begin(Launch* l) {
 inline Progress launch_start(Launch* l, const Task& done, Failure* failure) {
   Exec* x = l->exec;
   l->done = done;
-  if (failure) launch_fail_with(l, failure);
+  if (failure) {
+    const FailedMark earlier = {0, failure->mark, failure->code};
+    mark_missed(l->marks.own, earlier);
+    for (uint32_t i = 0; i < l->program->count; ++i) {
+      if (uint64_t mark = l->program->entries[i].action->marks.own) {
+        mark_missed(mark, earlier);
+        break;
+      }
+    }
+    launch_fail_with(l, failure);
+  }
   failure_release(failure);
   x->lock.lock();
   // Launches of one executable begin in the order in which they were submitted, whichever stream comes to its own first: waits for

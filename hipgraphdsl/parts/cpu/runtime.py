@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from ...cache import wanted_folder
 from ...compiler import ABI_VERSION, BuildFailed, build, find_compiler
 from ...errors import DeclarationError, HipError, lacks
-from ...runtimes.data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FunctionInfo
+from ...runtimes.data import ERROR_NOT_READY, SANITIZE, CodeObject, ConditionalMode, FailedMark, FunctionInfo
 from ...runtimes.hip_abi import HipAbiRuntime
 from ...runtimes.hip_calls import address_of, does
 from ...settings import setting
@@ -119,7 +119,7 @@ class CpuRuntime(HipAbiRuntime):
             getattr(library, api).argtypes, getattr(library, api).restype = (), None
         library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
         library.hgcpuMarks.argtypes, library.hgcpuMarks.restype = (), c_void_p
-        library.hgcpuFailedMark.argtypes, library.hgcpuFailedMark.restype = (c_uint64, c_uint64), c_uint64
+        library.hgcpuFailedMark.argtypes, library.hgcpuFailedMark.restype = (c_uint64, c_uint64, c_void_p), None
         self._here = threading.local()
         self._call("hipInit", 0)
         count = self.get_device_count()
@@ -241,8 +241,10 @@ class CpuRuntime(HipAbiRuntime):
             self._call("hgcpuUnfinishedMarks", first, count, found, byref(have))
         return frozenset(found[: have.value])
 
-    def failed_mark(self, first: int, count: int) -> int:
-        return int(self._ext.hgcpuFailedMark(first, count))
+    def failed_mark(self, first: int, count: int) -> FailedMark:
+        found = (c_uint64 * 3)()
+        self._ext.hgcpuFailedMark(first, count, found)
+        return FailedMark(*found)
 
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
         if code in _KERNEL_FAULTS and not detail:

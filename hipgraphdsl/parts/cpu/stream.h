@@ -95,6 +95,7 @@ inline Progress op_start(Stream* s, Op* op, int* code) {
   Failure* failed = failure_hold(stream_failure_locked(s));
   s->lock.unlock();
   if (op->launch) return launch_start(op->launch, done, failed);
+  const FailedMark earlier = failed ? FailedMark{0, failed->mark, failed->code} : FailedMark{};
   failure_release(failed);
   switch (op->action->type) {
     case hipGraphNodeTypeEmpty:
@@ -106,7 +107,9 @@ inline Progress op_start(Stream* s, Op* op, int* code) {
       return action_run(op->action, done, true, nullptr, code);
     default:
       // After an error nothing starts until somebody was told of it.
-      return failed ? kDone : action_run(op->action, done, false, nullptr, code);
+      if (!failed) return action_run(op->action, done, false, nullptr, code);
+      mark_missed(op->action->marks.own, earlier);
+      return kDone;
   }
 }
 
@@ -120,8 +123,8 @@ inline void op_finish(Stream* s, Op* op, int code) {
   } else if (type == hipGraphNodeTypeWaitEvent) {
     brought = failure_hold(op->token->failure);
   } else {
-    if (code) mark_failed(action->marks);
-    brought = code ? failure_new(code) : steps_missed(action);
+    if (code) mark_failed(action->marks, code);
+    brought = code ? failure_new(code, action->marks.own) : steps_missed(action);
   }
   s->lock.lock();
   Failure* now = stream_failure_locked(s);
