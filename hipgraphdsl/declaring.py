@@ -605,7 +605,9 @@ class Declaring:
                 fields["after"] = draft.names_of(after)
             if ignore is not None:
                 fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
-        node = kind(name=draft.default_name(base) if name is None else name, source=caller(), **fields)
+        fields["name"], fields["source"] = draft.default_name(base) if name is None else name, caller()
+        node = kind.__new__(kind)
+        node.take(fields)  # without a copy of the fields for `__init__`
         draft.add(node)
         return node
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Array)
 
 _RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are not parameters
+
+
+@cache
+def _says(kind: type[Node]) -> bool:
+    """Return whether nodes of a class make an array, or record or await an event."""
+    return any(getattr(kind, fact) is not getattr(Node, fact) for fact in ("made", "recorded", "awaited"))
 
 
 class Draft:
@@ -181,7 +188,7 @@ class Draft:
             if source not in index:
                 raise self.no_node(source)
         accesses = node.accesses
-        made = node.made
+        made, awaited, recorded = (node.made, node.awaited, node.recorded) if _says(type(node)) else (None, None, None)
         for access in accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
@@ -203,11 +210,10 @@ class Draft:
         at = len(self.nodes)
         while self._noted < at:  # those of the workflow that the draft was created from
             earlier = self.nodes[self._noted]
-            self._note(earlier, () if self._hazards is None else self._hazards.edges(earlier.accesses)[1])
+            self._note(() if self._hazards is None else self._hazards.edges(earlier.accesses)[1], earlier.recorded)
         edges, touched = ({}, ()) if self._hazards is None else self._hazards.edges(accesses)
-        event = node.awaited
-        if event is not None and event.name in self._recorded:
-            edges.setdefault(self._recorded[event.name], Reason("event", event.name))
+        if awaited is not None and awaited.name in self._recorded:
+            edges.setdefault(self._recorded[awaited.name], Reason("event", awaited.name))
         for source in node.after:
             edges.setdefault(index[source], AFTER)
         if self._proposed[0] == name:
@@ -217,7 +223,7 @@ class Draft:
         self.predecessors.append(tuple(edges))
         self.reasons.append(tuple(edges.values()))
         self.snapshot = None
-        self._note(node, touched)
+        self._note(touched, recorded)
         if self._dag is not None:
             self._dag.add_node(name, node=node)
             self._dag.add_edges_from([(self.nodes[i].name, name, {"reason": str(reason)}) for i, reason in edges.items()])
@@ -251,12 +257,12 @@ class Draft:
         self._proposed = (name, base, count)
         return name
 
-    def _note(self, node: Node, touched: Any) -> None:
-        """Record the next node for the edges of later ones; `touched` is what the tracker found of its accesses."""
+    def _note(self, touched: Any, recorded: Any) -> None:
+        """Note the next node for the edges of later ones: what its accesses touch, and the event that it records."""
         if self._hazards is not None:
             self._hazards.record(self._noted, touched, self._unfollowed)
-        if node.recorded is not None:
-            self._recorded[node.recorded.name] = self._noted
+        if recorded is not None:
+            self._recorded[recorded.name] = self._noted
         self._noted += 1
 
     def _unfollowed(self, readers: list[int]) -> list[int]:

@@ -68,6 +68,7 @@ ORDER = (
     "kernels",
     "target",
     "defects",
+    "nodes.reading",
     "nodes.values",
     "nodes.schema",
     "nodes.facets",

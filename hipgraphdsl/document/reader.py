@@ -32,7 +32,8 @@ from ..draft import Draft
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Module
 from ..nodes.base import Node, a_or_an, check_name
-from ..nodes.values import Data, Members, Names, bytes_of, dtype_of, filled, memory_of, shape_of, wrong_type
+from ..nodes.reading import Members, bytes_of, dtype_of, filled, memory_of, shape_of, wrong_type
+from ..nodes.values import Data, Names
 from ..source import Budget
 from .text import MAX_NODES, Document, LineOf, Place
 from .writer import LISTS, VERSION, sha256_of

@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 
 from ..arrays import ArrayView, Parameter, as_device, as_dict, as_int, as_view
 from ..errors import DeclarationError, node_error, shown
-from .values import DEVICE, Data, Names, device_of_data, list_of, map_of, ref
+from .values import DEVICE, Data, Names, list_of, map_of, ref
 
 UNCHANGED = core_schema.to_string_ser_schema(when_used="json")
 """Pydantic serialization that leaves a value unchanged in Python mode; the models write JSON themselves."""
@@ -117,7 +117,11 @@ class Integer:
 
 
 def _device(value: Any, info: ValidationInfo) -> int | None:
-    return as_device(value, f"node {node_in(info)!r}") if names_in(info) is None else device_of_data(value)
+    if names_in(info) is None:
+        return as_device(value, f"node {node_in(info)!r}")
+    from .reading import device_of_data
+
+    return device_of_data(value)
 
 
 Device = Annotated[int | None, Stored(_device, _same, DEVICE), Rule(fixed="the device of a node is fixed when it is added")]

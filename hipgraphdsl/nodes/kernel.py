@@ -410,18 +410,21 @@ class _Shared:
     `complete` gives a node these fields and its own, with what follows from them, and leaves it as validation would.
     """
 
-    __slots__ = ("_checks", "_fields", "_follows", "_given", "_kernel", "_order", "_symbols")
+    __slots__ = ("_block", "_checks", "_given", "_grid", "_kernel", "_order", "_state", "_symbols")
 
     def __init__(self, node: KernelNode, order: tuple[str, ...]) -> None:
         self._kernel = kernel = node.kernel
-        self._fields = {name: node.__dict__[name] for name in KernelNode.model_fields} | {
+        follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
+        self._state = {name: node.__dict__[name] for name in KernelNode.model_fields} | follows | {
             "args": (),  # the kernel may outlive the memory of the first node's
+            "accesses": (),
+            "addresses": (),
+            "parameters": (),
             "after": (),
             "ignore": None,
             "source": None,
-        }
-        follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
-        self._follows = {"grid": node.grid, "block": node.block, "parameters": (), **follows}
+        }  # fmt: skip
+        self._grid, self._block = node.grid, node.block
         self._order, self._given = order, node.model_fields_set
         self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
         self._checks = [_check_of(parameter) for parameter in node.signature.parameters]
@@ -436,10 +439,12 @@ class _Shared:
         DeclarationError
             If the name or an argument is invalid; it does not name the field.
         """
-        fields = {**self._fields, **data}
+        given = self._given if tuple(data) == self._order else {*data}
+        fields = self._state.copy()
+        fields.update(data)
         name, args, source, after = fields["name"], fields["args"], fields["source"], fields["after"]
         if (
-            len(fields) != len(self._fields)
+            not (given is self._given or given <= KernelNode.model_fields.keys())
             or "name" not in data
             or type(name) is not str
             or ("args" not in data and self._checks)
@@ -456,7 +461,7 @@ class _Shared:
         check_name(name, "node")
         if names is not None:
             args = [names.value(arg) for arg in args]
-        fields.update(self._follows)
+        fields["grid"], fields["block"] = self._grid, self._block
         bound, accesses, views, mentions = [], [], [], False
         for (parameter, key, pointer, least, most), arg in zip(self._checks, args):
             kind = type(arg)
@@ -467,11 +472,11 @@ class _Shared:
                     fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
                 access = fit[1]() if fit is not None and fit[0] is parameter else None
                 if access is None:
-                    given, view, access = self._fit(parameter, arg, name)
+                    value, view, access = self._fit(parameter, arg, name)
                 else:
                     view = access.view
-                    given = access if kind is Access else view
-                bound.append(given)
+                    value = access if kind is Access else view
+                bound.append(value)
                 if view is not None:
                     views.append(view)
                     mentions = mentions or type(view.root) is Parameter
@@ -487,7 +492,7 @@ class _Shared:
         fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)
         if mentions:
             fields["parameters"] = parameters_of(bound)
-        set_state(node, fields, self._given if tuple(data) == self._order else {*data})
+        set_state(node, fields, given)
         return True
 
     def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, ArrayView | None, Access | None]:

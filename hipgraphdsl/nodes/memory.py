@@ -39,7 +39,7 @@ from ..lazy import lazy
 from ..printed import human_bytes
 from .base import Node, check_name, parameters_of, require_met
 from .fields import Device, Rule, Stored, Value, View, names_in, node_in
-from .values import MEMORY, SHAPE, Members, is_stored, memory_data, memory_of, record, ref
+from .values import MEMORY, SHAPE, is_stored, memory_data, record, ref
 
 _MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
@@ -348,6 +348,8 @@ def _new_array(value: Any, info: ValidationInfo) -> Any:
     names = names_in(info)
     if names is None:
         return value
+    from .reading import Members, memory_of
+
     members = Members(value, "the array of an alloc node")
     name = check_name(members.take("name", str), "array")
     if name in names.arrays:

@@ -12,7 +12,7 @@ from ..errors import DeclarationError, node_error, shown
 from ..lazy import lazy
 from .base import Node, check_name, parameters_of, require_met
 from .fields import Integer, Rule, Stored, items, names_in, node_in
-from .values import FLAG, Data, Members, Names, list_of, record, ref
+from .values import FLAG, Data, Names, list_of, record, ref
 
 T = TypeVar("T")
 
@@ -74,6 +74,8 @@ def _event(value: Any, info: ValidationInfo) -> Event:
         return Event(value)
     if names_in(info) is None:
         return _named(value, Event, info)
+    from .reading import Members
+
     members = Members(value, "an event")
     event = Event(members.take("name", str), members.take("shared", bool, default=False))
     members.done("an event")
@@ -102,6 +104,8 @@ def _operations(value: Any, info: ValidationInfo) -> tuple[MemoryOp, ...]:
 
 
 def _operation(data: Data, names: Names) -> MemoryOp:
+    from .reading import Members
+
     members = Members(data, "a memory operation")
     op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
     if op not in ("write", "wait"):

@@ -95,6 +95,18 @@ def test_a_changed_copy_is_checked_as_a_new_node(g: hg.Graph) -> None:
             node.changed(colour=1)
 
 
+@pytest.mark.parametrize("name", ["accesses", "addresses", "parameters", "plain", "alike", "least_threads", "signature"])
+def test_a_launch_takes_no_field_that_follows_from_its_others(name: str) -> None:
+    g = hg.Graph("g")
+    module = hg.Module('extern "C" __global__ void one(float* x) { x[0] = 1; }')
+    x = g.device_array("x", shape=4, dtype="float32")
+    first = g.kernel(module["one"], 1, 4, (x,))
+    with pytest.raises(hg.DeclarationError, match=f"there is no field '{name}'"):
+        hg.KernelNode(name="next", kernel=module["one"], grid=1, block=4, args=(x,), **{name: getattr(first, name)})
+    again = hg.KernelNode(name="next", kernel=module["one"], grid=1, block=4, args=(x,))
+    assert (again.accesses, again.addresses, again.plain) == (first.accesses, first.addresses, first.plain)
+
+
 def test_model_copy_is_checked_and_follows_from_its_own_fields() -> None:
     g = hg.Graph("g")
     x, y = (g.device_array(name, shape=4, dtype="float32") for name in "xy")
