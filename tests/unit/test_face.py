@@ -124,8 +124,7 @@ def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str)
             with pytest.raises(hg.HipError) as caught:
                 exe.run()
             assert caught.value.code == 710
-            # Backend "serial" lets the host run the body, node by node.
-            assert caught.value.node == ("audit/0/strict" if inside != "nothing" and backend == "serial" else "audit")
+            assert caught.value.node == ("audit" if inside == "nothing" else "audit/0/strict")
 
 
 @pytest.mark.parametrize(
