@@ -243,7 +243,7 @@ class CpuRuntime(HipAbiRuntime):
         return frozenset(found[: have.value])
 
     def knows_failures(self) -> bool:
-        return self._ext.hgcpuKnowsFailures() != 0
+        return bool(self._ext.hgcpuKnowsFailures())
 
     def failed_mark(self, first: int, count: int) -> FailedMark:
         found = (c_uint64 * 3)()
