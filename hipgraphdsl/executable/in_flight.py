@@ -228,8 +228,7 @@ class InFlight:
     def was_shared(self) -> bool:
         """Return whether what has been waited for was on a stream of others, who may have been told of its failure instead."""
         shared = self._shared or self._lent
-        if self._shared:
-            self._shared = self.any
+        self._shared = self._shared and bool(self.pending)
         return shared
 
     def done(self) -> bool:

@@ -485,7 +485,7 @@ class Instance:
                 raise WaitTimeout(said + unfinished_text(cut.unfinished), cut.unfinished) from error
             raise blamed from error.__cause__
         self._cut = None
-        if self.in_flight.was_shared() and self.program is not None:
+        if self.in_flight.was_shared() and self._runtime.knows_failures() and self.program is not None:
             self._raise_untold(self.program)
         if self.hosts.failures and self.program is not None:
             self.program.failed()  # whoever waited for the callback has taken its error: a later one must not name its node

@@ -578,6 +578,10 @@ class Runtime(Protocol):
         """Return the marks, of `count` from `first` on, of what the first launch in flight has not finished, if known."""
         return frozenset()
 
+    def knows_failures(self) -> bool:
+        """Return whether `failed_mark` would tell of a failure for some marks."""
+        return False
+
     def failed_mark(self, first: int, count: int) -> FailedMark:
         """Return what is known of failures of operations with `count` marks from `first` on, and forget them."""
         return FailedMark()

@@ -553,6 +553,11 @@ API int hgcpuUnfinishedMarks(uint64_t first, uint64_t count, uint64_t* out, size
 }
 // Where this thread says which marks operations get that it issues, or adds to graphs: own, around, launch.
 API uint64_t* hgcpuMarks() { return &t_marks.own; }
+// Whether it has anything to return, whatever the marks.
+API int hgcpuKnowsFailures() {
+  Guard<Mutex> g(g_failed_marks->lock);
+  return g_failed_marks->all.count || g_failed_marks->missed.count;
+}
 // What `mark_failed_take` returns: mark, cause, code.
 API void hgcpuFailedMark(uint64_t first, uint64_t count, uint64_t* out) {
   const FailedMark found = mark_failed_take(first, count);

@@ -118,6 +118,7 @@ class CpuRuntime(HipAbiRuntime):
         for api in ("hgcpuHostFuncFailed", "hgcpuShutdown"):
             getattr(library, api).argtypes, getattr(library, api).restype = (), None
         library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
+        library.hgcpuKnowsFailures.argtypes = ()
         library.hgcpuMarks.argtypes, library.hgcpuMarks.restype = (), c_void_p
         library.hgcpuFailedMark.argtypes, library.hgcpuFailedMark.restype = (c_uint64, c_uint64, c_void_p), None
         self._here = threading.local()
@@ -240,6 +241,9 @@ class CpuRuntime(HipAbiRuntime):
             found = (c_uint64 * room.value)()
             self._call("hgcpuUnfinishedMarks", first, count, found, byref(have))
         return frozenset(found[: have.value])
+
+    def knows_failures(self) -> bool:
+        return bool(self._ext.hgcpuKnowsFailures())
 
     def failed_mark(self, first: int, count: int) -> FailedMark:
         found = (c_uint64 * 3)()
