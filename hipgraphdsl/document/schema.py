@@ -9,7 +9,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from ..nodes.base import Node
-from ..nodes.schema import DEFINITIONS
+from ..nodes.schema import DEFINITIONS, schema_of
 from ..nodes.values import COUNT, FLAG, MEMORY, SHAPE, list_of, map_of, record, ref
 from .writer import VERSION
 
@@ -90,7 +90,7 @@ def document_schema(kinds: Mapping[str, type[Node]]) -> dict[str, Any]:
             **DEFINITIONS,
             **PARTS,
             "node": {"oneOf": [ref(f"node_{kind}") for kind in kinds]},
-            **{f"node_{kind}": model.data_schema() for kind, model in kinds.items()},
+            **{f"node_{kind}": schema_of(model) for kind, model in kinds.items()},
         },
     }
 

@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     GetCoreSchemaHandler,
     SerializationInfo,
-    TypeAdapter,
     ValidationError,
     model_serializer,
 )
@@ -30,7 +29,7 @@ from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
 from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import NodeNames, Reasons, Rule, Stored
-from .values import MAX_NAME, Data, Names, record, ref
+from .values import MAX_NAME, Data, Names
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -265,25 +264,11 @@ class Node(BaseModel):
         return self.to_data(_names_of(info.context))
 
     @classmethod
-    def data_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of the node in a file; its references resolve to `schema.DEFINITIONS`."""
-        properties = {"name": ref("name"), "kind": {"const": cls.kind}}
-        for field in cls.fields:
-            info = cls.model_fields[field.name]
-            stored = next((item for item in info.metadata if isinstance(item, Stored)), None)
-            if stored is None:
-                described = TypeAdapter(Annotated.__class_getitem__((info.annotation, *info.metadata, None)))  # type: ignore[attr-defined]
-            schema = described.json_schema() if stored is None else stored.schema
-            nullable = stored is not None and field.default is None
-            properties[field.name] = {"anyOf": [schema, {"type": "null"}]} if nullable else schema
-        return record(properties, " ".join(["name", "kind", *(field.name for field in cls.fields if field.default is ...)]))
-
-    @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the complete JSON Schema (2020-12) of the node in a file, with all definitions that it uses."""
-        from .schema import used_by
+        from .schema import schema_of, used_by
 
-        schema = cls.data_schema()
+        schema = schema_of(cls)
         return {"title": cls.__name__, **schema, "$defs": used_by(schema)}
 
     @classmethod

@@ -1,12 +1,16 @@
-"""What fields of nodes refer to in JSON Schema."""
+"""Nodes of a file in JSON Schema, and what their fields refer to."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter
 
 from ..arrays import CODES, NAMES
+from .base import Node
+from .fields import Stored
 from .values import COUNT, FLAG, SHAPE, list_of, map_of, record, ref
 
 DEFINITIONS: dict[str, dict[str, Any]] = {
@@ -72,3 +76,17 @@ def used_by(schema: dict[str, Any]) -> dict[str, Any]:
             used.add(name)
             pending.append(DEFINITIONS[name])
     return {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}
+
+
+def schema_of(kind: type[Node]) -> dict[str, Any]:
+    """Return the JSON Schema of a node of a kind in a file; its references resolve to `DEFINITIONS`."""
+    properties = {"name": ref("name"), "kind": {"const": kind.kind}}
+    for field in kind.fields:
+        info = kind.model_fields[field.name]
+        stored = next((item for item in info.metadata if isinstance(item, Stored)), None)
+        if stored is None:
+            described = TypeAdapter(Annotated.__class_getitem__((info.annotation, *info.metadata, None)))  # type: ignore[attr-defined]
+        schema = described.json_schema() if stored is None else stored.schema
+        nullable = stored is not None and field.default is None
+        properties[field.name] = {"anyOf": [schema, {"type": "null"}]} if nullable else schema
+    return record(properties, " ".join(["name", "kind", *(field.name for field in kind.fields if field.default is ...)]))
