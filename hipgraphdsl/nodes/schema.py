@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 
 from ..arrays import CODES, NAMES
-from .base import Node
 from .fields import Stored
 from .values import COUNT, FLAG, SHAPE, list_of, map_of, record, ref
 
@@ -78,8 +77,8 @@ def used_by(schema: dict[str, Any]) -> dict[str, Any]:
     return {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}
 
 
-def schema_of(kind: type[Node]) -> dict[str, Any]:
-    """Return the JSON Schema of a node of a kind in a file; its references resolve to `DEFINITIONS`."""
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a node of a kind, given by its class, in a file; its references resolve to `DEFINITIONS`."""
     properties = {"name": ref("name"), "kind": {"const": kind.kind}}
     for field in kind.fields:
         info = kind.model_fields[field.name]

@@ -257,11 +257,13 @@ def test_launch_behind_a_fault_of_another_graph_on_its_stream_is_told_of_it(
         behind.eager(lambda stream, _: None, (x,), name="eager")
     kind: Any = backend.split()[0]
     with g.compile("cpu", kind) as faulty, behind.compile("cpu", kind) as other:
-        stream = faulty.runtime.stream_create()
+        stream, ended = faulty.runtime.stream_create(), faulty.runtime.event_create()
         for launches in (1, 2):
             faulty.launch(stream=stream, stop=1)
             for _ in range(launches):
                 other.launch(stream=stream)
+            faulty.runtime.event_record(ended, stream)
+            faulty.runtime.event_synchronize(ended)  # what has not started once the failure is told of would run
             for exe in (faulty, other) if first == "faulty" else (other, faulty):
                 with pytest.raises(hg.HipError, match=r"\(719\)") as caught:
                     exe.synchronize()
@@ -276,7 +278,10 @@ def test_launch_behind_a_fault_of_another_graph_on_its_stream_is_told_of_it(
             assert other.read("x")[0] == launches
         faulty.launch(stream=stream, stop=1)
         other.launch(stream=stream)
+        faulty.runtime.event_record(ended, stream)
+        faulty.runtime.event_synchronize(ended)
         faulty.close()
         with pytest.raises(hg.HipError, match=r"because (node|an operation of others).* failed before it"):
             other.synchronize()
+        other.runtime.event_destroy(ended)
         other.runtime.stream_destroy(stream)
