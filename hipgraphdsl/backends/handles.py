@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
 from ..nodes import Event, Semaphore
@@ -260,7 +262,9 @@ class SharedHandles:
                 with self.on(device):
                     src, nbytes = self.runtime.module_get_global(handle, lowered.get(name, name))
                     dst, _ = self.runtime.module_get_global(own, names.get(name, name))
-                    self.runtime.memcpy(dst, src, nbytes, MemcpyKind.DEVICE_TO_DEVICE)
+                    values = np.empty(nbytes, np.uint8)  # a copy from device to device may go on after its call
+                    self.runtime.memcpy(values.ctypes.data, src, nbytes, MemcpyKind.DEVICE_TO_HOST)
+                    self.runtime.memcpy(dst, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
 
     def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
         """Return the function handle and argument packer of a built-in kernel, compiled on first use."""
