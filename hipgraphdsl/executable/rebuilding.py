@@ -17,13 +17,13 @@ Build = Callable[..., Any]
 def afresh(executable: Any, build: Build, workflow: Workflow) -> Any:
     """Build a replacement of an Executable for another workflow, with the same values; change nothing of the Executable."""
     executable._own.require_sound(workflow, executable.backend)
-    executable.synchronize()  # raise a callback's error before anything is changed
     return twin(executable, build, workflow)
 
 
 def twin(executable: Any, build: Build, workflow: Workflow | None) -> Any:
     """Return an Executable with another one's values: of another workflow with its memory, or a copy with its own."""
     own, inherit = executable._own, None if workflow is None else executable._own.memory
+    executable.synchronize()  # raise the errors of its launches before anything is changed, and before another call meets them
     new = own.state.workflow if workflow is None else workflow
     made = build(new, executable.runtime, executable.backend, device=executable.device, inherit=inherit, **own.options)
     try:

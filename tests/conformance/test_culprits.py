@@ -171,12 +171,17 @@ def cloned(g: hg.Graph, exe: hg.Executable) -> None:
         other.run(stop=1)
 
 
+def met_by_a_clone(g: hg.Graph, exe: hg.Executable) -> None:
+    exe.launch(stream=0, stop=1)
+    exe.clone().close()
+
+
 def verified(g: hg.Graph, exe: hg.Executable) -> None:
     hg.verify(g, "cpu", orders=1, repeats=1, params={"stop": 1}, audit=False, sanitize=False)
 
 
 WAYS: tuple[Callable[[hg.Graph, hg.Executable], None], ...] = (
-    launched, asked, launched_on_a_stream, ran, ran_after_a_change, profiled, cloned, verified
+    launched, asked, launched_on_a_stream, ran, ran_after_a_change, profiled, cloned, met_by_a_clone, verified
 )  # fmt: skip
 
 
