@@ -1722,12 +1722,19 @@ def test_headers_of_the_library_are_included_by_those_of_the_user(header: str, t
     assert x.tolist() == [3] * 4
 
 
-@pytest.mark.parametrize("first", ["", "#define TWO 2\n", "#pragma STDC FP_CONTRACT OFF\n", "#include <cstdint>\n"])
-def test_short_names_of_unsigned_types_are_types(compiler: Compiler, first: str) -> None:
-    source = f"{first}__global__ void k(uint* a, ushort* b, uchar* c, ulong* d) {{ a[0] = -1; b[0] = -1; c[0] = -1; d[0] = -1; }}"
-    arrays = [np.zeros(1, dtype) for dtype in ("u4", "u2", "u1", "u8")]
+@pytest.mark.parametrize(
+    "first", ["", "#define TWO 2\n", "#pragma STDC FP_CONTRACT OFF\n", "#include <cstdint>\n", "#include <ctime>\n"]
+)
+def test_short_names_of_types_are_types(compiler: Compiler, first: str) -> None:
+    source = (
+        f"{first}__global__ void k(uint* a, ushort* b, uchar* c, ulong* d, clock_t* e)"
+        " { a[0] = -1; b[0] = -1; c[0] = -1; d[0] = -1; e[0] = clock64(); time_t t = -2; e[1] = t; }"
+    )
+    arrays = [np.zeros(2, dtype) for dtype in ("u4", "u2", "u1", "u8", "i8")]
     library(compiler, source, "k").run("k", 1, 1, *arrays)
-    assert [int(array[0]) for array in arrays] == [2**bits - 1 for bits in (32, 16, 8, 64)]
+    assert [int(array[0]) for array in arrays[:4]] == [2**bits - 1 for bits in (32, 16, 8, 64)]
+    assert arrays[4][0] > 0
+    assert arrays[4][1] == -2
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,11 @@ _WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_o
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
 _GUARD_BYTES: Final = 512
+_SHORT_NAMES: Final = (
+    ("uchar", "unsigned char"), ("ushort", "unsigned short"), ("uint", "unsigned int"), ("ulong", "unsigned long"),
+    ("clock_t", "long"), ("time_t", "long"),
+)  # fmt: skip
+"""Types that device compilers know without a header, as the system's headers define them."""
 _OWN: Final = "hgcpu_own_"  # prefix of a kernel whose name functions may have too
 _NOT_CALLED: Final = _ATTRIBUTES | set(
     """if for while switch return sizeof alignof catch static_assert int float double char bool short long unsigned signed
@@ -135,9 +140,9 @@ class _Weaver:
         if words & _MASKLESS:
             self.structure()
         places = range(unplaced, len(self.edits))
-        for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
+        for name, meaning in _SHORT_NAMES:
             if name in words - self.types():
-                self.edit(0, 0, f"typedef unsigned {meaning} {name};\n")  # the text begins with a line marker
+                self.edit(0, 0, f"typedef {meaning} {name};\n")  # the text begins with a line marker
         calm, synced, functions, waiting = self.waits(kernels, taken)
         for k, unit in enumerate(synced):
             self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
