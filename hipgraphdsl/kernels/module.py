@@ -327,7 +327,7 @@ class Module:
         if path.suffix in (".hip", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cxx"):
             if signatures:
                 raise DeclarationError(f"module file {str(path)!r} is source: its signatures are read from it, give none")
-            module = cls(data.decode(errors="replace"), name=name or path.name, options=options, structs=structs)
+            module = cls(data.decode("utf-8-sig", errors="replace"), name=name or path.name, options=options, structs=structs)
             module._origin = Origin(str(path))
             return module
         if path.suffix not in (".hsaco", ".co", ".ptx", ".cubin", ".fatbin", ".so"):

@@ -66,7 +66,7 @@ class Headers:
         for folder in (*folders, *self.folders):
             path = str(folder / header)
             if path not in self.texts and not self._stored and Path(path).is_file():
-                self.texts[path] = Path(path).read_text(errors="replace")
+                self.texts[path] = Path(path).read_text(encoding="utf-8-sig", errors="replace")
             if path in self.texts:
                 self._left -= len(self.texts[path])
                 if self._left < 0:

@@ -922,3 +922,12 @@ def test_branch_inside_of_one_that_is_not_read_is_not_read() -> None:
     module = Module("#if 0\n#if 1\n__global__ void a() {}\n#else\n__global__ void b() {}\n#endif\n#elif 1\n#if 0\n#else\n"
                     "__global__ void c() {}\n#endif\n#else\n#if 1\n__global__ void d() {}\n#endif\n#endif\n")  # fmt: skip
     assert list(module.kernels) == ["c"]
+
+
+def test_files_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.h").write_text("\ufefftypedef float real;\n", encoding="utf-8")
+    path = tmp_path / "k.hip"
+    path.write_text('\ufeff#include "mine.h"\n__global__ void k(real* x) {}\n', encoding="utf-8")
+    signature = Module.from_file(path, options=[f"-I{tmp_path}"])["k"].signature
+    assert signature is not None
+    assert signature.parameters[0].dtype == np.dtype("f4")
