@@ -198,6 +198,7 @@ def test_struct_that_a_dtype_cannot_hold_is_refused(door: str, value: Any, said:
 PLACED: Any = {"names": ["h", "f", "z"], "formats": ["f2", "f4", "c16"], "offsets": [0, 4, 16], "itemsize": 32}
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize(
     ("dtype", "said"),
     [
