@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from ctypes import c_float
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from pydantic import ValidationInfo
@@ -392,6 +392,14 @@ class _GraphMemoryNode(Node):
         return (Access(self.array.as_view(), "write"),)
 
 
+_MADE: Final = Stored(
+    _new_array,
+    lambda array, *_: {"name": array.name, **memory_data(array)},
+    record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape"),
+)
+"""The array of an alloc node, which its file declares."""
+
+
 class AllocNode(_GraphMemoryNode, Viewable):
     """Allocate an array inside the graph (hipGraphAddMemAllocNode). The node can be used wherever an array can.
 
@@ -403,14 +411,7 @@ class AllocNode(_GraphMemoryNode, Viewable):
     kind: ClassVar[str] = "alloc"
     offered = (*Node.offered, "dtype", "nbytes", "shape")
 
-    array: Annotated[
-        AllocArray,
-        Stored(
-            _new_array,
-            lambda array, *_: {"name": array.name, **memory_data(array)},
-            record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape"),
-        ),
-    ]
+    array: Annotated[AllocArray, _MADE]
 
     @property
     def made(self) -> AllocArray:
