@@ -242,8 +242,7 @@ class SharedHandles:
         known = self._symbols.get((symbol, device))
         if known is not None:
             return known
-        handle, lowered = self._modules[symbol.module, device]
-        pointer, nbytes = self.runtime.module_get_global(handle, lowered.get(symbol.name, symbol.name))
+        pointer, nbytes = self._variable(symbol.module, symbol.name, device)
         if nbytes < symbol.nbytes:
             raise DeclarationError(
                 f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration",
@@ -252,16 +251,21 @@ class SharedHandles:
         self._symbols[symbol, device] = pointer
         return pointer
 
+    def _variable(self, module: Module, name: str, device: int) -> tuple[int, int]:
+        """Return the address of a loaded module's variable on a device, and its bytes there."""
+        handle, lowered = self._modules[module, device]
+        return self.runtime.module_get_global(handle, lowered.get(name, name))
+
     def copy_variables(self, other: SharedHandles) -> None:
         """Give the variables of modules the values that they have in another Executable; no launch may be in flight."""
-        for (module, device), (handle, lowered) in other._modules.items():
-            own, names = self._modules.get((module, device), (0, {}))
-            for name in module.symbols if own else ():
-                if module.image is None and not (name in lowered and name in names):
+        for module, device in filter(self._modules.__contains__, other._modules):
+            kept = self._modules[module, device][1].keys() & other._modules[module, device][1].keys()
+            for name in module.symbols:
+                if module.image is None and name not in kept:
                     continue  # the compiler was not asked to keep it
                 with self.on(device):
-                    src, nbytes = self.runtime.module_get_global(handle, lowered.get(name, name))
-                    dst, _ = self.runtime.module_get_global(own, names.get(name, name))
+                    src, nbytes = other._variable(module, name, device)
+                    dst, _ = self._variable(module, name, device)
                     values = np.empty(nbytes, np.uint8)  # a copy from device to device may go on after its call
                     self.runtime.memcpy(values.ctypes.data, src, nbytes, MemcpyKind.DEVICE_TO_HOST)
                     self.runtime.memcpy(dst, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..arrays import AllocArray, Array, Parameter, require_fit
+from ..arrays import AllocArray, Parameter, require_fit
 from ..backends import Environment
 from ..kernels import Kernel, Module, Symbol
 from ..nodes import element_value
@@ -35,8 +35,7 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, level: L
     elif not parameter.shape:
         scope.values[parameter] = element_value(default, parameter.dtype, f"parameter {name!r}")
     elif not parameter.copy:
-        wanted = default.name if isinstance(default, Array) else default
-        named = level.workflow.arrays.get(wanted) if isinstance(wanted, str) else None
+        named = level.workflow.default_array(parameter)
         if named is None:
             scope.addresses[parameter] = parameters.address_for(name, parameter, default)
             return

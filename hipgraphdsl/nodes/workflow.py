@@ -218,6 +218,12 @@ class Workflow:
                     found.append((level.name(node), f"callback {node.callback.path}"))
         return tuple(found)
 
+    def default_array(self, parameter: Parameter) -> Array | None:
+        """Return the array of this workflow that an array parameter stands for by default; None if there is none."""
+        default = parameter.default
+        name = default.name if isinstance(default, Array) else default
+        return self.arrays.get(name) if isinstance(name, str) and parameter.shape else None
+
     def default_view(self, parameter: Parameter) -> ArrayView | None:
         """Return the view that an array parameter defaults to; None if its default is no array or array name."""
         default = parameter.default
@@ -410,9 +416,8 @@ class Level(Binding):
         return bound(root, self.workflow, self.bind)
 
     def default_of(self, parameter: Parameter) -> Array | None:
-        default = parameter.default
-        name = default.name if isinstance(default, Array) else default
-        return self.workflow.arrays.get(name) if isinstance(name, str) and name in self.bind else None
+        array = self.workflow.default_array(parameter)
+        return array if array is not None and array.name in self.bind else None
 
     def at(self, name: str) -> tuple[Level, str]:
         """Return the innermost level that a full name such as ``"child/x"`` or ``"loop/0/x"`` refers to, and the name in it."""

@@ -158,9 +158,7 @@ class Handles(SharedHandles):
 
     def _declare_parameter(self, scope: NamedScope, parameter: Parameter) -> None:
         """Declare a parameter as an option; one whose default the parent binds stands for what that is bound to."""
-        default = parameter.default
-        wanted = default.name if isinstance(default, Array) else default
-        array = scope.level.workflow.arrays.get(wanted) if parameter.shape and isinstance(wanted, str) else None
+        array = scope.level.workflow.default_array(parameter)
         if array is not None and array in scope.bound_from:
             scope.addresses[parameter] = scope.address(array.as_view())
             return
