@@ -254,6 +254,11 @@ class InFlight:
         self.note_compiled()
         return bool(self.pending)
 
+    def busy(self) -> bool:
+        """Return the same as `any`, in any thread, and change nothing."""
+        launcher = self._compiled.launcher
+        return bool(self.pending) or (launcher is not None and launcher.pending)
+
     def forget(self) -> None:
         """Forget all launches."""
         self.pending.clear()

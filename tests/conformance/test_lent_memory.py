@@ -143,6 +143,45 @@ def freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
 
 
+@pytest.mark.parametrize("launching", ["launched", "being launched"])
+@pytest.mark.parametrize("runtime", HERE)
+def test_memory_that_nobody_has_is_freed_behind_the_launches_in_flight(
+    runtime: Any, launching: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = hg.open_runtime(runtime)
+    monkeypatch.setattr(devices, "_PATIENCE_S", 60.0)
+    free, freed, gate = opened.free, threading.Event(), threading.Event()
+
+    def watched(pointer: int) -> None:
+        free(pointer)
+        freed.set()
+
+    monkeypatch.setattr(opened, "free", watched)
+    owner = compiled(opened, "device")
+    lent = owner.array("x")
+    owner.close()
+    freed.clear()
+    g = hg.Graph("held")
+    h, x = g.host_array("h", shape=64, dtype="i4"), g.device_array("x", shape=64, dtype="i4")
+    g.host(lambda _: gate.wait(60), (h,), name="slow")
+    if launching == "being launched":
+        g.eager(lambda stream, _: None, (hg.reads(h),), name="waits")
+    g.memcpy(x, h)
+    with g.compile(opened) as exe:
+        launch = threading.Thread(target=exe.launch, kwargs={"timeout_s": 60.0})
+        launch.start()
+        try:
+            while not exe._own.busy():
+                pass
+            del lent
+            assert not freed.wait(0.2)
+        finally:
+            gate.set()
+            launch.join()
+        exe.synchronize()
+        assert freed.wait(60)
+
+
 @pytest.fixture
 def recorder() -> RecorderRuntime:
     return RecorderRuntime()
