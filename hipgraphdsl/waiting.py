@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,32 @@ class Deadline(NamedTuple):
     def after(cls, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> Deadline | None:
         """Return the deadline `timeout_s` seconds from now; None if `timeout_s` is None."""
         return None if timeout_s is None else cls(time.monotonic() + timeout_s, unfinished)
+
+
+_noted: Final[dict[int, Deadline]] = {}
+"""By thread ID, the time limit of the call that a thread is in."""
+
+
+def note(deadline: Deadline | None) -> Deadline | None:
+    """Note the time limit of the call that this thread begins; return that of the call around it, to be noted at the end."""
+    thread = threading.get_ident()
+    before = _noted.pop(thread, None)
+    if deadline is not None:
+        _noted[thread] = deadline
+    return before
+
+
+def let_calls_end() -> None:
+    """Wait until all calls with a time limit have ended that other threads are in now.
+
+    HIP frees memory when the device is idle, and AMD's library may keep other threads out of its calls until then: such a call
+    would last until all work is done.
+    """
+    for thread, deadline in tuple(_noted.items()):
+        pause = 1e-4
+        while _noted.get(thread) is deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, SLICE_S)
 
 
 def slice_s(deadline: Deadline | None) -> float:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import _thread
-import itertools
 import logging
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -17,14 +15,9 @@ from ..nodes import Node
 from ..nodes.workflow import Workflow
 from ..placement import Memory, defaults, device_of, memories, reaching, runs_code
 from ..runtimes.base import Runtime
+from ..waiting import let_calls_end
 
 _log: Final = logging.getLogger("hipgraphdsl")
-
-_PATIENCE_S: Final = 1.0  # memory that nobody has any more is freed after so many seconds even if launches are in flight
-
-_asked: Final[dict[int, weakref.WeakMethod[Callable[[], bool]]]] = {}
-"""Of each Executable, what tells whether launches may be in flight."""
-_numbers: Final = itertools.count()
 
 
 class Home:
@@ -70,7 +63,7 @@ class Home:
         def call() -> None:
             try:
                 with self.returning(device):
-                    _wait_for_launches()
+                    let_calls_end()
                     release()
             except HipError as error:  # nobody is there to receive it
                 _log.warning("%s could not be freed: %s", what, error)
@@ -78,26 +71,6 @@ class Home:
         if os.getpid() == process:  # in a forked process what is released belongs to the parent
             with suppress(RuntimeError):  # the interpreter is ending, and process exit frees everything
                 _thread.start_new_thread(call, ())
-
-
-def ask_before_memory_is_freed(busy: Callable[[], bool]) -> None:
-    """Take a method that tells whether an Executable's launches may be in flight, for as long as its object lives."""
-    number = next(_numbers)
-    _asked[number] = weakref.WeakMethod(busy, lambda _: _asked.pop(number, None))
-
-
-def _wait_for_launches() -> None:
-    """Wait until no launch is in flight, `_PATIENCE_S` at most.
-
-    HIP frees memory when the device is idle, and AMD's library may keep other threads out of its calls until then: a launch that
-    one of them makes would wait for all work, whatever its `timeout_s`.
-    """
-    until, pause = time.monotonic() + _PATIENCE_S, 1e-4
-    for method in tuple(_asked.values()):
-        while (busy := method()) is not None and busy() and time.monotonic() < until:
-            del busy  # a thread that sleeps keeps no Executable alive
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
 
 
 def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:

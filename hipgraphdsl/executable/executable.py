@@ -29,7 +29,7 @@ from ..plan.options import DEFAULT_PLAN, NO_DEBUGGING, DebugOptions, PlanOptions
 from ..plan.steps import Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..waiting import Deadline, require_seconds
+from ..waiting import Deadline, note, require_seconds
 from .call_path import call_path_of
 from .changing import Users, changing, using
 from .in_flight import stream_handle
@@ -190,6 +190,7 @@ class Executable:
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
+        outer = note(deadline)
         in_flight.keep(handle, stream)
         noted = object()
         try:
@@ -202,6 +203,7 @@ class Executable:
             raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
+            note(outer)
             with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt
                 in_flight.pending[handle] = noted
             in_flight.take_over(handle, captured=captured)

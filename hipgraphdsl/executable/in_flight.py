@@ -10,7 +10,7 @@ from typing import Any
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
 from ..runtimes.data import ERROR_INVALID_HANDLE
-from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
+from ..waiting import SLICE_S, Deadline, has_passed, note, slice_s, unfinished_text
 from .call_path import CallPath
 from .devices import Home
 
@@ -160,6 +160,7 @@ class InFlight:
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished, and raise the error of a failed one; errors name the `unfinished` nodes."""
         deadline = Deadline.after(timeout_s, unfinished)
+        outer = note(deadline)
         wait = self._runtime.stream_wait
         self.note_compiled()
         try:
@@ -187,6 +188,8 @@ class InFlight:
                     )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
+        finally:
+            note(outer)
         failed, self._failed = self._failed, None
         if failed is not None:
             names = unfinished()
@@ -253,11 +256,6 @@ class InFlight:
         """Whether there are launches that nothing has waited for yet."""
         self.note_compiled()
         return bool(self.pending)
-
-    def busy(self) -> bool:
-        """Return the same as `any`, in any thread, and change nothing."""
-        launcher = self._compiled.launcher
-        return bool(self.pending) or (launcher is not None and launcher.pending)
 
     def forget(self) -> None:
         """Forget all launches."""

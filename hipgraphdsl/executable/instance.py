@@ -27,7 +27,7 @@ from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
-from .devices import Home, ask_before_memory_is_freed, grant_access
+from .devices import Home, grant_access
 from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
@@ -137,7 +137,6 @@ class Instance:
         workflow, plan = self.state.workflow, self.state.plan
         self.shared.peers = grant_access(workflow, self._runtime, plan.device, plan.devices)
         self.in_flight.open()
-        ask_before_memory_is_freed(self.busy)
         times = [time.perf_counter()]
         modules = modules_of(workflow)
         if plan.watch is not None:
@@ -182,10 +181,6 @@ class Instance:
             what = f"graph {self.state.workflow.name!r}: what other graphs have captured"
             self.home.release_after(recorded, stack.close, what)
             self._recorded = None
-
-    def busy(self) -> bool:
-        """Return whether a launch may be in flight, or being made with a time limit; any thread may ask."""
-        return self.shared.deadline is not None or self.in_flight.busy()
 
     def _forget_program(self) -> None:
         self.program, self.launch = None, _not_built

@@ -18,6 +18,7 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
+from hipgraphdsl import waiting
 from hipgraphdsl.executable import devices
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
@@ -143,13 +144,12 @@ def freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_thread", SimpleNamespace(start_new_thread=lambda call, args: call(*args)))
 
 
-@pytest.mark.parametrize("launching", ["launched", "being launched"])
+@pytest.mark.parametrize("call", ["launch", "synchronize"])
 @pytest.mark.parametrize("runtime", HERE)
-def test_memory_that_nobody_has_is_freed_behind_the_launches_in_flight(
-    runtime: Any, launching: str, monkeypatch: pytest.MonkeyPatch
+def test_memory_that_nobody_has_is_freed_behind_a_call_with_a_time_limit(
+    runtime: Any, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = hg.open_runtime(runtime)
-    monkeypatch.setattr(devices, "_PATIENCE_S", 60.0)
     free, freed, gate = opened.free, threading.Event(), threading.Event()
 
     def watched(pointer: int) -> None:
@@ -164,22 +164,38 @@ def test_memory_that_nobody_has_is_freed_behind_the_launches_in_flight(
     g = hg.Graph("held")
     h, x = g.host_array("h", shape=64, dtype="i4"), g.device_array("x", shape=64, dtype="i4")
     g.host(lambda _: gate.wait(60), (h,), name="slow")
-    if launching == "being launched":
+    if call == "launch":
         g.eager(lambda stream, _: None, (hg.reads(h),), name="waits")
     g.memcpy(x, h)
     with g.compile(opened) as exe:
-        launch = threading.Thread(target=exe.launch, kwargs={"timeout_s": 60.0})
-        launch.start()
+        if call == "synchronize":
+            exe.launch()
+        limited = threading.Thread(target=getattr(exe, call), kwargs={"timeout_s": 60.0})
+        limited.start()
         try:
-            while not exe._own.busy():
+            while not waiting._noted:
                 pass
             del lent
             assert not freed.wait(0.2)
         finally:
             gate.set()
-            launch.join()
+            limited.join()
         exe.synchronize()
         assert freed.wait(60)
+
+
+@pytest.mark.parametrize("runtime", HERE)
+def test_memory_that_nobody_has_is_freed_at_once_beside_launches_that_nobody_waits_for(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = hg.open_runtime(runtime)
+    g = hg.Graph("ended")
+    g.memcpy(g.device_array("x", shape=64, dtype="i4"), g.host_array("h", shape=64, dtype="i4"))
+    with g.compile(opened) as exe:
+        exe.launch()
+        with monkeypatch.context() as patch:
+            patch.setattr(waiting, "time", None)  # whoever sleeps fails
+            waiting.let_calls_end()
 
 
 @pytest.fixture
