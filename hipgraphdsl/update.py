@@ -225,11 +225,11 @@ def _fields(old: Node, new: Node, workflow: Workflow, differing: Sequence[str]) 
         a, b = getattr(old, name), getattr(new, name)
         reason = old.fixed or rule.fixed or foreign
         if isinstance(a, Workflow):
-            if not (parts := _named(explain_update(a, b))):
+            if not (parts := _named(explain_update(a, b), old)):
                 continue
             reason = f"what a child holds is fixed when it is built: {'; '.join(parts)}"
         elif name == "bodies" and len(a) == len(b):
-            parts = [f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair))]
+            parts = [f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair), old)]
             if not parts:
                 continue
             reason = f"what a body holds is fixed when it is built: {'; '.join(parts)}"
@@ -257,8 +257,11 @@ def _kernels(workflow: Workflow) -> set[Any]:
     return {kernel for document in workflow.documents for node in document.nodes for kernel in node.kernels}
 
 
-def _named(plan: UpdatePlan) -> list[str]:
-    return [".".join(filter(None, (change.node, change.field))) for change in plan.changes[:3]]
+def _named(plan: UpdatePlan, node: Node) -> list[str]:
+    """Return the first changes of a workflow that a node holds; the default of what it binds means nothing."""
+    bound = {f"parameters.{name}.default" for _, _, bind in node.held for name in bind}
+    changes = [change for change in plan.changes if change.node is not None or change.field not in bound]
+    return [".".join(filter(None, (change.node, change.field))) for change in changes[:3]]
 
 
 class _Comparison:

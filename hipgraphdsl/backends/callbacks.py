@@ -94,6 +94,8 @@ class HostCalls:
         """Calls that the current change has replaced, by the node's full name; None for a node that had none."""
         self.failures: list[tuple[str, BaseException]] = []
         """Node name and exception of each failed host callback, oldest first; cleared by `take_failure`."""
+        self.taken: CallbackError | None = None
+        """What `take_failure` has returned last; None after a wait while nothing was launched."""
         self.inside: dict[int, str] = {}
         """Names of the eager nodes whose functions are running, by thread ID."""
         self._recorded: Kept = {}
@@ -245,7 +247,8 @@ class HostCalls:
             return None
         name, error = self.failures[0]
         self.failures.clear()
-        return CallbackError.of(name, error)
+        self.taken = CallbackError.of(name, error)
+        return self.taken
 
     def raise_failure(self) -> None:
         """Raise the error that `take_failure` returns, if any."""
@@ -290,6 +293,7 @@ class HostCalls:
         self.forget((*self._stale, *self._calls.values()))
         self._calls.clear()
         self._recorded.clear()
+        self.taken = None
 
 
 def _require_bound(name: str, fn: Any) -> None:

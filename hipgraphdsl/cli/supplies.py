@@ -95,6 +95,11 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
             return complex(text)
         if dtype.names is None:
             return float(text)
-        return tuple(ast.literal_eval(text))
+        fields = ast.literal_eval(text)
+        if isinstance(fields, dict):
+            if fields.keys() != set(dtype.names):
+                raise ValueError
+            fields = [fields[name] for name in dtype.names]
+        return tuple(fields)
     except (KeyError, ValueError, TypeError, SyntaxError):
         raise Misuse(f"parameter {parameter.name!r} is {dtype}, and {text!r} is not a value of that dtype") from None

@@ -200,7 +200,8 @@ class Executable:
         except (CallbackError, HipError) as error:
             if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
                 in_flight.drain(handle)
-            raise own.blamed(error) if isinstance(error, HipError) else error from error.__cause__
+            told = own.told(error) if isinstance(error, HipError) else error
+            raise told from told.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             note(outer)
@@ -228,7 +229,8 @@ class Executable:
         try:
             own.program.entry_failed(code, own.in_flight.stream)
         except HipError as error:
-            raise own.blamed(error) from error.__cause__
+            told = own.told(error)
+            raise told from told.__cause__
         finally:
             if self.plan.cut is not None:
                 own.in_flight.drain(own.in_flight.stream)

@@ -20,7 +20,7 @@ from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram, blamed, blamed_on
 from ..checks import require_sound
-from ..errors import HipError, WaitTimeout
+from ..errors import HipError, HipGraphError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
 from ..plan.steps import Plan
@@ -240,6 +240,10 @@ class Instance:
             self.become(Change(self.state, tuple(steps), tuple(names), changed), arrays)
         except BaseException:
             parameters.missing, parameters.standing = missing, standing
+            if parameters.kept:
+                parameters.keeps_replaced = True  # what was refused
+                if not self.in_flight.any:
+                    self.forget_replaced()
             raise
         parameters.copy(copied)
         if len(values) < len(params):
@@ -476,14 +480,10 @@ class Instance:
         try:
             self.in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            blamed = self.blamed(error)
+            told = self.told(error)
             if self.program is not None:
                 self.in_flight.drop_failures(self.program.all_streams())
-            cut, self._cut = self._cut, None
-            if cut is not None and blamed.node is None:
-                said = f"close has ended what graph {self.state.workflow.name!r} had in flight, and the Executable is still open"
-                raise WaitTimeout(said + unfinished_text(cut.unfinished), cut.unfinished) from error
-            raise blamed from error.__cause__
+            raise told from told.__cause__
         self._cut = None
         if self.in_flight.was_shared() and self._runtime.knows_failures() and self.program is not None:
             self._raise_untold(self.program)
@@ -501,6 +501,24 @@ class Instance:
                 found.graph = self.state.workflow.name
                 raise found from None
 
+    def told(self, error: HipError) -> HipGraphError:
+        """Return the error of a launch for one of the runtime, with the node at fault, if the runtime can tell.
+
+        It is that of the callback, or of the `close`, that ended the launch, if one did.
+        """
+        blamed = self.blamed(error)
+        cut, self._cut = self._cut, None
+        taken = self.hosts.taken
+        if taken is not None and blamed.node in (None, taken.node):  # another thread has been told
+            return taken
+        if blamed.node is None and cut is not None:
+            said = f"close has ended what graph {self.state.workflow.name!r} had in flight, and the Executable is still open"
+            ended = WaitTimeout(said + unfinished_text(cut.unfinished), cut.unfinished)
+            ended.__cause__ = error
+            return ended
+        blamed.__cause__ = error.__cause__
+        return blamed
+
     def blamed(self, error: HipError) -> HipError:
         """Return the error of a launch with the node at fault, if the runtime can tell."""
         found = error if self.program is None else blamed(error, self.program)
@@ -512,7 +530,8 @@ class Instance:
 
         Without a time limit, a warning is logged after each `warning_s`; aborted work may take `abort_s` to end.
         """
-        began, self._cut = time.monotonic(), None
+        began, cut = time.monotonic(), self._cut
+        self._cut = None
         while True:
             slice_s = warning_s if timeout_s is None else timeout_s
             try:
@@ -537,7 +556,8 @@ class Instance:
                     error.unfinished,
                 ) from None
             except HipError as error:  # a failed launch has finished; only synchronize raises its error
-                _log.warning("graph %r: nobody has waited for a launch that failed: %s", self.state.workflow.name, error)
+                if cut is None:  # else an earlier `close` has ended it, and said so
+                    _log.warning("graph %r: nobody has waited for a launch that failed: %s", self.state.workflow.name, error)
                 self.in_flight.forget()
                 return None
 
@@ -547,7 +567,7 @@ class Instance:
         Release the memory that array parameters were previously bound to, and let compiled code wait from now on if only the own
         stream has to be waited for.
         """
-        if self.compiled.can_wait and not self.parameters.keeps_replaced:
+        if self.compiled.can_wait and not self.parameters.keeps_replaced and self.hosts.taken is None:
             return
         held: list[bool] = []
         try:
@@ -557,6 +577,7 @@ class Instance:
             if self.parameters.keeps_replaced:
                 self.forget_replaced()
             hosts = self.hosts
+            hosts.taken = None
             self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.stale()))
         finally:
             if True in held:

@@ -137,11 +137,12 @@ class Parameters:
             pointer = bind_external(array, "")
         require_fit(name, parameter, array)
         self.standing = {**self.standing, name: array}
-        if isinstance(array, ExternalArray):
+        kept = self.kept.get(name)
+        if isinstance(array, ExternalArray) and (kept is None or pointer not in kept):
             kept = self.kept.setdefault(name, {})
-            if pointer not in kept:
-                kept[pointer] = hold(array, pointer, self._home)
-                self.keeps_replaced |= len(kept) > 1
+            kept[pointer] = hold(array, pointer, self._home)
+        if kept and kept.keys() != {pointer}:
+            self.keeps_replaced = True
         return pointer
 
     def given(self) -> list[str]:
@@ -308,19 +309,19 @@ class Parameters:
     # -- external memory -------------------------------------------------------------------------------------------------
 
     def forget_replaced(self, recorded: Collection[int]) -> None:
-        """Release the memory that array parameters were previously bound to, unless its address is `recorded`.
+        """Release the memory of array parameters that they are not bound to now, unless its address is `recorded`.
 
         No launch may be in flight.
         """
+        self.keeps_replaced = False
         for name, kept in self.kept.items():
-            if len(kept) > 1:
-                current = self.current(name)
-                self.kept[name] = {at: block for at, block in kept.items() if at == current or at in recorded}
-                with self._home.there():
-                    for pointer, block in kept.items():
-                        if pointer not in self.kept[name]:
-                            block.give_back(self._home)
-        self.keeps_replaced = any(len(kept) > 1 for kept in self.kept.values())
+            current = self.current(name)
+            replaced = [pointer for pointer in kept if pointer != current]
+            self.keeps_replaced |= any(pointer in recorded for pointer in replaced)
+            for pointer in replaced:
+                if pointer not in recorded:
+                    with self._home.there():
+                        kept.pop(pointer).give_back(self._home)
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""

@@ -211,6 +211,26 @@ def test_an_executable_may_be_dropped_in_a_callback(runtime: Runtime) -> None:
         assert closed.is_set()
 
 
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_thread_that_meets_a_failure_which_another_has_taken_is_told_of_the_callback(backend: Any) -> None:
+    def wrong(_: Any) -> None:
+        raise ValueError("odd")
+
+    g = hg.Graph("two threads")
+    g.host(wrong, (g.host_array("h", np.zeros(4, "i4")),), name="wrong")
+    with g.compile("cpu", backend) as exe:
+        exe.launch()
+        hosts = exe._own.hosts
+        while not hosts.failures:
+            pass
+        hosts.take_failure()  # as another thread's `synchronize` does between the two steps of this one's
+        with pytest.raises(ValueError, match="host node 'wrong': ValueError: odd"):
+            exe.synchronize()
+        exe._own.rest(exe._lock)
+        assert hosts.taken is None
+
+
 # -- what nobody has waited for ----------------------------------------------------------------------------------------------
 
 

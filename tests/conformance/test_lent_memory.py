@@ -628,7 +628,7 @@ OFFERS: dict[str, Callable[[Array], Any]] = {
 """Objects that keep the memory alive."""
 
 
-@pytest.mark.parametrize("how", ["launch", "clone", "inside"])
+@pytest.mark.parametrize("how", ["launch", "clone", "inside", "by name", "refused", "refused while launched"])
 @pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.usefixtures("no_collector")
@@ -636,7 +636,9 @@ def test_launch_releases_the_memory_that_it_replaces(backend: Any, offer: str, h
     recorder, memory = RecorderRuntime(), np.zeros(64, "i4")
     alive = weakref.ref(memory)
     g = hg.Graph("given")
-    x = g.param("x", "i4", shape=64)
+    other = g.device_array("other", shape=64, dtype="i4")
+    x, v = g.param("x", "i4", other if "refused" in how else None, shape=64), g.param("v", "i4", 0)
+    g.memset(g.device_array("value", shape=64, dtype="i4"), v)
     if how == "inside":
         child = hg.Graph("child")
         used(child, child.param("p", "i4", child.host_array("a", shape=64, dtype="i4"), shape=64))
@@ -644,12 +646,24 @@ def test_launch_releases_the_memory_that_it_replaces(backend: Any, offer: str, h
     else:
         used(g, x)
     exe = g.compile(recorder, backend)
-    exe.run(x=OFFERS[offer](memory))
+    if "refused" in how:
+        if "launched" in how:
+            exe.launch()
+        with pytest.raises(hg.DeclarationError, match="'v'"):
+            exe.launch(x=OFFERS[offer](memory), v="no number")
+    else:
+        exe.run(x=OFFERS[offer](memory))
     exes = [exe, exe.clone()] if how == "clone" else [exe]
     del exe, memory
-    assert alive() is not None
+    if "refused" not in how:
+        assert alive() is not None
     for each in exes:
-        each.run(x=np.zeros(64, "i4"))
+        if how == "by name":
+            each.run(x="other")
+        elif how == "refused while launched":
+            each.synchronize()
+        elif how != "refused":
+            each.run(x=np.zeros(64, "i4"))
     assert alive() is None
     for each in exes:
         each.close()

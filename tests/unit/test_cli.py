@@ -15,6 +15,8 @@ import pytest
 from specimens import batched, everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
+from hipgraphdsl.cli.status import Misuse
+from hipgraphdsl.cli.supplies import parameter_values
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
@@ -778,6 +780,27 @@ def test_a_parameter_without_default_is_asked_for_as_an_option(run: Any, tmp_pat
     assert (done.status, done.err) == (2, "hipgraphdsl: parameter 'a' has no default: give --param a=VALUE\n")
     done = run("timeline", path, "--param", "a=1")
     assert (done.status, done.err) == (2, "hipgraphdsl: parameter 'p' has no default: give --param p=@FILE.npy\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(4, 0.5)", (4, 0.5)),
+        ("{'n': 4, 'w': 0.5}", (4, 0.5)),
+        ("{'w': 0.5, 'n': 4}", (4, 0.5)),
+        ("{'n': 4}", None),
+        ("{'n': 4, 'w': 1, 'm': 2}", None),
+        ("4", None),
+    ],
+)
+def test_a_structured_parameter_is_a_tuple_or_names_its_fields(text: str, value: tuple[int, float] | None) -> None:
+    g = Graph("structured")
+    g.param("p", np.dtype([("n", "i4"), ("w", "f4")]))
+    if value is not None:
+        assert parameter_values(g, [f"p={text}"]) == {"p": value}
+        return
+    with pytest.raises(Misuse, match="'p' is .*is not a value of that dtype"):
+        parameter_values(g, [f"p={text}"])
 
 
 @pytest.mark.parametrize(

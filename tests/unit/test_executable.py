@@ -767,32 +767,42 @@ def test_a_semaphore_wait_ends_when_a_failed_lane_does_not_signal(cpu: CpuRuntim
 
 
 @pytest.mark.parametrize("again", ["synchronize", "read", "close", "launch"])
-@pytest.mark.parametrize("backend", ["explicit", "capture", "explicit eager"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "explicit eager", "explicit waits", "explicit if"])
 def test_wait_after_a_close_that_left_the_executable_open_names_what_it_ended(
-    cpu: CpuRuntime, gate: Gate, backend: str, again: str, monkeypatch: pytest.MonkeyPatch
+    cpu: CpuRuntime, gate: Gate, backend: str, again: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(executable, "_ABORT_S", 0.05)
     g, names = gated(gate, "child")
     if "eager" in backend:
         g.eager(lambda stream: None, name="first")
         g.order("first", "copy")
+    elif "waits" in backend:  # the next launch waits inside, and meets what was ended
+        g.eager(lambda stream, _: None, (hg.reads(g.host_array("other", np.zeros(4, "i4"))),), name="first")
+        g.order("first", "copy")
+    elif "if" in backend:
+        body = hg.Graph("body")
+        body.memset(body.device_array("other", shape=4, dtype="i4"), 0)
+        g.conditional("if", g.device_array("word", np.ones(1, "u4")), [body], name="first", decide="host")
+        g.order("first", "copy")
+    inside = again == "launch" and backend in ("explicit waits", "explicit if")
     with g.compile(cpu, backend.split()[0]) as exe:  # type: ignore[arg-type]
         exe.launch()
         assert gate.entered.wait(60)
         with pytest.raises(hg.WaitTimeout, match="the Executable is still open, with"):
             exe.close(timeout_s=0.05)
         gate.opened.set()
-        if again == "launch":
+        if again == "launch" and not inside:
             exe.launch()
         if again == "close":
             exe.close()
+            assert "nobody has waited" not in caplog.text
             with pytest.raises(hg.HipGraphError, match="is closed"):
                 exe.synchronize()
             return
         with pytest.raises(
             hg.WaitTimeout, match="close has ended what graph 'copies' had in flight, and the Executable is still"
         ) as caught:
-            exe.read("y") if again == "read" else exe.synchronize()
+            exe.launch() if inside else exe.read("y") if again == "read" else exe.synchronize()
         assert set(caught.value.unfinished) >= set(names)
         assert isinstance(caught.value.__cause__, hg.HipError)
         exe.run()

@@ -249,6 +249,26 @@ def test_explain_update_names_a_parameter_whose_default_is_another() -> None:
     assert str(hg.explain_update(old, new)).endswith("in place  graph.parameters.a.default: 1.0 -> 2.0")
 
 
+@pytest.mark.parametrize("holder", ["child", "conditional"])
+def test_update_passes_over_the_default_of_what_a_node_binds(holder: str) -> None:
+    def graph(default: int, bound: bool) -> hg.Graph:
+        inner, g = hg.Graph("inner"), hg.Graph("outer")
+        inner.memset(inner.device_array("x", shape=4, dtype="i4"), inner.param("v", "i4", default))
+        bind = {"x": g.device_array("y", shape=4, dtype="i4")} | ({"v": 5} if bound else {})
+        if holder == "child":
+            g.child(inner, bind, name="holder")
+        else:
+            g.conditional("if", g.device_array("word", np.ones(1, "u4")), inner, bind=bind, name="holder")
+        return g
+
+    assert hg.explain_update(graph(1, True), graph(2, True)).in_place
+    assert not hg.explain_update(graph(1, False), graph(2, False)).in_place
+    with graph(1, True).compile("cpu") as exe:
+        exe.update(graph(2, True))
+        exe.run()
+        assert exe.read("y").tolist() == [5] * 4
+
+
 PAIR, SWAPPED, OTHER = (
     np.dtype(fields) for fields in ([("a", "f4"), ("n", "i4")], [("n", "i8"), ("a", "f8")], [("b", "f4"), ("n", "i4")])
 )
