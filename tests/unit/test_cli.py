@@ -799,7 +799,7 @@ def test_a_structured_parameter_is_a_tuple_or_names_its_fields(text: str, value:
     if value is not None:
         assert parameter_values(g, [f"p={text}"]) == {"p": value}
         return
-    with pytest.raises(Misuse, match="'p' is .*is not a value of that dtype"):
+    with pytest.raises(Misuse, match=r"'p' is .*is not a value of that dtype"):
         parameter_values(g, [f"p={text}"])
 
 
