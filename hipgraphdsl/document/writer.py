@@ -33,30 +33,30 @@ def data_of(workflow: Any, *, strict: bool = True, values: bool = True) -> tuple
     """Return what `Workflow.document` returns, with its parameters and errors, and a dict of the children by their keys in it."""
     names = Names(strict=strict, values=values)
     bodies: dict[str, dict[str, Data]] = {}
-    done: set[Any] = set()
-
-    def write(workflow: Any) -> dict[str, Data]:
-        plain = len(workflow.documents) == 1
-        for module in workflow.modules if plain else ():  # in order of first use
-            names.key_of_module(module)
-        for node in () if plain else workflow.nodes:
-            for module in node.modules:
-                names.key_of_module(module)
-            for _, inner, _ in () if node.derives else node.held:
-                if inner not in done:
-                    done.add(inner)
-                    data = write(inner)
-                    key = names.key_of_workflow(inner)
-                    bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
-        return _body(workflow, names)
-
-    body = write(workflow)
+    body = _with_bodies(workflow, names, bodies, set())
     out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": workflow.name, "infer": body.pop("infer")}
     out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
     out.update(body)
     if bodies:
         out["workflows"] = bodies
     return out, dict(names.workflows)
+
+
+def _with_bodies(workflow: Any, names: Names, bodies: dict[str, dict[str, Data]], done: set[Any]) -> dict[str, Data]:
+    """Return the data of one workflow, after what its nodes hold has been added to `bodies`, unless it is `done`."""
+    plain = len(workflow.documents) == 1
+    for module in workflow.modules if plain else ():  # in order of first use
+        names.key_of_module(module)
+    for node in () if plain else workflow.nodes:
+        for module in node.modules:
+            names.key_of_module(module)
+        for _, inner, _ in () if node.derives else node.held:
+            if inner not in done:
+                done.add(inner)
+                data = _with_bodies(inner, names, bodies, done)
+                key = names.key_of_workflow(inner)
+                bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
+    return _body(workflow, names)
 
 
 def _body(workflow: Any, names: Names) -> dict[str, Data]:

@@ -114,15 +114,7 @@ class Picture:
         for cluster in self.clusters:
             if cluster.id in self.first_box:
                 inside.setdefault(cluster.parent, []).append(cluster)
-
-        def held(cluster: str, depth: int) -> Iterator[tuple[int, Box | Cluster | None]]:
-            for thing in inside.get(cluster, ()):
-                yield depth, thing
-                if isinstance(thing, Cluster):
-                    yield from held(thing.id, depth + 1)
-                    yield depth, None
-
-        return held("", 0)
+        return _held(inside, "", 0)
 
     def _ends(self, boxes: Iterable[Box]) -> dict[str, str]:
         inside: dict[str, str] = {}
@@ -133,6 +125,14 @@ class Picture:
                 inside[at] = box.id
                 at = parents[at]
         return inside
+
+
+def _held(inside: Mapping[str, Sequence[Box | Cluster]], cluster: str, depth: int) -> Iterator[tuple[int, Box | Cluster | None]]:
+    for thing in inside.get(cluster, ()):
+        yield depth, thing
+        if isinstance(thing, Cluster):
+            yield from _held(inside, thing.id, depth + 1)
+            yield depth, None
 
 
 def as_direction(direction: str) -> str:

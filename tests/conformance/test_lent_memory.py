@@ -517,6 +517,11 @@ HOLDING: dict[str, Callable[[Array], hg.Graph]] = {
 """Graphs that hold the user's memory."""
 
 
+def stored(g: hg.Graph, folder: Path) -> None:
+    for suffix in ("json", "yaml", "graphml"):
+        g.export(folder / f"g.{suffix}")
+
+
 def drawn(g: hg.Graph, folder: Path) -> None:
     for name in ("g.svg", "g.dot", "g.mmd", "g.html"):
         g.export(folder / name)
@@ -554,6 +559,7 @@ USES: dict[str, Callable[[hg.Graph, Path], object]] = {
     "plan": lambda g, _: g.plan(target="cpu"),
     "simulate": lambda g, _: g.simulate(dict.fromkeys(("kernel", "memcpy", "host", "captured", "eager", "conditional"), 1.0)),
     "draw": drawn,
+    "store": stored,
     "look at the dag": lambda g, _: g.dag.nodes,
     "take a workflow": lambda g, _: hg.Graph.from_workflow(g.workflow()),
 }
