@@ -51,7 +51,6 @@ API int hipRuntimeGetVersion(int* version) {
   *version = kVersion;
   return hipSuccess;
 }
-API int hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 API int hipDeviceCanAccessPeer(int* can, int device, int peer) {
   ENTER();
   REQUIRE(can, hipErrorInvalidValue);
@@ -66,14 +65,6 @@ API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   REQUIRE(is_device(peer) && peer != here, hipErrorInvalidDevice);
   uint32_t old = __atomic_fetch_or(&g_devices.peers[here].value, 1u << peer, __ATOMIC_SEQ_CST);
   REQUIRE(!(old >> peer & 1), hipErrorPeerAccessAlreadyEnabled);
-  return hipSuccess;
-}
-API int hipDeviceDisablePeerAccess(int peer) {
-  ENTER();
-  int here = this_device();
-  REQUIRE(is_device(peer), hipErrorInvalidDevice);
-  uint32_t old = __atomic_fetch_and(&g_devices.peers[here].value, ~(1u << peer), __ATOMIC_SEQ_CST);
-  REQUIRE(old >> peer & 1, hipErrorPeerAccessNotEnabled);
   return hipSuccess;
 }
 API int hipDeviceGetDefaultMemPool(void** pool, int device) {
@@ -234,7 +225,6 @@ API int hipGetLastError() {
   t_last_error = 0;
   return code;
 }
-API int hipPeekAtLastError() { return t_last_error; }
 
 // ---- streams by handle ----------------------------------------------------------------------------------------------------
 inline Stream* null_stream() {
@@ -539,13 +529,6 @@ API int hipMemcpyAsync(void* dst, const void* src, size_t bytes, int kind, Handl
   if (int code = action_copy_1d(&a, dst, src, bytes, kind)) return fail(code);
   return stream_put(s, a);
 }
-API int hipMemcpy3D(const hipMemcpy3DParms* p) {
-  ENTER();
-  REQUIRE(p, hipErrorInvalidValue);
-  Action* a;
-  if (int code = action_copy(&a, *p)) return fail(code);
-  return run_synchronously(a);
-}
 API int hipMemcpy3DAsync(const hipMemcpy3DParms* p, Handle stream) {
   ENTER();
   REQUIRE(p, hipErrorInvalidValue);
@@ -571,10 +554,6 @@ API int hipMemset(void* dst, int value, size_t bytes) {
 API int hipMemsetAsync(void* dst, int value, size_t bytes, Handle stream) {
   ENTER();
   return fill_async(dst, 1, unsigned(value) & 255u, bytes, 1, bytes, stream);
-}
-API int hipMemsetD8Async(void* dst, unsigned char value, size_t count, Handle stream) {
-  ENTER();
-  return fill_async(dst, 1, value, count, 1, count, stream);
 }
 API int hipMemsetD16Async(void* dst, unsigned short value, size_t count, Handle stream) {
   ENTER();

@@ -338,51 +338,6 @@ API int hipGraphEventWaitNodeGetEvent(Handle node, Handle* event) {
   return event_of_node(node, hipGraphNodeTypeWaitEvent, event);
 }
 
-// Makes an action of what a call was given, and gives it to a node of the same type.
-template <class... Taken, class... Given>
-inline int set_node(Handle node, int (*make)(Action**, Taken...), Given... given) {
-  ENTER();
-  Action* action = nullptr;
-  if (int code = make(&action, given...)) return fail(code);
-  Node* n = find<Node>(node);
-  if (int code = n ? action_replaceable(n->action, action) : int(hipErrorInvalidValue)) {
-    action_release(action);
-    return fail(code);
-  }
-  action_release(n->action);
-  n->action = action;
-  return hipSuccess;
-}
-API int hipGraphKernelNodeSetParams(Handle node, const hipKernelNodeParams* p) {
-  return set_node(node, action_of_kernel, p);
-}
-API int hipGraphMemcpyNodeSetParams(Handle node, const hipMemcpy3DParms* p) {
-  return set_node(node, action_of_copy, p);
-}
-API int hipGraphMemcpyNodeSetParams1D(Handle node, void* dst, const void* src, size_t bytes, int kind) {
-  return set_node(node, action_of_copy_1d, dst, src, bytes, kind);
-}
-API int hipGraphMemsetNodeSetParams(Handle node, const hipMemsetParams* p) {
-  return set_node(node, action_of_fill, p);
-}
-API int hipGraphHostNodeSetParams(Handle node, const hipHostNodeParams* p) {
-  return set_node(node, action_of_host, p);
-}
-API int hipGraphEventRecordNodeSetEvent(Handle node, Handle event) {
-  return set_node(node, action_of_event, hipGraphNodeTypeEventRecord, event);
-}
-API int hipGraphEventWaitNodeSetEvent(Handle node, Handle event) {
-  return set_node(node, action_of_event, hipGraphNodeTypeWaitEvent, event);
-}
-API int hipGraphExternalSemaphoresSignalNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
-}
-API int hipGraphExternalSemaphoresWaitNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
-}
-API int hipGraphBatchMemOpNodeSetParams(Handle node, const hipBatchMemOpNodeParams* p) {
-  return set_node(node, action_of_memory_ops, p);
-}
 constexpr int kAttributeCooperative = 2, kAttributePriority = 8;  // hipLaunchAttributeID
 API int hipGraphKernelNodeSetAttribute(Handle node, int attribute, const hipLaunchAttributeValue* value) {
   ENTER();
@@ -417,13 +372,6 @@ API int hipGraphInstantiate(Handle* out, Handle graph, Handle* error_node, char*
   if (error_node) *error_node = 0;
   if (log && log_bytes) *log = 0;
   return hipGraphInstantiateWithFlags(out, graph, 0);
-}
-API int hipGraphExecGetFlags(Handle exec, unsigned long long* flags) {
-  ENTER();
-  EXEC(x, exec);
-  REQUIRE(flags, hipErrorInvalidValue);
-  *flags = x->flags;
-  return hipSuccess;
 }
 // A launch in flight goes on and keeps what it needs.
 API int hipGraphExecDestroy(Handle exec) {
@@ -481,15 +429,6 @@ API int hipGraphExecEventRecordNodeSetEvent(Handle exec, Handle node, Handle eve
 }
 API int hipGraphExecEventWaitNodeSetEvent(Handle exec, Handle node, Handle event) {
   return set_exec_node(exec, node, action_of_event, hipGraphNodeTypeWaitEvent, event);
-}
-API int hipGraphExecExternalSemaphoresSignalNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
-}
-API int hipGraphExecExternalSemaphoresWaitNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
-}
-API int hipGraphExecBatchMemOpNodeSetParams(Handle exec, Handle node, const hipBatchMemOpNodeParams* p) {
-  return set_exec_node(exec, node, action_of_memory_ops, p);
 }
 API int hipGraphExecChildGraphNodeSetParams(Handle exec, Handle node, Handle child) {
   ENTER();
