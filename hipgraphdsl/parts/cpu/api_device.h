@@ -164,49 +164,9 @@ struct ErrorText {
   const char *name, *text;
 };
 inline const ErrorText* error_text(int code) {
-  static const ErrorText table[] = {
-      {hipSuccess, "hipSuccess", "no error"},
-      {hipErrorInvalidValue, "hipErrorInvalidValue", "invalid argument"},
-      {hipErrorOutOfMemory, "hipErrorOutOfMemory", "out of memory"},
-      {hipErrorNotInitialized, "hipErrorNotInitialized",
-       "the runtime does not survive fork: start processes with the spawn method, or open it in the child only"},
-      {hipErrorInvalidConfiguration, "hipErrorInvalidConfiguration", "invalid configuration argument"},
-      {hipErrorInvalidPitchValue, "hipErrorInvalidPitchValue", "invalid pitch argument"},
-      {hipErrorNoDevice, "hipErrorNoDevice", "no ROCm-capable device is detected"},
-      {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal"},
-      {hipErrorInvalidImage, "hipErrorInvalidImage", "device kernel image is invalid"},
-      {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported", "peer access is not supported between these two devices"},
-      {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
-      {hipErrorIllegalState, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
-      {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
-      {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
-      {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
-      {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
-      {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
-      {hipErrorAssert, "hipErrorAssert", "device-side assert triggered"},
-      {hipErrorCooperativeLaunchTooLarge, "hipErrorCooperativeLaunchTooLarge",
-       "too many blocks in cooperative launch"},
-      {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
-      {hipErrorNotPermitted, "hipErrorNotPermitted", "a host function must not wait for the device"},
-      {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
-      {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
-      {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
-       "operation failed due to a previous error during capture"},
-      {hipErrorStreamCaptureMerge, "hipErrorStreamCaptureMerge", "operation would result in a merge of separate capture sequences"},
-      {hipErrorStreamCaptureUnmatched, "hipErrorStreamCaptureUnmatched", "capture was not ended in the same stream as it began"},
-      {hipErrorStreamCaptureUnjoined, "hipErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
-      {hipErrorStreamCaptureIsolation, "hipErrorStreamCaptureIsolation",
-       "dependency created on uncaptured work in another stream"},
-      {hipErrorStreamCaptureImplicit, "hipErrorStreamCaptureImplicit",
-       "operation would make the legacy stream depend on a capturing blocking stream"},
-      {hipErrorCapturedEvent, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"},
-      {hipErrorStreamCaptureWrongThread, "hipErrorStreamCaptureWrongThread",
-       "attempt to terminate a thread-local capture sequence from another thread"},
-      {hipErrorGraphExecUpdateFailure, "hipErrorGraphExecUpdateFailure",
-       "the graph update was not performed because it included changes which violated constraints specific to "
-       "instantiated graph update"},
-      {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
-  };
+#define HIP_ERROR(name, number, text) {number, #name, text},
+  static const ErrorText table[] = {HIP_ERRORS(HIP_ERROR)};
+#undef HIP_ERROR
   for (const ErrorText& row : table) {
     if (row.code == code) return &row;
   }
