@@ -337,11 +337,6 @@ API int hipGraphInstantiateWithFlags(Handle* out, Handle graph, unsigned long lo
   *out = x->handle;
   return hipSuccess;
 }
-API int hipGraphInstantiate(Handle* out, Handle graph, Handle* error_node, char* log, size_t log_bytes) {
-  if (error_node) *error_node = 0;
-  if (log && log_bytes) *log = 0;
-  return hipGraphInstantiateWithFlags(out, graph, 0);
-}
 // A launch in flight goes on and keeps what it needs.
 API int hipGraphExecDestroy(Handle exec) {
   ENTER();
