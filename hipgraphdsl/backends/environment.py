@@ -154,11 +154,11 @@ class Environment(Binding):
         return self.bound_from.get(root)
 
 
-Root = tuple[Environment, Any]
+Owned = tuple[Environment, Any]
 """An array or parameter, with the scope that owns it."""
 
 
-def named(root: Root) -> str:
+def named(root: Owned) -> str:
     """Return the quoted full name of an array or parameter, as errors give it."""
     scope, array = root
     return repr(scope.prefix + array.name)

@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ..errors import DeclarationError, UpdateError, node_error
-from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
+from ..kernels import ArgumentPacker, Kernel, Module, Signature, Symbol
+from ..kernels.module import KernelHandle
 from ..nodes import Event, Semaphore
 from ..nodes.facets import KernelLaunch, UserCall
 from ..parts import find
@@ -118,7 +119,7 @@ class SharedHandles:
         """Compile and load modules, each with the kernels and symbols that are needed from it; report each module first."""
         for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
             report(f"kernels, module {number} of {len(kernels)}")
-            if isinstance(module, ForeignModule):
+            if module.handle is not None:
                 continue
             first = (module, self.device) not in self._modules
             more = names if first else [name for name in names if name not in self._names.get(module, names)]
@@ -165,8 +166,8 @@ class SharedHandles:
     def function(self, kernel: Kernel, node: KernelLaunch, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel on a device and its argument packer; errors name the node with `prefix`."""
         found = self._functions.get((kernel, device))
-        if found is None and isinstance(kernel.module, ForeignModule):
-            return self._foreign(kernel.module, node, prefix + node.name)
+        if found is None and kernel.module.handle is not None:
+            return self._foreign(kernel, kernel.module.handle, node.signature, prefix + node.name)
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
@@ -223,19 +224,18 @@ class SharedHandles:
                     array=kernel.name,
                 )
 
-    def _foreign(self, module: ForeignModule, node: KernelLaunch, name: str) -> tuple[int, ArgumentPacker]:
-        if module.owner is not self.runtime:
+    def _foreign(self, kernel: Kernel, handle: KernelHandle, signature: Signature, name: str) -> tuple[int, ArgumentPacker]:
+        if handle.owner is not self.runtime:
             raise node_error(
                 name,
-                f"kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile for that runtime, in"
+                f"kernel {kernel.name!r} is loaded in runtime {handle.owner.name!r} and in no other; compile for that runtime, in"
                 " the process that it was read in",
             )
-        packer = ArgumentPacker(node.signature)
-        sizes = tuple(parameter.size for parameter in packer.signature.parameters)
-        if sizes != module.sizes:
-            wanted = "unknown, because the platform does not tell" if module.sizes is None else str(list(module.sizes))
-            raise node_error(name, f"the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})")
-        return module.function, packer
+        sizes = tuple(parameter.size for parameter in signature.parameters)
+        if sizes != handle.sizes:
+            wanted = "unknown, because the platform does not tell" if handle.sizes is None else str(list(handle.sizes))
+            raise node_error(name, f"the bytes of each argument of kernel {kernel.name!r} are {wanted} (got {list(sizes)})")
+        return handle.function, ArgumentPacker(signature)
 
     def symbol(self, symbol: Symbol, device: int) -> int:
         """Return the address of a module's variable on a device."""

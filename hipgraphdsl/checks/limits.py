@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Array, HostArray
 from ..deciding import refused_inside
-from ..kernels import ForeignModule, Module
+from ..kernels import Module
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..target import Target
@@ -170,7 +170,7 @@ def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[Node]] = {}
     calling = any(kind.calls == "capture" for kind in scope.workflow.kinds)
-    launching = any(launch.kernel.unread or isinstance(launch.kernel.module, ForeignModule) for launch in scope.launches)
+    launching = any(launch.kernel.unread or launch.kernel.module.handle for launch in scope.launches)
     asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
     for node in asked:
         launch = node.launched
@@ -186,7 +186,7 @@ def check_capture(scope: CheckedLevel, target: Target | None) -> None:
         elif launch is not None:
             if launch.kernel.unread:
                 unread.setdefault((launch.kernel.module, launch.kernel.unread), []).append(node)
-            elif isinstance(launch.kernel.module, ForeignModule) and not node.accesses:
+            elif launch.kernel.module.handle is not None and not node.accesses:
                 scope.found(
                     "HG604",
                     f"{scope.name(node)!r} launches {launch.kernel.name!r}, of which only a handle is known: what it reads and"

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, ExternalArray, HostArray, Parameter, UnboundValues, is_extra
 from ..errors import DeclarationError
-from ..kernels import ForeignModule, Module
+from ..kernels import Module
 from ..kernels.layouts import dtype_data
 from ..nodes.values import MAX_VALUES, Data, Names, base64_text, memory_data
 
@@ -125,8 +125,8 @@ def parameter_data(parameter: Parameter, names: Names) -> dict[str, Data]:
 
 def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, Data]:
     """Return a module as data under a key of the file; a foreign module cannot be stored, only displayed if not `strict`."""
-    if isinstance(module, ForeignModule) and not strict:
-        return {"foreign": module.owner.name}
+    if module.handle is not None and not strict:
+        return {"foreign": module.handle.owner.name}
     out = module.to_dict()
     if out["name"] == key:
         del out["name"]

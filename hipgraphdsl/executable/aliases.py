@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, Parameter, Region
 from ..backends import Environment
-from ..backends.environment import Root, named
+from ..backends.environment import Owned, named
 from ..checks.levels import CheckedLevel
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
@@ -37,7 +37,7 @@ class _Level:
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
-        self.uses: dict[Root, list[tuple[int, Use]]] = {}
+        self.uses: dict[Owned, list[tuple[int, Use]]] = {}
 
     @cached_property
     def edges(self) -> tuple[CheckedLevel, Reach]:
@@ -48,12 +48,12 @@ class _Level:
 class _Places:
     """The address ranges of arrays, sorted, to find those that overlap an interval."""
 
-    def __init__(self, places: Mapping[Root, int]) -> None:
+    def __init__(self, places: Mapping[Owned, int]) -> None:
         self._roots = list(places)
         self._starts = np.fromiter(places.values(), np.uint64, len(places))
         self._stops = self._starts + np.fromiter((root.nbytes for _, root in places), np.uint64, len(places))
 
-    def meeting(self, start: int, stop: int) -> dict[Root, int]:
+    def meeting(self, start: int, stop: int) -> dict[Owned, int]:
         met = np.flatnonzero((self._starts < stop) & (self._stops > start))
         return {self._roots[k]: int(self._starts[k]) for k in met}
 
@@ -99,11 +99,11 @@ class Aliases:
                 level.uses.setdefault((owner, root), []).append((i, use))
         return level
 
-    def by_root(self) -> Iterator[tuple[Root, list[Use]]]:
+    def by_root(self) -> Iterator[tuple[Owned, list[Use]]]:
         """Yield each array and parameter that nodes access, with its uses."""
         return ((root, [use for _, use in uses]) for root, uses in self._levels[0].uses.items())
 
-    def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
+    def require_ordered(self, given: Iterable[Owned], bound: Mapping[Owned, int]) -> None:
         """Refuse memory of given parameters that unordered nodes also access under another name, one of them writing.
 
         `bound` has the addresses of all array parameters, including the given ones.
@@ -116,9 +116,9 @@ class Aliases:
                 for level in self._levels:
                     self._judge(level, root, met)
 
-    def _judge(self, level: _Level, root: Root, met: Mapping[Root, int]) -> None:
+    def _judge(self, level: _Level, root: Owned, met: Mapping[Owned, int]) -> None:
         """Refuse unordered nodes of one workflow that access the same bytes through a parameter and through another name."""
-        touched: dict[int, list[tuple[Root, Use, Region]]] = {}
+        touched: dict[int, list[tuple[Owned, Use, Region]]] = {}
         for other, start in met.items():
             for i, use in level.uses.get(other, ()):
                 touched.setdefault(i, []).append((other, use, use.region.shifted(start)))
@@ -144,7 +144,7 @@ class Aliases:
                     )
 
 
-def _require_no_copy_onto_itself(node: Node, root: Root, touched: Sequence[tuple[Root, Use, Region]]) -> None:
+def _require_no_copy_onto_itself(node: Node, root: Owned, touched: Sequence[tuple[Owned, Use, Region]]) -> None:
     """Refuse a copy whose source and destination overlap because of what a parameter is bound to; HG405 of `check`."""
     if not node.copied or "HG405" in (node.ignore or ()):
         return
@@ -159,7 +159,7 @@ def _require_no_copy_onto_itself(node: Node, root: Root, touched: Sequence[tuple
             )
 
 
-def _kind(root: Root) -> str:
+def _kind(root: Owned) -> str:
     return "parameter" if isinstance(root[1], Parameter) else "array"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import AllocArray, HostArray
-from ..backends.environment import Root
+from ..backends.environment import Owned
 from ..errors import DeclarationError
 from ..placement import runs_code
 from .devices import Home
@@ -52,7 +52,7 @@ def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None
             raise _refusal(root, copying, block, f"{why} launched, not when the node runs")
 
 
-def _refusal(root: Root, use: Use, block: Block, why: str) -> DeclarationError:
+def _refusal(root: Owned, use: Use, block: Block, why: str) -> DeclarationError:
     scope, array = root
     return DeclarationError(
         f"node {use.name!r} uses {array.kind} {scope.prefix + array.name!r}, whose memory cannot be page-locked"
@@ -71,6 +71,6 @@ def _block_at(address: int, blocks: Sequence[Block]) -> Block | None:
     return next((block for block in blocks if block.holds(address)), None)
 
 
-def _address(root: Root) -> int:
+def _address(root: Owned) -> int:
     """Return the address of an array, or the current one of a parameter; -1 if it has none yet."""
     return root[0].addresses.get(root[1], -1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..arrays import Array, Need, lacking
 from ..backends import Environment
-from ..backends.environment import Root, named
+from ..backends.environment import Owned, named
 from ..errors import DeclarationError
 from ..nodes import Node
 from ..nodes.workflow import Workflow
@@ -35,15 +35,15 @@ class Uses:
         self.scope = scope
         self.apart: set[tuple[int, ...]] = set()
         """Combinations of addresses, of all array parameters, that were found safe: a cache of `Parameters.require_safe`."""
-        self._aliases: tuple[list[Root], Aliases] | None = None
+        self._aliases: tuple[list[Owned], Aliases] | None = None
         """The last result of `aliases`, after the parameters that stood for their defaults then."""
 
     @cached_property
-    def _with_defaults(self) -> list[Root]:
+    def _with_defaults(self) -> list[Owned]:
         return [(scope, parameter) for scope in self.scope.all_inside() for parameter in scope.defaults]
 
     @property
-    def _by_default(self) -> list[Root]:
+    def _by_default(self) -> list[Owned]:
         """The parameters that now stand for arrays which a parent binds."""
         return [(scope, parameter) for scope, parameter in self._with_defaults if parameter not in scope.addresses]
 
@@ -61,7 +61,7 @@ class Uses:
     def _devices(self) -> Mapping[str, Mapping[int, str]]:
         return reaching(self._workflow, self.scope.shared.device)
 
-    def devices_of(self, root: Root) -> Mapping[int, str]:
+    def devices_of(self, root: Owned) -> Mapping[int, str]:
         """Return the devices whose code accesses the memory of an array parameter, each with the first such node."""
         behind = [found for found in self._by_default if found[0].behind(found[1])[:2] == root]
         found: dict[int, str] = {}
@@ -73,9 +73,9 @@ class Uses:
     # -- parameters ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def steps_by_parameter(self) -> Mapping[Root, list[int]]:
+    def steps_by_parameter(self) -> Mapping[Owned, list[int]]:
         """The steps that depend on each parameter, in ascending order."""
-        found: dict[Root, dict[int, None]] = {}
+        found: dict[Owned, dict[int, None]] = {}
         for step in self._plan.steps:
             node = step.node
             if not (step.path or node.parameters or type(node).held is not Node.held):
@@ -84,7 +84,7 @@ class Uses:
                 found.setdefault(root, {})[step.index] = None
         return {root: list(steps) for root, steps in found.items()}
 
-    def _parameters(self, step: Step) -> Iterator[Root]:
+    def _parameters(self, step: Step) -> Iterator[Owned]:
         """Yield the parameters that a step and the workflows that its node holds depend on."""
         inner = self.scope.inside(step.path)
         yield from inner.parameters_of(step.node)
@@ -94,7 +94,7 @@ class Uses:
                     yield from at.parameters_of(node)
 
     @cached_property
-    def _needs(self) -> Mapping[Root, tuple[Mapping[Need, str], str]]:
+    def _needs(self) -> Mapping[Owned, tuple[Mapping[Need, str], str]]:
         """What nodes need of the memory that each array parameter stands for, and the prefix of the nodes' names."""
         return {
             (scope, parameter): (level.workflow.needs[parameter], scope.prefix)
@@ -103,7 +103,7 @@ class Uses:
             if parameter in level.workflow.needs
         }
 
-    def require_usable(self, root: Root, array: Array) -> None:
+    def require_usable(self, root: Owned, array: Array) -> None:
         """Refuse an array, bound to an array parameter, that a node which is given the parameter could not be given directly."""
         needs, prefix = self._needs.get(root, ({}, ""))
         for need, who in needs.items():

@@ -5,14 +5,12 @@ kernel is looked up, so that a source file may contain kernels meant for other p
 """
 
 from .bodies import body_of
-from .foreign import ForeignModule
 from .module import Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_error, struct_fields
 from .signature import KernelParameter, Signature
 
 __all__ = [
     "ArgumentPacker",
-    "ForeignModule",
     "Kernel",
     "KernelParameter",
     "Module",

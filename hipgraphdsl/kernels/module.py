@@ -12,7 +12,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -196,6 +196,14 @@ def _key(
     return source, name, tuple(options), repr(sorted(structs.items())), tuple(sorted(headers.items()))
 
 
+class KernelHandle(NamedTuple):
+    """A kernel that a runtime has loaded, of which only the function's handle is known."""
+
+    function: int
+    owner: Any  # the Runtime that it is loaded in
+    sizes: tuple[int, ...] | None  # bytes of each parameter; None if the platform does not report them
+
+
 class Module:
     """HIP C++ source, or a code object, with its declarations.
 
@@ -243,6 +251,8 @@ class Module:
     _origin: Origin | None = None
     _image: bytes | None = None
     _blocks: Mapping[str, Blocks] | None = None
+    handle: KernelHandle | None = None
+    """Of a module whose one kernel was read back from a graph."""
 
     def _begin(self, name: str, structs: Mapping[str, Any] | None) -> None:
         if not isinstance(name, str) or not name.isprintable() or len(name) > 1000:

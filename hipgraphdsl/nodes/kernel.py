@@ -29,7 +29,7 @@ from ..arrays import (
     part_of,
 )
 from ..errors import DeclarationError, listed, node_error, shown, suggested
-from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
+from ..kernels import Kernel, KernelParameter, Signature, check_argument
 from ..lazy import lazy
 from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
 from .fields import (
@@ -264,7 +264,7 @@ class KernelNode(Node):
         """
         found = []
         signature = self.kernel.signature or self.signature
-        known = not isinstance(self.kernel.module, ForeignModule)
+        known = self.kernel.module.handle is None
         for parameter, arg in zip(signature.parameters, self.args):
             if type(arg) is ArrayView and known:
                 found.append(arg.accessed("read" if parameter.const else "update"))
@@ -509,7 +509,7 @@ class _Shared:
         if isinstance(given, Access):
             given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
             return given, given.view, given
-        if isinstance(self._kernel.module, ForeignModule):  # nobody knows how it accesses its arguments
+        if self._kernel.module.handle is not None:  # nobody knows how it accesses its arguments
             return given, given, None
         access = given.accessed("read" if parameter.const else "update")
         if isinstance(arg, Sliceable):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator as op
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from . import trees as syntax
 from .tokens import Token, closing_angle, closing_index
 from .types import CType, Value
 
+_T = TypeVar("_T")
 TypeNamed = Callable[[Sequence[Token]], CType | None]
 """The type that a sequence of tokens names, or None."""
 
@@ -37,7 +38,8 @@ _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)([uU]?(?:ll|LL|
 class Reader:
     """Recursive-descent parser from tokens to syntax trees; raises ValueError at unsupported syntax.
 
-    With `condition`, the expressions are those of `#if`: names have no type, and a call's arguments are skipped.
+    With `condition`, the expressions are those of `#if`: names have no type, and a call's arguments are skipped. A subclass whose
+    trees have another form overrides `made`, `literal` and `size`.
     """
 
     deepest = 100
@@ -103,13 +105,29 @@ class Reader:
         self.pass_to(closing + 1)
         return found
 
+    def within(self, tokens: Sequence[Token], read: Callable[[], _T]) -> _T:
+        """Call `read` on these tokens alone; it must take all of them."""
+        kept, self.tokens, self.at = (self.tokens, self.at), list(tokens), 0
+        try:
+            found = read()
+            if self.at != len(self.tokens):
+                raise ValueError(f"{self.text()!r} is not understood")
+        finally:
+            self.tokens, self.at = kept
+        return found
+
     # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def made(self, node: Any, start: int) -> Any:
+        """Return the node to use for one that was parsed from the tokens from `start` to before the next one."""
+        return node
 
     def expression(self) -> Any:
         """Parse an expression."""
+        start = self.at
         found = self.single()
         while self.takes(","):
-            found = syntax.Binary(",", found, self.single())
+            found = self.made(syntax.Binary(",", found, self.single()), start)
         return found
 
     def single(self) -> Any:
@@ -117,14 +135,15 @@ class Reader:
         self.depth += 1
         if self.depth > self.deepest:
             raise ValueError("it is nested too deeply")
+        start = self.at
         found = self.binary(1)
         if self.takes("?"):
             then = self.expression()
             self.take(":")
-            found = syntax.Choice(found, then, self.single())
+            found = self.made(syntax.Choice(found, then, self.single()), start)
         elif (assigned := self.operator()) in ASSIGNMENTS:
             self.skip_operator(assigned)
-            found = syntax.Assign(ASSIGNMENTS[assigned], found, self.single())
+            found = self.made(syntax.Assign(ASSIGNMENTS[assigned], found, self.single()), start)
         self.depth -= 1
         return found
 
@@ -143,46 +162,47 @@ class Reader:
 
     def binary(self, level: int) -> Any:
         """Parse operands joined by binary operators of this precedence or higher."""
+        start = self.at
         left = self.unary()
         while (known := LEVELS.get(operator := self.operator())) is not None and known >= level:
             self.skip_operator(operator)
-            left = syntax.Binary(operator, left, self.binary(known + 1))
+            left = self.made(syntax.Binary(operator, left, self.binary(known + 1)), start)
         return left
 
     def unary(self) -> Any:
         """Parse an operand with its prefix and postfix operators."""
-        line, text = self.line, self.text()
+        start, line, text = self.at, self.line, self.text()
         if self.kind() == "punct" or text in ("!", "~"):
             if text in ("+", "-", "!", "~"):
                 self.take()
-                return syntax.Unary(text, self.unary())
+                return self.made(syntax.Unary(text, self.unary()), start)
             if text == "*":
                 self.take()
-                return syntax.Index(self.unary(), Value(0), line)
+                return self.made(syntax.Index(self.unary(), Value(0), line), start)
             if text == "&":
                 self.take()
                 operand = self.unary()
                 self.escaped.update(syntax.variables(operand))
-                return syntax.AddressOf(operand)
+                return self.made(syntax.AddressOf(operand), start)
             if text in ("++", "--"):
                 self.take()
-                return syntax.Assign(text[0], self.unary(), Value(1))
+                return self.made(syntax.Assign(text[0], self.unary(), Value(1)), start)
             if text == "(" and (cast := self.cast()) is not None:
                 return cast
         if text in ("sizeof", "alignof"):
             return self.size()
-        return self.postfix(self.primary())
+        return self.postfix(self.primary(), start)
 
     def cast(self) -> Any:
         """Parse ``(type) operand``; None if the parentheses hold no type."""
-        closing = closing_index(self.tokens, self.at)
-        words = self.tokens[self.at + 1 : closing]
+        start, closing = self.at, closing_index(self.tokens, self.at)
+        words = self.tokens[start + 1 : closing]
         if self.condition or not words or words[0].kind != "name" or self.slot(words[0].text) >= 0:
             return None
         found = self.type_named(words)
         if found is not None:
             self.pass_to(closing + 1)
-            return syntax.Cast(found, self.unary())
+            return self.made(syntax.Cast(found, self.unary()), start)
         follows = self.tokens[closing + 1] if closing + 1 < len(self.tokens) else None
         operand = follows is not None and follows.kind in ("name", "number") and follows.text not in WORDS
         if operand and all(t.kind == "name" or t.text in ("::", "*", "<", ">") for t in words):
@@ -204,14 +224,11 @@ class Reader:
         """Parse a literal, a name, a call, or an expression in parentheses."""
         if self.text() == "(":
             return self.parenthesis()
-        line, token = self.line, self.take()
+        start, line, token = self.at, self.line, self.take()
         if token.kind == "number" or token.kind == "char":
-            try:
-                return _number(token.text, widest=self.condition) if token.kind == "number" else _character(token.text)
-            except ValueError as error:
-                return syntax.Opaque((), str(error))  # a floating-point number
+            return self.literal(token)
         if token.kind == "string":
-            return syntax.Opaque()
+            return self.made(syntax.Opaque(), start)
         if token.kind != "name":
             if token.text != "::":
                 raise ValueError(f"{token.text!r} is not read")
@@ -219,23 +236,31 @@ class Reader:
             token = token._replace(text="")
         name = token.text
         if name in ("true", "false"):
-            return Value(int(name == "true")) if self.condition else Value(int(name == "true"), 1, unsigned=True)
+            value = Value(int(name == "true"))
+            return self.made(value if self.condition else value.converted(1, unsigned=True), start)
         if name in _CASTS:
-            return self.named_cast(name)
+            return self.made(self.named_cast(name), start)
         slot = self.slot(name)
         if slot >= 0:
-            return syntax.Name(name, slot)
+            return self.made(syntax.Name(name, slot), start)
         name = self.qualified(name)
         if self.text() != "(":
-            return syntax.Name(name)
+            return self.made(syntax.Name(name), start)
         if self.condition:
             self.pass_to(closing_index(self.tokens, self.at) + 1)
             return syntax.Call(name, (), line)
         kind = None if "::" in name else self.type_named([token])
         arguments = self.arguments()
         if kind is None:
-            return syntax.Call(name, arguments, line)
-        return syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments)
+            return self.made(syntax.Call(name, arguments, line), start)
+        return self.made(syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments), start)
+
+    def literal(self, token: Token) -> Any:
+        """Return the value of a number or a character."""
+        try:
+            return number(token.text, widest=self.condition) if token.kind == "number" else _character(token.text)
+        except ValueError as error:
+            return syntax.Opaque((), str(error))  # a floating-point number
 
     def qualified(self, name: str) -> str:
         """Parse the rest of an outside name: ``::member``, and template arguments that are followed by a call or ``::``."""
@@ -283,45 +308,47 @@ class Reader:
         self.take(closing)
         return tuple(found)
 
-    def postfix(self, found: Any) -> Any:
-        """Parse the postfix operators of an operand."""
+    def postfix(self, found: Any, start: int) -> Any:
+        """Parse the postfix operators of an operand that begins at the token `start`."""
         while True:
             line, text = self.line, self.text()
             if text == "[":
                 self.take()
-                found = syntax.Index(found, self.expression(), line)
+                index = self.expression()
                 self.take("]")
+                found = self.made(syntax.Index(found, index, line), start)
             elif text in (".", "->"):
                 self.take()
                 if self.kind() != "name":
                     raise ValueError("what follows a point")
-                found = syntax.Member(found, self.take().text, text == "->", line)
+                found = self.made(syntax.Member(found, self.take().text, text == "->", line), start)
                 if self.text() == "<" and closing_angle(self.tokens, self.at) < len(self.tokens):
                     closing = closing_angle(self.tokens, self.at)
                     if self.tokens[min(closing + 1, len(self.tokens) - 1)].text == "(":
                         self.at = closing + 1
             elif text == "(":
-                found = syntax.Call("", (found, *self.arguments()), line)
+                found = self.made(syntax.Call("", (found, *self.arguments()), line), start)
             elif text in ("++", "--"):
                 self.take()
-                found = syntax.Assign(text[0], found, Value(1), before=True)
+                found = self.made(syntax.Assign(text[0], found, Value(1), before=True), start)
             else:
                 return found
 
 
-def _number(text: str, *, widest: bool) -> Value:
+def number(text: str, *, widest: bool = False) -> Value:
+    """Return the value of an integer literal, of 64 bits with `widest`; raises ValueError if it is none."""
     match = _INTEGER.fullmatch(text.replace("'", ""))
     if match is None:
         raise ValueError(f"{text!r} is no integer")
     sign, digits, suffix = match.groups()
     decimal = digits[0] != "0" or len(digits) == 1
-    number = int(digits, 8 if not decimal and digits[1] not in "xXbB" else 0)
+    found = int(digits, 8 if not decimal and digits[1] not in "xXbB" else 0)
     unsigned = "u" in suffix.lower()
     wide = widest or len(suffix) > unsigned
     for bits in (64,) if wide else (32, 64):
         for kind in (True,) if unsigned else (False,) if decimal and not widest else (False, True):
-            if Value(number, bits, kind).fits:
-                return Value(-number if sign else number, bits, kind)
+            if Value(found, bits, kind).fits:
+                return Value(-found if sign else found, bits, kind)
     raise ValueError(f"{text} is beyond 64 bits")
 
 

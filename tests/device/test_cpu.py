@@ -40,7 +40,6 @@ from hipgraphdsl.runtimes.data import (
     MemOp,
     NodeType,
 )
-from hipgraphdsl.runtimes.hip_calls import KERNEL_NODE_PARAMS
 
 DEFAULT = MemcpyKind.DEFAULT
 ONE = (1, 1, 1)
@@ -1232,8 +1231,6 @@ def test_a_kernel_node_stays_on_its_device(bench: Bench, library: Path) -> None:
         graph_exec, parent_exec = rt.graph_instantiate(graph), rt.graph_instantiate(parent)
         assert code_of(lambda: rt.graph_add_kernel_node(graph, [], far, ONE, ONE, 0, 0)) == 101
         assert code_of(lambda: rt.graph_exec_kernel_node_set_params(graph_exec, node, far, ONE, ONE, 0, 0)) == 101
-        params = KERNEL_NODE_PARAMS.pack(1, 1, 1, 0, far, 1, 1, 1, 0, 0)
-        assert rt._ext.hipGraphKernelNodeSetParams(ctypes.c_void_p(node), params) == 101
         assert code_of(lambda: rt.graph_exec_child_graph_node_set_params(parent_exec, child, elsewhere)) == 910
         for each in (graph_exec, parent_exec):
             rt.graph_exec_destroy(each)

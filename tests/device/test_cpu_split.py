@@ -35,6 +35,10 @@ SPLIT = r"""
 __global__ void rotated(int* x, int n) {
   __shared__ int s[256]; int t = T; s[t] = x[t]; __syncthreads(); x[t] = s[(t + n) % N];
 }
+__global__ void worded(int* x, int n) {
+  __shared__ int s[256]; const size_t t = T; const uint32_t half = 0b10; s[t] = x[t]; __syncthreads();
+  if (n > 1 and not (n == 3)) { s[t] += static_cast<int>(half); __syncthreads(); } x[t] += s[(t + half) % N];
+}
 __global__ void returned(int* x, int n) {
   __shared__ int s[256]; const int t = T; s[t] = 1; if (t >= n) return; s[t] = x[t] * 3; __syncthreads();
   for (int k = 0; k < 3; ++k) { x[t] += s[(t + k) % N]; __syncthreads(); if (t == 3 * k) return; s[t] += k; __syncthreads(); }

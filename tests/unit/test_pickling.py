@@ -19,7 +19,7 @@ from specimens import batched, inner, module, report
 
 import hipgraphdsl as hg
 from hipgraphdsl.export import FORMATS, render
-from hipgraphdsl.kernels import ForeignModule
+from hipgraphdsl.parts.imports.foreign import ForeignModule
 
 Call = Callable[[hg.Graph], Any]
 

@@ -207,11 +207,11 @@ class _Parser(Reader):
         for each in declared:
             if not each.name or (each.reference and not (each.type.const and not each.type.pointers)):
                 raise ValueError("a reference to a variable")
-            bounds = tuple(self.within(list(bound), self.single) if bound else syntax.Opaque() for bound in each.bounds)
+            bounds = tuple(self.within(bound, self.single) if bound else syntax.Opaque() for bound in each.bounds)
             if each.bounds and each.type.pointers:
                 bounds = (*bounds, syntax.Opaque())  # an array of pointers, or a pointer to an array
             # C++ declares the name before its initializer, but a valid initializer does not read it: parse the initializer first.
-            outside = self.within(list(each.initializer), self.initial) if each.initializer else None
+            outside = self.within(each.initializer, self.initial) if each.initializer else None
             if each.reference and outside is not None:
                 outside = syntax.Opaque((syntax.AddressOf(outside),))
             kind = None if deduced else each.type
@@ -246,17 +246,6 @@ class _Parser(Reader):
             initializer=syntax.Call("", parts, name.line),
             space="local",
         )
-
-    def within(self, tokens: list[Token], read: Callable[[], Any]) -> Any:
-        """Call `read` on these tokens alone; it must consume all of them."""
-        kept, self.tokens, self.at = (self.tokens, self.at), tokens, 0
-        try:
-            found = read()
-            if self.at != len(self.tokens):
-                raise ValueError(f"{self.text()!r} is not understood")
-        finally:
-            self.tokens, self.at = kept
-        return found
 
     def initial(self) -> Any:
         """Parse an initializer: an expression, or values in braces."""

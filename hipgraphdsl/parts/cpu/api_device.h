@@ -51,7 +51,6 @@ API int hipRuntimeGetVersion(int* version) {
   *version = kVersion;
   return hipSuccess;
 }
-API int hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 API int hipDeviceCanAccessPeer(int* can, int device, int peer) {
   ENTER();
   REQUIRE(can, hipErrorInvalidValue);
@@ -66,14 +65,6 @@ API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   REQUIRE(is_device(peer) && peer != here, hipErrorInvalidDevice);
   uint32_t old = __atomic_fetch_or(&g_devices.peers[here].value, 1u << peer, __ATOMIC_SEQ_CST);
   REQUIRE(!(old >> peer & 1), hipErrorPeerAccessAlreadyEnabled);
-  return hipSuccess;
-}
-API int hipDeviceDisablePeerAccess(int peer) {
-  ENTER();
-  int here = this_device();
-  REQUIRE(is_device(peer), hipErrorInvalidDevice);
-  uint32_t old = __atomic_fetch_and(&g_devices.peers[here].value, ~(1u << peer), __ATOMIC_SEQ_CST);
-  REQUIRE(old >> peer & 1, hipErrorPeerAccessNotEnabled);
   return hipSuccess;
 }
 API int hipDeviceGetDefaultMemPool(void** pool, int device) {
@@ -173,49 +164,9 @@ struct ErrorText {
   const char *name, *text;
 };
 inline const ErrorText* error_text(int code) {
-  static const ErrorText table[] = {
-      {hipSuccess, "hipSuccess", "no error"},
-      {hipErrorInvalidValue, "hipErrorInvalidValue", "invalid argument"},
-      {hipErrorOutOfMemory, "hipErrorOutOfMemory", "out of memory"},
-      {hipErrorNotInitialized, "hipErrorNotInitialized",
-       "the runtime does not survive fork: start processes with the spawn method, or open it in the child only"},
-      {hipErrorInvalidConfiguration, "hipErrorInvalidConfiguration", "invalid configuration argument"},
-      {hipErrorInvalidPitchValue, "hipErrorInvalidPitchValue", "invalid pitch argument"},
-      {hipErrorNoDevice, "hipErrorNoDevice", "no ROCm-capable device is detected"},
-      {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal"},
-      {hipErrorInvalidImage, "hipErrorInvalidImage", "device kernel image is invalid"},
-      {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported", "peer access is not supported between these two devices"},
-      {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
-      {hipErrorIllegalState, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
-      {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
-      {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
-      {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
-      {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
-      {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
-      {hipErrorAssert, "hipErrorAssert", "device-side assert triggered"},
-      {hipErrorCooperativeLaunchTooLarge, "hipErrorCooperativeLaunchTooLarge",
-       "too many blocks in cooperative launch"},
-      {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
-      {hipErrorNotPermitted, "hipErrorNotPermitted", "a host function must not wait for the device"},
-      {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
-      {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
-      {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
-       "operation failed due to a previous error during capture"},
-      {hipErrorStreamCaptureMerge, "hipErrorStreamCaptureMerge", "operation would result in a merge of separate capture sequences"},
-      {hipErrorStreamCaptureUnmatched, "hipErrorStreamCaptureUnmatched", "capture was not ended in the same stream as it began"},
-      {hipErrorStreamCaptureUnjoined, "hipErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
-      {hipErrorStreamCaptureIsolation, "hipErrorStreamCaptureIsolation",
-       "dependency created on uncaptured work in another stream"},
-      {hipErrorStreamCaptureImplicit, "hipErrorStreamCaptureImplicit",
-       "operation would make the legacy stream depend on a capturing blocking stream"},
-      {hipErrorCapturedEvent, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"},
-      {hipErrorStreamCaptureWrongThread, "hipErrorStreamCaptureWrongThread",
-       "attempt to terminate a thread-local capture sequence from another thread"},
-      {hipErrorGraphExecUpdateFailure, "hipErrorGraphExecUpdateFailure",
-       "the graph update was not performed because it included changes which violated constraints specific to "
-       "instantiated graph update"},
-      {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
-  };
+#define HIP_ERROR(name, number, text) {number, #name, text},
+  static const ErrorText table[] = {HIP_ERRORS(HIP_ERROR)};
+#undef HIP_ERROR
   for (const ErrorText& row : table) {
     if (row.code == code) return &row;
   }
@@ -234,7 +185,6 @@ API int hipGetLastError() {
   t_last_error = 0;
   return code;
 }
-API int hipPeekAtLastError() { return t_last_error; }
 
 // ---- streams by handle ----------------------------------------------------------------------------------------------------
 inline Stream* null_stream() {
@@ -539,13 +489,6 @@ API int hipMemcpyAsync(void* dst, const void* src, size_t bytes, int kind, Handl
   if (int code = action_copy_1d(&a, dst, src, bytes, kind)) return fail(code);
   return stream_put(s, a);
 }
-API int hipMemcpy3D(const hipMemcpy3DParms* p) {
-  ENTER();
-  REQUIRE(p, hipErrorInvalidValue);
-  Action* a;
-  if (int code = action_copy(&a, *p)) return fail(code);
-  return run_synchronously(a);
-}
 API int hipMemcpy3DAsync(const hipMemcpy3DParms* p, Handle stream) {
   ENTER();
   REQUIRE(p, hipErrorInvalidValue);
@@ -571,10 +514,6 @@ API int hipMemset(void* dst, int value, size_t bytes) {
 API int hipMemsetAsync(void* dst, int value, size_t bytes, Handle stream) {
   ENTER();
   return fill_async(dst, 1, unsigned(value) & 255u, bytes, 1, bytes, stream);
-}
-API int hipMemsetD8Async(void* dst, unsigned char value, size_t count, Handle stream) {
-  ENTER();
-  return fill_async(dst, 1, value, count, 1, count, stream);
 }
 API int hipMemsetD16Async(void* dst, unsigned short value, size_t count, Handle stream) {
   ENTER();

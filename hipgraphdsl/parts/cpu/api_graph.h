@@ -246,143 +246,67 @@ API int hipGraphNodeGetType(Handle node, int* type) {
   *type = n->action->type;
   return hipSuccess;
 }
-API int hipGraphChildGraphNodeGetGraph(Handle node, Handle* graph) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeGraph);
-  REQUIRE(graph, hipErrorInvalidValue);
-  *graph = n->child->handle;
-  return hipSuccess;
-}
 
-// ---- parameters of nodes ----------------------------------------------------------------------------------------------------
-API int hipGraphKernelNodeGetParams(Handle node, hipKernelNodeParams* p) {
+// Writes what `of` returns of a node of one type.
+template <class Asked, class Of>
+inline int tell(Handle node, int type, Asked* out, Of of) {
   ENTER();
-  NODE(n, node, hipGraphNodeTypeKernel);
-  REQUIRE(p, hipErrorInvalidValue);
-  const auto& k = n->action->kernel;
-  const uint32_t *b = k.launch.block, *g = k.launch.grid;
-  *p = {{b[0], b[1], b[2]}, nullptr, k.function, {g[0], g[1], g[2]}, k.args, k.launch.shared_bytes};
-  return hipSuccess;
-}
-API int hipGraphMemcpyNodeGetParams(Handle node, hipMemcpy3DParms* p) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeMemcpy);
-  REQUIRE(p, hipErrorInvalidValue);
-  *p = n->action->copy.given;
-  return hipSuccess;
-}
-API int hipGraphMemsetNodeGetParams(Handle node, hipMemsetParams* p) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeMemset);
-  REQUIRE(p, hipErrorInvalidValue);
-  *p = n->action->fill.given;
-  return hipSuccess;
-}
-API int hipGraphHostNodeGetParams(Handle node, hipHostNodeParams* p) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeHost);
-  REQUIRE(p, hipErrorInvalidValue);
-  *p = n->action->host;
-  return hipSuccess;
-}
-API int hipGraphMemAllocNodeGetParams(Handle node, hipMemAllocNodeParams* p) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeMemAlloc);
-  REQUIRE(p, hipErrorInvalidValue);
-  *p = n->action->memory.given;
-  return hipSuccess;
-}
-API int hipGraphMemFreeNodeGetParams(Handle node, void* pointer) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeMemFree);
-  REQUIRE(pointer, hipErrorInvalidValue);
-  *static_cast<void**>(pointer) = n->action->memory.block->pointer;
-  return hipSuccess;
-}
-inline int semaphores_of_node(Handle node, int type, hipExternalSemaphoreNodeParams* p) {
   NODE(n, node, type);
-  REQUIRE(p, hipErrorInvalidValue);
+  REQUIRE(out, hipErrorInvalidValue);
+  *out = of(n);
+  return hipSuccess;
+}
+inline hipExternalSemaphoreNodeParams semaphores_of(const Node* n) {
   const auto& s = n->action->steps;
   Handle* handles = static_cast<Handle*>(s.given);
-  *p = {handles, reinterpret_cast<hipExternalSemaphoreParams*>(handles + s.given_count), s.given_count};
-  return hipSuccess;
+  return {handles, reinterpret_cast<hipExternalSemaphoreParams*>(handles + s.given_count), s.given_count};
+}
+inline Handle event_of(const Node* n) { return n->action->event->handle; }
+
+API int hipGraphChildGraphNodeGetGraph(Handle node, Handle* graph) {
+  return tell(node, hipGraphNodeTypeGraph, graph, [](const Node* n) { return n->child->handle; });
+}
+API int hipGraphKernelNodeGetParams(Handle node, hipKernelNodeParams* p) {
+  return tell(node, hipGraphNodeTypeKernel, p, [](const Node* n) -> hipKernelNodeParams {
+    const auto& k = n->action->kernel;
+    const uint32_t *b = k.launch.block, *g = k.launch.grid;
+    return {{b[0], b[1], b[2]}, nullptr, k.function, {g[0], g[1], g[2]}, k.args, k.launch.shared_bytes};
+  });
+}
+API int hipGraphMemcpyNodeGetParams(Handle node, hipMemcpy3DParms* p) {
+  return tell(node, hipGraphNodeTypeMemcpy, p, [](const Node* n) { return n->action->copy.given; });
+}
+API int hipGraphMemsetNodeGetParams(Handle node, hipMemsetParams* p) {
+  return tell(node, hipGraphNodeTypeMemset, p, [](const Node* n) { return n->action->fill.given; });
+}
+API int hipGraphHostNodeGetParams(Handle node, hipHostNodeParams* p) {
+  return tell(node, hipGraphNodeTypeHost, p, [](const Node* n) { return n->action->host; });
+}
+API int hipGraphMemAllocNodeGetParams(Handle node, hipMemAllocNodeParams* p) {
+  return tell(node, hipGraphNodeTypeMemAlloc, p, [](const Node* n) { return n->action->memory.given; });
+}
+API int hipGraphMemFreeNodeGetParams(Handle node, void** pointer) {
+  return tell(node, hipGraphNodeTypeMemFree, pointer, [](const Node* n) { return n->action->memory.block->pointer; });
 }
 API int hipGraphExternalSemaphoresSignalNodeGetParams(Handle node, hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  return semaphores_of_node(node, hipGraphNodeTypeExtSemaphoreSignal, p);
+  return tell(node, hipGraphNodeTypeExtSemaphoreSignal, p, semaphores_of);
 }
 API int hipGraphExternalSemaphoresWaitNodeGetParams(Handle node, hipExternalSemaphoreNodeParams* p) {
-  ENTER();
-  return semaphores_of_node(node, hipGraphNodeTypeExtSemaphoreWait, p);
+  return tell(node, hipGraphNodeTypeExtSemaphoreWait, p, semaphores_of);
 }
 API int hipGraphBatchMemOpNodeGetParams(Handle node, hipBatchMemOpNodeParams* p) {
-  ENTER();
-  NODE(n, node, hipGraphNodeTypeBatchMemOp);
-  REQUIRE(p, hipErrorInvalidValue);
-  const auto& s = n->action->steps;
-  *p = {nullptr, s.given_count, static_cast<hipStreamBatchMemOpParams*>(s.given), 0};
-  return hipSuccess;
-}
-inline int event_of_node(Handle node, int type, Handle* event) {
-  NODE(n, node, type);
-  REQUIRE(event, hipErrorInvalidValue);
-  *event = n->action->event->handle;
-  return hipSuccess;
+  return tell(node, hipGraphNodeTypeBatchMemOp, p, [](const Node* n) -> hipBatchMemOpNodeParams {
+    const auto& s = n->action->steps;
+    return {nullptr, s.given_count, static_cast<hipStreamBatchMemOpParams*>(s.given), 0};
+  });
 }
 API int hipGraphEventRecordNodeGetEvent(Handle node, Handle* event) {
-  ENTER();
-  return event_of_node(node, hipGraphNodeTypeEventRecord, event);
+  return tell(node, hipGraphNodeTypeEventRecord, event, event_of);
 }
 API int hipGraphEventWaitNodeGetEvent(Handle node, Handle* event) {
-  ENTER();
-  return event_of_node(node, hipGraphNodeTypeWaitEvent, event);
+  return tell(node, hipGraphNodeTypeWaitEvent, event, event_of);
 }
 
-// Makes an action of what a call was given, and gives it to a node of the same type.
-template <class... Taken, class... Given>
-inline int set_node(Handle node, int (*make)(Action**, Taken...), Given... given) {
-  ENTER();
-  Action* action = nullptr;
-  if (int code = make(&action, given...)) return fail(code);
-  Node* n = find<Node>(node);
-  if (int code = n ? action_replaceable(n->action, action) : int(hipErrorInvalidValue)) {
-    action_release(action);
-    return fail(code);
-  }
-  action_release(n->action);
-  n->action = action;
-  return hipSuccess;
-}
-API int hipGraphKernelNodeSetParams(Handle node, const hipKernelNodeParams* p) {
-  return set_node(node, action_of_kernel, p);
-}
-API int hipGraphMemcpyNodeSetParams(Handle node, const hipMemcpy3DParms* p) {
-  return set_node(node, action_of_copy, p);
-}
-API int hipGraphMemcpyNodeSetParams1D(Handle node, void* dst, const void* src, size_t bytes, int kind) {
-  return set_node(node, action_of_copy_1d, dst, src, bytes, kind);
-}
-API int hipGraphMemsetNodeSetParams(Handle node, const hipMemsetParams* p) {
-  return set_node(node, action_of_fill, p);
-}
-API int hipGraphHostNodeSetParams(Handle node, const hipHostNodeParams* p) {
-  return set_node(node, action_of_host, p);
-}
-API int hipGraphEventRecordNodeSetEvent(Handle node, Handle event) {
-  return set_node(node, action_of_event, hipGraphNodeTypeEventRecord, event);
-}
-API int hipGraphEventWaitNodeSetEvent(Handle node, Handle event) {
-  return set_node(node, action_of_event, hipGraphNodeTypeWaitEvent, event);
-}
-API int hipGraphExternalSemaphoresSignalNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
-}
-API int hipGraphExternalSemaphoresWaitNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_node(node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
-}
-API int hipGraphBatchMemOpNodeSetParams(Handle node, const hipBatchMemOpNodeParams* p) {
-  return set_node(node, action_of_memory_ops, p);
-}
 constexpr int kAttributeCooperative = 2, kAttributePriority = 8;  // hipLaunchAttributeID
 API int hipGraphKernelNodeSetAttribute(Handle node, int attribute, const hipLaunchAttributeValue* value) {
   ENTER();
@@ -411,18 +335,6 @@ API int hipGraphInstantiateWithFlags(Handle* out, Handle graph, unsigned long lo
   Exec* x = nullptr;
   if (int code = exec_new(g, flags, &x)) return fail(code);
   *out = x->handle;
-  return hipSuccess;
-}
-API int hipGraphInstantiate(Handle* out, Handle graph, Handle* error_node, char* log, size_t log_bytes) {
-  if (error_node) *error_node = 0;
-  if (log && log_bytes) *log = 0;
-  return hipGraphInstantiateWithFlags(out, graph, 0);
-}
-API int hipGraphExecGetFlags(Handle exec, unsigned long long* flags) {
-  ENTER();
-  EXEC(x, exec);
-  REQUIRE(flags, hipErrorInvalidValue);
-  *flags = x->flags;
   return hipSuccess;
 }
 // A launch in flight goes on and keeps what it needs.
@@ -481,15 +393,6 @@ API int hipGraphExecEventRecordNodeSetEvent(Handle exec, Handle node, Handle eve
 }
 API int hipGraphExecEventWaitNodeSetEvent(Handle exec, Handle node, Handle event) {
   return set_exec_node(exec, node, action_of_event, hipGraphNodeTypeWaitEvent, event);
-}
-API int hipGraphExecExternalSemaphoresSignalNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreSignal, p);
-}
-API int hipGraphExecExternalSemaphoresWaitNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
-  return set_exec_node(exec, node, action_of_semaphores, hipGraphNodeTypeExtSemaphoreWait, p);
-}
-API int hipGraphExecBatchMemOpNodeSetParams(Handle exec, Handle node, const hipBatchMemOpNodeParams* p) {
-  return set_exec_node(exec, node, action_of_memory_ops, p);
 }
 API int hipGraphExecChildGraphNodeSetParams(Handle exec, Handle node, Handle child) {
   ENTER();

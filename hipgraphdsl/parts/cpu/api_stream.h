@@ -14,12 +14,6 @@ API int hipStreamCreateWithPriority(Handle* out, unsigned flags, int) {
 }
 API int hipStreamCreateWithFlags(Handle* out, unsigned flags) { return hipStreamCreateWithPriority(out, flags, 0); }
 API int hipStreamCreate(Handle* out) { return hipStreamCreateWithPriority(out, 0, 0); }
-API int hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  ENTER();
-  if (least) *least = 0;
-  if (greatest) *greatest = 0;
-  return hipSuccess;
-}
 API int hipStreamGetPriority(Handle stream, int* priority) {
   ENTER();
   REQUIRE(priority, hipErrorInvalidValue);
@@ -186,10 +180,6 @@ API int hipEventRecord(Handle event, Handle stream) {
   event_set(e, t);
   return fail(stream_submit(s, action_new(hipGraphNodeTypeEventRecord), t, nullptr));
 }
-API int hipEventRecordWithFlags(Handle event, Handle stream, unsigned flags) {
-  REQUIRE(flags <= 1, hipErrorInvalidValue);
-  return hipEventRecord(event, stream);
-}
 // Whether `e` was recorded by a capture that goes on; 0, or the error of a call that waits for it.
 inline int event_wait_allowed(Event* e) {
   Captures& all = captures();
@@ -312,7 +302,6 @@ API int hgcpuSemaphoreSignal(Handle semaphore, uint64_t value) {
   semaphore_signal(s, value);
   return hipSuccess;
 }
-API int hipDestroyExternalSemaphore(Handle semaphore) { return hgcpuSemaphoreDestroy(semaphore); }
 
 inline int semaphores_async(int type, const Handle* list, const hipExternalSemaphoreParams* params, unsigned n, Handle stream) {
   STREAM(s, stream);
@@ -375,19 +364,7 @@ API int hipStreamBeginCapture(Handle stream, int mode) {
   REQUIRE(is_mode(mode), hipErrorInvalidValue);
   STREAM(s, stream);
   REQUIRE(!s->is_null, hipErrorStreamCaptureUnsupported);
-  return fail(capture_begin(s, mode, nullptr, nullptr, 0));
-}
-API int hipStreamBeginCaptureToGraph(Handle stream, Handle graph, const Handle* deps, const void* edge_data, size_t n, int mode) {
-  ENTER();
-  Graph* into = find<Graph>(graph);
-  REQUIRE(into && is_mode(mode) && !edge_data && (!n || deps), hipErrorInvalidValue);
-  STREAM(s, stream);
-  REQUIRE(!s->is_null, hipErrorStreamCaptureUnsupported);
-  for (size_t i = 0; i < n; ++i) {
-    Node* d = find<Node>(deps[i]);
-    REQUIRE(d && d->graph == into, hipErrorInvalidValue);
-  }
-  return fail(capture_begin(s, mode, into, deps, n));
+  return fail(capture_begin(s, mode));
 }
 API int hipStreamEndCapture(Handle stream, Handle* graph) {
   ENTER();
@@ -411,9 +388,6 @@ API int hipStreamGetCaptureInfo_v2(Handle stream, int* status, unsigned long lon
   if (deps) *deps = active ? s->capture_deps.items : nullptr;
   if (count) *count = active ? s->capture_deps.count : 0;
   return hipSuccess;
-}
-API int hipStreamGetCaptureInfo(Handle stream, int* status, unsigned long long* id) {
-  return hipStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
 }
 // The null stream waits for the blocking streams, which none of them may while it captures.
 inline int null_stream_captures(Stream* null) {

@@ -86,30 +86,14 @@ template <class T>
 struct hgcpu_if<true, T> {
   typedef T type;
 };
+template <class T, class... U>
+constexpr bool hgcpu_among = (__is_same(T, U) || ...);
 template <class T>
-constexpr bool hgcpu_floating = false;
-template <>
-inline constexpr bool hgcpu_floating<float> = true;
-template <>
-inline constexpr bool hgcpu_floating<double> = true;
+constexpr bool hgcpu_floating = hgcpu_among<T, float, double>;
 template <class T>
-constexpr bool hgcpu_integral = false;
-#define HGCPU_INTEGRAL(T) \
-  template <>             \
-  inline constexpr bool hgcpu_integral<T> = true;
-HGCPU_INTEGRAL(bool)
-HGCPU_INTEGRAL(char)
-HGCPU_INTEGRAL(signed char)
-HGCPU_INTEGRAL(unsigned char)
-HGCPU_INTEGRAL(short)
-HGCPU_INTEGRAL(unsigned short)
-HGCPU_INTEGRAL(int)
-HGCPU_INTEGRAL(unsigned int)
-HGCPU_INTEGRAL(long)
-HGCPU_INTEGRAL(unsigned long)
-HGCPU_INTEGRAL(long long)
-HGCPU_INTEGRAL(unsigned long long)
-#undef HGCPU_INTEGRAL
+constexpr bool hgcpu_integral =
+    hgcpu_among<T, bool, char, signed char, unsigned char, short, unsigned short, int, unsigned int, long, unsigned long,
+                long long, unsigned long long>;
 template <class T>
 constexpr bool hgcpu_number = hgcpu_floating<T> || hgcpu_integral<T>;
 
@@ -616,28 +600,9 @@ HGCPU_INLINE float __double2float_rn(double x) { return (float)x; }
 
 #if !HGCPU_STD
 namespace std {
-using ::size_t;
-using ::ptrdiff_t;
-using ::int8_t;
-using ::int16_t;
-using ::int32_t;
-using ::int64_t;
-using ::uint8_t;
-using ::uint16_t;
-using ::uint32_t;
-using ::uint64_t;
-using ::intptr_t;
-using ::uintptr_t;
-using ::abs;
-using ::fma;
-using ::isfinite;
-using ::isinf;
-using ::isnan;
-using ::ldexp;
-using ::max;
-using ::min;
-using ::printf;
-using ::signbit;
+using ::size_t, ::ptrdiff_t, ::intptr_t, ::uintptr_t, ::int8_t, ::int16_t, ::int32_t, ::int64_t;
+using ::uint8_t, ::uint16_t, ::uint32_t, ::uint64_t;
+using ::abs, ::fma, ::isfinite, ::isinf, ::isnan, ::ldexp, ::max, ::min, ::printf, ::signbit;
 #define HGCPU_USING(name) using ::name;
 HGCPU_EACH_1(HGCPU_USING)
 HGCPU_EACH_2(HGCPU_USING)
@@ -1252,18 +1217,18 @@ HGCPU_INLINE T hgcpu_exchange(uint64_t mask, T value, unsigned from) {
   return value;
 }
 // The lane that a lane reads from.
-HGCPU_INLINE unsigned hgcpu_shfl_from(unsigned self, int lane, int width) {
+HGCPU_INLINE unsigned hgcpu__shfl_from(unsigned self, int lane, int width) {
   return (self & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1));
 }
-HGCPU_INLINE unsigned hgcpu_shfl_up_from(unsigned self, unsigned delta, int width) {
+HGCPU_INLINE unsigned hgcpu__shfl_up_from(unsigned self, unsigned delta, int width) {
   const unsigned first = self & ~(unsigned)(width - 1);
   return self - first < delta ? self : self - delta;
 }
-HGCPU_INLINE unsigned hgcpu_shfl_down_from(unsigned self, unsigned delta, int width) {
+HGCPU_INLINE unsigned hgcpu__shfl_down_from(unsigned self, unsigned delta, int width) {
   const unsigned within = self & (unsigned)(width - 1);
   return within + delta >= (unsigned)width ? self : self + delta;
 }
-HGCPU_INLINE unsigned hgcpu_shfl_xor_from(unsigned self, int mask, int width) {
+HGCPU_INLINE unsigned hgcpu__shfl_xor_from(unsigned self, int mask, int width) {
   const unsigned other = self ^ (unsigned)mask;
   return other >= ((self + (unsigned)width) & ~(unsigned)(width - 1)) ? self : other;
 }
@@ -1278,10 +1243,6 @@ struct hgcpu_at_site {
   static HGCPU_INLINE T name##_sync(uint64_t mask, T value, argument which, int width = warpSize) {               \
     return hgcpu_exchange<site>(mask, value, hgcpu##name##_from(__lane_id(), which, width));                      \
   }
-#define hgcpu__shfl_from hgcpu_shfl_from
-#define hgcpu__shfl_up_from hgcpu_shfl_up_from
-#define hgcpu__shfl_down_from hgcpu_shfl_down_from
-#define hgcpu__shfl_xor_from hgcpu_shfl_xor_from
   HGCPU_SHUFFLE(__shfl, int)
   HGCPU_SHUFFLE(__shfl_up, unsigned)
   HGCPU_SHUFFLE(__shfl_down, unsigned)

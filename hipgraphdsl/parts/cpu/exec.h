@@ -45,7 +45,6 @@ struct Exec {
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
   Vec<Block*> frees;             // what its nodes free, whoever allocates it
   bool auto_free = false;
-  unsigned long long flags = 0;
 
   SpinLock lock;
   Program* program = nullptr;
@@ -228,7 +227,6 @@ inline void exec_release(Exec* x) {
 inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
   Exec* x = create<Exec>();
   x->refs.set_relaxed(1);
-  x->flags = flags;
   x->auto_free = flags & 1;
   x->shape = graph_copy(g, false);
   Flat flat;

@@ -5,40 +5,48 @@
 
 #include "hip_structs.h"
 
+// The errors that this library answers with: HIP's name, number and text.
+#define HIP_ERRORS(X)                                                                                                         \
+  X(hipSuccess, 0, "no error")                                                                                                \
+  X(hipErrorInvalidValue, 1, "invalid argument")                                                                              \
+  X(hipErrorOutOfMemory, 2, "out of memory")                                                                                  \
+  X(hipErrorNotInitialized, 3,                                                                                                \
+    "the runtime does not survive fork: start processes with the spawn method, or open it in the child only")                 \
+  X(hipErrorInvalidConfiguration, 9, "invalid configuration argument")                                                        \
+  X(hipErrorInvalidPitchValue, 12, "invalid pitch argument")                                                                  \
+  X(hipErrorNoDevice, 100, "no ROCm-capable device is detected")                                                              \
+  X(hipErrorInvalidDevice, 101, "invalid device ordinal")                                                                     \
+  X(hipErrorInvalidImage, 200, "device kernel image is invalid")                                                              \
+  X(hipErrorPeerAccessUnsupported, 217, "peer access is not supported between these two devices")                             \
+  X(hipErrorInvalidHandle, 400, "invalid resource handle")                                                                    \
+  X(hipErrorIllegalState, 401, "the operation cannot be performed in the present state")                                      \
+  X(hipErrorNotFound, 500, "named symbol not found")                                                                          \
+  X(hipErrorNotReady, 600, "device not ready")                                                                                \
+  X(hipErrorIllegalAddress, 700, "an illegal memory access was encountered")                                                  \
+  X(hipErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                                                  \
+  X(hipErrorPeerAccessNotEnabled, 705, "peer access has not been enabled")                                                    \
+  X(hipErrorAssert, 710, "device-side assert triggered")                                                                      \
+  X(hipErrorLaunchFailure, 719, "unspecified launch failure")                                                                 \
+  X(hipErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")                                          \
+  X(hipErrorNotPermitted, 800, "a host function must not wait for the device")                                                \
+  X(hipErrorNotSupported, 801, "operation not supported")                                                                     \
+  X(hipErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                                \
+  X(hipErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")                         \
+  X(hipErrorStreamCaptureMerge, 902, "operation would result in a merge of separate capture sequences")                       \
+  X(hipErrorStreamCaptureUnmatched, 903, "capture was not ended in the same stream as it began")                              \
+  X(hipErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                                 \
+  X(hipErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                           \
+  X(hipErrorStreamCaptureImplicit, 906, "operation would make the legacy stream depend on a capturing blocking stream")       \
+  X(hipErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream")                    \
+  X(hipErrorStreamCaptureWrongThread, 908, "attempt to terminate a thread-local capture sequence from another thread")        \
+  X(hipErrorGraphExecUpdateFailure, 910,                                                                                      \
+    "the graph update was not performed because it included changes which violated constraints specific to instantiated "     \
+    "graph update")                                                                                                           \
+  X(hipErrorUnknown, 999, "unknown error")
 enum hipError_t : int {
-  hipSuccess = 0,
-  hipErrorInvalidValue = 1,
-  hipErrorOutOfMemory = 2,
-  hipErrorNotInitialized = 3,
-  hipErrorInvalidConfiguration = 9,
-  hipErrorInvalidPitchValue = 12,
-  hipErrorNoDevice = 100,
-  hipErrorInvalidDevice = 101,
-  hipErrorInvalidImage = 200,
-  hipErrorInvalidHandle = 400,
-  hipErrorIllegalState = 401,
-  hipErrorNotFound = 500,
-  hipErrorNotReady = 600,
-  hipErrorPeerAccessUnsupported = 217,
-  hipErrorIllegalAddress = 700,
-  hipErrorPeerAccessAlreadyEnabled = 704,
-  hipErrorPeerAccessNotEnabled = 705,
-  hipErrorAssert = 710,
-  hipErrorLaunchFailure = 719,
-  hipErrorCooperativeLaunchTooLarge = 720,
-  hipErrorNotPermitted = 800,
-  hipErrorNotSupported = 801,
-  hipErrorStreamCaptureUnsupported = 900,
-  hipErrorStreamCaptureInvalidated = 901,
-  hipErrorStreamCaptureMerge = 902,
-  hipErrorStreamCaptureUnmatched = 903,
-  hipErrorStreamCaptureUnjoined = 904,
-  hipErrorStreamCaptureIsolation = 905,
-  hipErrorStreamCaptureImplicit = 906,
-  hipErrorCapturedEvent = 907,
-  hipErrorStreamCaptureWrongThread = 908,
-  hipErrorGraphExecUpdateFailure = 910,
-  hipErrorUnknown = 999,
+#define HIP_ERROR(name, number, text) name = number,
+  HIP_ERRORS(HIP_ERROR)
+#undef HIP_ERROR
 };
 
 enum hipGraphNodeType : int {

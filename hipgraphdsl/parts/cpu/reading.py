@@ -1,25 +1,33 @@
 """Read kernels into trees of the form of clang's (syntax.py), for compilers that print none.
 
+The core's reader parses declarations (`source.declarations.scan`) and expressions; this module adds statements, and what trees of
+clang's form need: positions, types, conversions.
+
 A small part of C++ is read: statements, expressions and declarations of numbers, pointers to numbers and arrays of numbers,
 and calls of the source's own functions and of those of device.h that are sure to take their arguments by value. Everything else
-raises `Unknown`, and the function has no tree: a kernel without one is compiled as it is.
+raises ValueError, and the function has no tree: a kernel without one is compiled as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from ...source import closing_angle
+from ...errors import DeclarationError
+from ...source import closing_index
+from ...source.declarations import Item, name_at, parameters_at, scan
+from ...source.tokens import without_attributes
 from .expressions import NUMBERS, Expressions
 from .syntax import Node
-from .uniform import Unknown
+from .tokens import read_tokens
+
+_UNREAD: Final = frozenset({"struct", "class", "union", "enum", "using", "operator"})
 
 
 def read_trees(text: str, word: str) -> list[Node]:
     """Return the trees of the functions whose names contain a word, except of those that cannot be read."""
-    reader = _Reader(text)
+    reader = _Reader(read_tokens(text.encode().decode("latin-1")))  # a letter for each byte, so that positions are those of clang
     found = [(node, reader.called) for node in reader.trees(word)]
     # A function that is inlined behind a further overload of what it calls might call that one.
     every = {name: len(known) for name, known in reader.functions.items()}
@@ -31,186 +39,136 @@ class _Reader(Expressions):
 
     def trees(self, word: str) -> Iterator[Node]:
         """Yield the trees; what the source declares is known behind it."""
-        while self.i < len(self.tokens):
-            start = self.i
-            end = self.item()
-            if self.tokens[end].text == "{" and self.is_scope(start, end):
-                self.i = end + 1
-                continue
-            found = self.declared(start, end, word)
-            if found:
-                yield found
-            self.i = end + 1 if self.tokens[end].text != "{" else self.closing[end] + 1
+        place = {token.start: n for n, token in enumerate(self.tokens)}
+        with suppress(DeclarationError):  # a bracket that is not closed: the compiler reports it
+            for item in scan([token for token in self.tokens if token.kind != "directive"], ""):
+                found = self.declared(item, place, word)
+                if found:
+                    yield found
 
-    def item(self) -> int:
-        """Return the index of the semicolon or the brace that ends what begins here."""
-        n, tokens = self.i, self.tokens
-        while n < len(tokens) - 1 and tokens[n].text not in (";", "{", "}") and tokens[n].kind != "directive":
-            n = self.closing[n] + 1 if tokens[n].text in ("(", "[") else n + 1
-        return min(n, len(tokens) - 1)
-
-    def is_scope(self, start: int, brace: int) -> bool:
-        words = [t.text for t in self.tokens[start:brace]]
-        return "namespace" in words or (words[:1] == ["extern"] and len(words) == 2)
-
-    def declared(self, start: int, end: int, word: str) -> Node | None:
+    def declared(self, item: Item, place: dict[int, int], word: str) -> Node | None:
         """Take in what an item declares; return its tree if that is of a function that is asked for."""
-        tokens = self.tokens
-        texts = [t.text for t in tokens[start:end]]
-        self.i = start
-        template = texts[:1] == ["template"]
-        if template:
-            start = min(closing_angle(tokens, start + 1) + 1, end)
-        if {"struct", "class", "union", "enum", "using", "operator"} & {t.text for t in tokens[start:end]}:
-            self.records |= {t.text for t in tokens[start:end] if t.kind == "name"}
-            return None
-        if texts[:1] == ["typedef"]:
-            self.i += 1
-            kind = ""
-            with suppress(Unknown):
-                kind = self.kind()
-            self.types.pop(texts[-1], None)
-            if kind and self.i == end - 1 and texts[-1] not in self.functions:
-                self.types[texts[-1]] = kind
-            return None
-        opening = next((n for n in range(start + 1, end) if self.is_head(n)), None)
-        if opening is not None:
-            return self.function(opening, end, "" if template else word)
-        if tokens[end].text == ";":
-            with suppress(Unknown):
-                self.attributes()
-                self.declaration()
+        head = item.head or item.tokens[: next((n for n, t in enumerate(item.tokens) if t.text in (";", "{")), None)]
+        if _UNREAD & {token.text for token in head}:
+            self.records |= {token.text for token in head if token.kind == "name"}
+        elif item.kind == "typedef":
+            name = item.tokens[-2].text
+            self.types.pop(name, None)
+            kind = self.named_type(item.tokens[1:-2])
+            if kind and name not in self.functions:
+                self.types[name] = kind.spelling
+        elif item.kind == "function":
+            return self.function(item, place, "" if item.templates is not None else word)
+        elif item.kind == "variable" and item.templates is None:
+            plain = [t for t in without_attributes(item.tokens) if t.text not in ("extern", "inline") and t.kind != "string"]
+            with suppress(ValueError):
+                self.within(plain, self.declaration)
         return None
 
-    def is_head(self, n: int) -> bool:
-        before = self.tokens[n - 1]
-        return self.tokens[n].text == "(" and before.kind == "name" and before.text not in ("__attribute__", "alignas")
-
-    def attributes(self) -> None:
-        while self.at("extern", "__attribute__", "inline", "static") or self.token.kind == "string":
-            if self.take().text == "__attribute__":
-                self.i = self.closing[self.i] + 1
-
-    def function(self, opening: int, end: int, word: str) -> Node | None:
+    def function(self, item: Item, place: dict[int, int], word: str) -> Node | None:
         """Take in a function's name; return its tree if its name contains a word."""
-        tokens = self.tokens
-        name = tokens[opening - 1]
-        inside = {t.text for t in tokens[opening : self.closing[opening]]}
-        kind = ""
-        with suppress(Unknown):
-            self.attributes()
-            kind = self.kind()
-            self.attributes()
-            kind = kind if self.i == opening - 1 else ""
-        if tokens[end].text == "{":
-            self.functions.setdefault(name.text, []).append((kind, not inside & {"&", "&&"}))
-        if not word or word not in name.text or tokens[end].text != "{" or not kind:
+        plain = without_attributes(item.head)
+        opening = parameters_at(plain)
+        at = name_at(plain, opening)
+        if at < 0 or item.body is None:
             return None
-        known, self.called = self.scopes, {}
+        name = plain[at]
+        inside = {token.text for token in plain[opening : closing_index(plain, opening)]}
+        named = self.named_type([t for t in plain[:at] if t.text not in ("extern", "inline") and t.kind != "string"])
+        kind = named.spelling if named else ""
+        self.functions.setdefault(name.text, []).append((kind, not inside & {"&", "&&"}))
+        if not word or word not in name.text or not kind:
+            return None
+        known, self.called, self.depth = self.scopes, {}, 0
         try:
             self.scopes = [*known, {}]
-            self.i = opening + 1
-            inner = []
-            while not self.at(")"):
-                inner.append(self.parameter())
-                if not self.at(")"):
-                    self.expect(",")
-            self.i = end
+            self.at = place[plain[opening].start]
+            inner = list(self.listed("(", self.parameter, ")"))
+            self.at = place[item.head[-1].start] + 1
             inner.append(self.compound())
             return self.node(
-                "FunctionDecl", opening - 1, inner, id=f"f:{name.text}", name=name.text, type={"qualType": kind},
+                "FunctionDecl", place[name.start], inner, id=f"f:{name.text}", name=name.text, type={"qualType": kind},
                 loc={"offset": name.start, "tokLen": len(name.text)},
             )  # fmt: skip
-        except (Unknown, LookupError, RecursionError):
+        except (ValueError, LookupError, RecursionError):
             return None
         finally:
             self.scopes = known
 
     def parameter(self) -> Node:
-        start = self.i
-        kind = self.kind()
-        if kind == "void" and self.at(")"):
-            raise Unknown("no parameter")
+        start, kind = self.at, self.specifiers()
+        if kind == "void" and self.text() == ")":
+            raise ValueError("no parameter")
         return self.variable(start, kind, "ParmVarDecl")
 
     def variable(self, start: int, kind: str, what: str = "VarDecl", facts: dict[str, Any] | None = None) -> Node:
         """Read a declarator and its initial value."""
         name = self.take()
         if name.kind != "name" or name.text in self.types:
-            raise Unknown("a declarator")
+            raise ValueError("a declarator")
         if len(self.scopes) == 1 and name.text in self.scopes[0]:  # in two namespaces
             self.scopes[0].pop(name.text)
-            raise Unknown("two declarations")
+            raise ValueError("two declarations")
         dims = ""
-        while self.at("["):
-            inside = self.tokens[self.i + 1 : self.closing[self.i]]
+        while self.text() == "[":
+            inside = self.inside(closing_index(self.tokens, self.at))
             if what != "VarDecl" or not inside or any(t.kind not in ("number", "punct") for t in inside):
-                raise Unknown("an array")
+                raise ValueError("an array")
             dims += f"[{' '.join(t.text for t in inside)}]"
-            self.i = self.closing[self.i] + 1
         made: Node = {
             "kind": what, "id": f"{name.text}@{name.start}", "name": name.text, "type": {"qualType": kind + dims},
             "loc": {"offset": name.start, "tokLen": len(name.text)}, **(facts or {}),
         }  # fmt: skip
-        if kind.split("[")[0].removeprefix("const ") == "auto" and not (self.at("=") and not dims):
-            raise Unknown("a type")
+        if kind.split("[")[0].removeprefix("const ") == "auto" and not (self.text() == "=" and not dims):
+            raise ValueError("a type")
         inner: list[Node] = []
         if "auto" not in kind:
             self.scopes[-1][name.text] = made
-        if self.at("="):
+        if self.takes("="):
             if what != "VarDecl":
-                raise Unknown("a parameter that may be left out")
-            self.take()
+                raise ValueError("a parameter that may be left out")
             inner.append(self.initial())
             made["init"] = "c"
         if "auto" in kind:
             found = inner[0]["type"]["qualType"] if inner else ""
             if "*" in kind or (found not in NUMBERS and "*" not in found):
-                raise Unknown("a type")
+                raise ValueError("a type")
             made["type"] = {"qualType": ("const " if kind.startswith("const") and "*" not in found else "") + found}
             self.scopes[-1][name.text] = made
         made |= self.node(what, start, inner)
         return made
 
     def initial(self) -> Node:
-        if not self.at("{"):
-            return self.value(self.assignment())
-        start = self.i
-        self.take()
-        inner = []
-        while not self.at("}"):
-            inner.append(self.initial())
-            if not self.at("}"):
-                self.expect(",")
-        self.take()
-        return self.node("InitListExpr", start, inner, type={"qualType": ""})
+        start = self.at
+        if self.text() != "{":
+            return self.value(self.single())
+        return self.node("InitListExpr", start, self.listed("{", self.initial, "}"), type={"qualType": ""})
 
     def declaration(self) -> Node:
-        start = self.i
+        start = self.at
         facts: dict[str, Any] = {}
-        kind = self.kind(facts)
+        kind = self.specifiers(facts)
         base = kind.partition(" *")[0]
         found = [self.variable(start, kind, facts=facts)]
-        while self.at(","):
-            self.take()
+        while self.takes(","):
             found.append(self.variable(start, self.pointer(base), facts=facts))
-        self.expect(";")
+        self.take(";")
         return self.node("DeclStmt", start, found)
 
     # -- statements -----------------------------------------------------------------------------------------------------------
 
     def compound(self) -> Node:
-        start = self.i
-        self.expect("{")
+        start = self.at
+        self.take("{")
         self.scopes = [*self.scopes, {}]
         inner = []
-        while not self.at("}"):
+        while self.text() != "}":
             inner.append(self.statement())
         self.take()
         self.scopes = self.scopes[:-1]
         return self.node("CompoundStmt", start, inner)
 
-    def single(self) -> Node:
+    def body(self) -> Node:
         """Read the statement of an `if` or a loop, which has a scope of its own."""
         self.scopes = [*self.scopes, {}]
         found = self.statement()
@@ -218,41 +176,37 @@ class _Reader(Expressions):
         return found
 
     def statement(self) -> Node:
-        start, token = self.i, self.token
-        if token.kind == "directive":
+        start, word = self.at, self.text()
+        if self.kind() == "directive":
             self.take()
-            if not self.at("for", "while", "do"):
-                raise Unknown("a pragma")
+            if self.text() not in ("for", "while", "do"):
+                raise ValueError("a pragma")
             return self.ending("AttributedStmt", start, [self.statement()])
-        if self.at("{"):
+        if word == "{":
             return self.compound()
-        if self.at(";"):
-            self.take()
+        if self.takes(";"):
             return self.node("NullStmt", start, [])
-        if self.at("if"):
-            self.take()
-            inner = [self.condition(), self.single()]
-            otherwise = self.at("else")
+        if self.takes("if"):
+            inner = [self.value(self.parenthesis()), self.body()]
+            otherwise = self.takes("else")
             if otherwise:
-                self.take()
-                inner.append(self.single())
+                inner.append(self.body())
             return self.ending("IfStmt", start, inner, **({"hasElse": True} if otherwise else {}))
-        if self.at("while"):
-            self.take()
-            return self.ending("WhileStmt", start, [self.condition(), self.single()])
-        if self.at("do"):
+        if self.takes("while"):
+            return self.ending("WhileStmt", start, [self.value(self.parenthesis()), self.body()])
+        if word == "do":
             return self.do()
-        if self.at("for"):
+        if word == "for":
             return self.loop()
-        if self.at("return", "break", "continue"):
+        if word in ("return", "break", "continue"):
             self.take()
-            inner = [self.value(self.comma())] if token.text == "return" and not self.at(";") else []
-            found = self.node(f"{token.text.capitalize()}Stmt", start, inner)
-        elif self.is_type() and self.tokens[self.i + 1].text != "(":
+            inner = [self.value(self.expression())] if word == "return" and self.text() != ";" else []
+            found = self.node(f"{word.capitalize()}Stmt", start, inner)
+        elif self.is_type() and self.text(1) != "(":
             return self.declaration()
         else:
-            found = self.comma()
-        self.expect(";")
+            found = self.expression()
+        self.take(";")
         return found
 
     def ending(self, kind: str, start: int, inner: list[Node], **more: Any) -> Node:
@@ -261,37 +215,30 @@ class _Reader(Expressions):
         made["range"]["end"] = inner[-1]["range"]["end"]
         return made
 
-    def condition(self) -> Node:
-        self.expect("(")
-        found = self.value(self.comma())
-        self.expect(")")
-        return found
-
     def do(self) -> Node:
-        start = self.i
-        self.take()
-        body = self.single()
-        self.expect("while")
-        asked = self.condition()
-        made = self.node("DoStmt", start, [body, asked])
-        self.expect(";")
+        start = self.at
+        self.take("do")
+        body = self.body()
+        self.take("while")
+        made = self.node("DoStmt", start, [body, self.value(self.parenthesis())])
+        self.take(";")
         return made
 
     def loop(self) -> Node:
-        start = self.i
-        self.take()
-        self.expect("(")
+        start = self.at
+        self.take("for")
+        self.take("(")
         self.scopes = [*self.scopes, {}]
         first: Node = {}
         if self.is_type():
             first = self.declaration()
         else:
-            first = {} if self.at(";") else self.comma()
-            self.expect(";")
-        condition = {} if self.at(";") else self.value(self.comma())
-        self.expect(";")
-        step = {} if self.at(")") else self.comma()
-        self.expect(")")
-        body = self.single()
+            first = {} if self.text() == ";" else self.expression()
+            self.take(";")
+        condition = {} if self.text() == ";" else self.value(self.expression())
+        self.take(";")
+        step = {} if self.text() == ")" else self.expression()
+        self.take(")")
+        body = self.body()
         self.scopes = self.scopes[:-1]
         return self.ending("ForStmt", start, [first, {}, condition, step, body])

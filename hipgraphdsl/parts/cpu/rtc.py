@@ -377,21 +377,8 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the source of the modules that generate the compiled text; it is part of the cache key."""
-    names = (
-        "rtc",
-        "weave",
-        "split",
-        "warps",
-        "reading",
-        "expressions",
-        "uniform",
-        "syntax",
-        "tokens",
-        "../../source/tokens",
-        "../../source/declarations",
-        "../../source/names",
-    )
-    return tuple(_header(f"{name}.py") for name in names)
+    own = Path(__file__).parent
+    return tuple(file.read_text() for folder in (own, own.parents[1] / "source") for file in sorted(folder.glob("*.py")))
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str], str]:

@@ -292,12 +292,13 @@ inline void name_of(Text* t, const Where& at) {
 inline uint64_t variable_bytes(const Watch* s, const Instrumented::Variable& v) {
   return strcmp(v.name, "hgcpu_dynamic") ? v.bytes : s->launch->how->shared_bytes;
 }
-// The last extent that begins at or before an address; -1 if there is none.
-inline int64_t extent_before(const Vec<Extent>& extents, uintptr_t address) {
-  uint32_t low = 0, high = extents.count;
+// The last of sorted ranges that begins at or before an address; -1 if there is none.
+template <class Range>
+inline int64_t last_before(const Vec<Range>& ranges, uintptr_t address) {
+  uint32_t low = 0, high = ranges.count;
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    if (extents[middle].start <= address) low = middle + 1;
+    if (ranges[middle].start <= address) low = middle + 1;
     else high = middle;
   }
   return int64_t(low) - 1;
@@ -502,21 +503,14 @@ inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32
   const uintptr_t tls = reinterpret_cast<uintptr_t>(s->tls), offset = address - tls;
   if (offset < l->library->tls_bytes) {
     const auto& all = l->library->shared;
-    uint32_t low = 0, high = all.count;
-    if (s->last_variable < high && offset - all[s->last_variable].start < all[s->last_variable].bytes) low = s->last_variable + 1;
-    else {
-      while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (all[middle].start <= offset) low = middle + 1;
-        else high = middle;
-      }
-    }
-    const Instrumented::Variable* v = low ? &all[low - 1] : nullptr;
+    int64_t at = s->last_variable;
+    if (at >= all.count || offset - all[at].start >= all[at].bytes) at = last_before(all, offset);
+    const Instrumented::Variable* v = at >= 0 ? &all[at] : nullptr;
     if (v && v->own && offset < v->start + v->bytes) return false;
     if (!v || v->guard || v->own || offset + bytes > v->start + variable_bytes(s, *v)) {
       out_of_bounds(w, address, bytes, how, pc, thread);
     }
-    s->last_variable = low - 1;
+    s->last_variable = uint32_t(at);
     *out = {nullptr, v, tls + v->start, tls + v->start + variable_bytes(s, *v)};
     return true;
   }
@@ -528,7 +522,7 @@ inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32
         within(l->arguments, size_t(static_cast<const char*>(l->arguments_end) - static_cast<const char*>(l->arguments)))) {
       return false;
     }
-    int64_t found = extent_before(l->extents, address);
+    int64_t found = last_before(l->extents, address);
     e = found < 0 ? nullptr : &l->extents[uint32_t(found)];
     if (!e || !holds(*e)) {
       // Constants that the compiler makes have no name.
@@ -868,7 +862,7 @@ inline void sanitized_open(SanitizedLaunch* l, const hgcpu_param_info* params, v
     NamedArrays& arrays = named_arrays();
     Guard<Mutex> g(arrays.lock);
     for (const NamedArray& a : arrays.list) {
-      int64_t n = extent_before(blocks, a.start);
+      int64_t n = last_before(blocks, a.start);
       Extent* around = n >= 0 && a.start < blocks[uint32_t(n)].end ? &blocks[uint32_t(n)] : nullptr;
       Block* b = around ? around->block : nullptr;
       if (b && b->origin == Origin::graph && !b->live.get()) continue;
@@ -896,7 +890,7 @@ inline void sanitized_open(SanitizedLaunch* l, const hgcpu_param_info* params, v
     for (uint32_t k = 0; k + sizeof(uintptr_t) <= params[i].bytes; k += sizeof(uintptr_t)) {
       uintptr_t word;
       memcpy(&word, at + k, sizeof word);
-      int64_t n = extent_before(l->extents, word);
+      int64_t n = last_before(l->extents, word);
       if (n >= 0 && word < l->extents[uint32_t(n)].end) l->extents[uint32_t(n)].reached = true;
     }
     l->arguments_end = at + params[i].bytes;

@@ -310,7 +310,6 @@ struct Capture {
   Stream* origin;
   Graph* graph;
   Handle graph_handle;
-  bool own_graph;
   Vec<Stream*> streams;
 };
 struct Captures {
@@ -373,7 +372,7 @@ inline int capture_add(Stream* s, Action* action, Node** made = nullptr) {
   return hipSuccess;
 }
 
-inline int capture_begin(Stream* s, int mode, Graph* into, const Handle* deps, size_t n) {
+inline int capture_begin(Stream* s, int mode) {
   Captures& all = captures();
   Guard<Mutex> g(all.lock);
   if (s->capture.get()) return hipErrorIllegalState;
@@ -382,11 +381,9 @@ inline int capture_begin(Stream* s, int mode, Graph* into, const Handle* deps, s
   c->mode = mode;
   c->thread = this_thread();
   c->origin = s;
-  c->own_graph = !into;
-  c->graph = into ? into : graph_new(true);
+  c->graph = graph_new(true);
   c->graph_handle = c->graph->handle;
   c->streams.push(s);
-  s->capture_deps.assign(deps, uint32_t(n));
   s->capture.set(c);
   all.active.push(c);
   all.count.add(1);
@@ -400,7 +397,7 @@ inline void capture_leave_locked(Captures& all, Capture* c, bool drop_graph) {
   }
   all.active.remove(c);
   all.count.sub(1);
-  if (drop_graph && c->own_graph && capture_graph_lives(c)) graph_discard(c->graph);
+  if (drop_graph && capture_graph_lives(c)) graph_discard(c->graph);
   discard(c);
 }
 // Whether all that the capture's streams did is before what `origin` did last.

@@ -30,7 +30,7 @@ from ...arrays import (
 )
 from ...errors import DeclarationError
 from ...export.files import npy_file
-from ...kernels import ForeignModule, Kernel, Module, Symbol
+from ...kernels import Kernel, Module, Symbol
 from ...nodes import Event, MemoryOp, Node, Semaphore, UnboundCallback
 from ...nodes.base import Field
 from ...nodes.fields import quoted
@@ -162,7 +162,7 @@ class _Program:
     # -- modules and functions -----------------------------------------------------------------------------------------
 
     def _module(self, module: Module, variable: str) -> list[str]:
-        if isinstance(module, ForeignModule):
+        if module.handle is not None:
             module.to_dict()  # raises DeclarationError
         options = []
         if not re.fullmatch(r"kernels_[0-9a-f]{8}", module.name):

@@ -18,7 +18,7 @@ from ...backends.interop import CapturedStream
 from ...draft import Draft
 from ...errors import DeclarationError, listed
 from ...executable import Executable
-from ...kernels import ForeignModule, Kernel, KernelParameter
+from ...kernels import Kernel, KernelParameter
 from ...nodes import (
     AllocNode,
     EmptyNode,
@@ -47,6 +47,7 @@ from ...nodes.workflow import Workflow
 from ...runtimes import opened_runtime
 from ...runtimes.base import Runtime
 from ...runtimes.data import Copy3D, Fill2D, MemOp, NodeType
+from .foreign import ForeignModule
 from .known import Known, known_of
 from .memory import BYTE, Memory, Span, filled, plain, sides
 from .raw import RawGraph, RawKernel, RawNode

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...backends.handles import BUILT_IN
 from ...errors import DeclarationError
-from ...kernels import ForeignModule, Module, Symbol
+from ...kernels import Module, Symbol
 from ...nodes.facets import KernelLaunch
 from ...nodes.workflow import Workflow
 from ...source import KernelName, tokenize
@@ -28,7 +28,7 @@ class Kernels:
     """The modules of a workflow in one program."""
 
     def __init__(self, workflow: Workflow) -> None:
-        self.modules = [m for m in workflow.modules if not isinstance(m, ForeignModule) and m.path is None]
+        self.modules = [m for m in workflow.modules if m.handle is None and m.path is None]
         self.built_in: set[str] = set()
         self.names: set[str] = set()
         for module in self.modules:
@@ -44,8 +44,8 @@ class Kernels:
     def kernel(self, node: KernelLaunch) -> str:
         """Return the name of a kernel in the program."""
         module = node.kernel.module
-        if isinstance(module, ForeignModule) or module.path is not None:
-            what = "was read from a graph of another program" if isinstance(module, ForeignModule) else "is a code object"
+        if module.handle is not None or module.path is not None:
+            what = "was read from a graph of another program" if module.handle is not None else "is a code object"
             raise DeclarationError(
                 f"node {node.name!r}: kernel {node.kernel.name!r} {what}, of which there is no source to put into a program;"
                 " declare the kernel from its source",

@@ -132,11 +132,11 @@ class _Builder:
         used = {parameter for node in self._nodes for parameter in node.parameters}
         found: dict[str, Parameter] = {}
         for name, parameter in self._workflow.parameters.items():
-            default = parameter.default.name if isinstance(parameter.default, Array) else parameter.default
+            default = self._workflow.default_array(parameter)
             if not parameter.shape or parameter in used:
                 found[name] = parameter
             elif not self._sharing.prefix:
-                elsewhere = isinstance(default, str) and default not in self._arrays
+                elsewhere = default is not None and default.name not in self._arrays
                 found[name] = replace(parameter, default=None) if elsewhere else parameter
         return found
 

@@ -364,12 +364,10 @@ class Sharing:
 
     def _defaults(self) -> dict[Parameter, str]:
         """Return the parameters that stand by default for an array of a single rank, each with the array's name."""
-        found: dict[Parameter, str] = {}
-        for parameter in self.workflow.parameters.values() if not self.prefix and self.layout.size > 1 else ():
-            name = parameter.default.name if isinstance(parameter.default, Array) else parameter.default
-            if parameter.shape and isinstance(name, str) and self.owners.get(name, ALL) != ALL:
-                found[parameter] = name
-        return found
+        if self.prefix or self.layout.size == 1:
+            return {}
+        standing = ((parameter, self.workflow.default_array(parameter)) for parameter in self.workflow.parameters.values())
+        return {p: array.name for p, array in standing if array is not None and self.owners.get(array.name, ALL) != ALL}
 
     def _require_own_defaults(self, node: Node, ranks: Ranks, defaults: Mapping[Parameter, str]) -> None:
         """Raise if a node's parameter stands by default for an array of another rank."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NoReturn
 
-from ..errors import DeclarationError
-from ..source import Declarations
-from .module import Kernel, Module
-from .signature import Signature
+from ...errors import DeclarationError
+from ...kernels import Kernel, Module, Signature
+from ...kernels.module import KernelHandle
+from ...source import Declarations
 
 
 class ForeignModule(Module):
@@ -33,6 +33,8 @@ class ForeignModule(Module):
         What keeps the kernel loaded, as far as that is known; it lives as long as the module.
     """
 
+    handle: KernelHandle
+
     def __init__(
         self,
         name: str,
@@ -42,10 +44,8 @@ class ForeignModule(Module):
         signature: Signature | None = None,
         kept: Any = None,
     ) -> None:
-        self.function = function
-        self.owner = owner
+        self.handle = KernelHandle(function, owner, sizes)
         self._kept = kept
-        self.sizes = sizes
         self._begin(name, None)
         self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()
         self._declared = Declarations("", f"kernel {name!r}", (), {})
@@ -73,7 +73,7 @@ class ForeignModule(Module):
             Always; names the kernel.
         """
         raise DeclarationError(
-            f"kernel {self._name!r} was read from a graph of runtime {self.owner.name!r}: there is only a handle of it, and a"
-            " file cannot hold that; declare the kernel from its source",
+            f"kernel {self._name!r} was read from a graph of runtime {self.handle.owner.name!r}: there is only a handle of it,"
+            " and a file cannot hold that; declare the kernel from its source",
             array=self._name,
         )
