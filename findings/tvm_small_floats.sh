@@ -4,7 +4,7 @@
 # Versions: apache-tvm 0.27.0.post1 (target llvm), ml_dtypes 0.6.0, NumPy 2.4.6, CPython 3.11
 # Guess: a cast to bfloat16 or float8 rounds, as one to float16 does and as ml_dtypes and torch do; values out of range of float8
 #   become NaN, infinity or the largest number.
-# What happens: a value that is stored to a tensor is rounded, but in float8 infinity becomes 1, and 500 -0 in float8_e4m3fn. A stage
+# What happens: a value that is stored to a tensor is rounded, but infinity in float8 becomes 1, and 500 in e4m3fn -0. A stage
 #   of bfloat16 or float8 that another one reads, and a product of casts, are computed in float32 without rounding. A cast of a
 #   constant, of whatever float type, yields the double. (x * 2) // 2 of uint32 is x, as if the product did not wrap.
 #
