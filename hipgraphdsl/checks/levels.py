@@ -71,17 +71,15 @@ class CheckedLevel(Level):
     @cached_property
     def aliased(self) -> bool:
         """Whether two arrays of this workflow share bytes because a binding or default puts them into one address space."""
-        spans: dict[Any, list[tuple[int, int]]] = {}
-        root: Any
-        odd = False
-        for root in (*self.workflow.arrays.values(), *self.workflow.parameters.values()):
-            if isinstance(root, Parameter) and not root.shape:
-                continue
-            key, offset = self.place(root)
-            odd = odd or (key is not root.hazard_key and key != root.hazard_key)
-            spans.setdefault(key, []).append((offset, offset + root.nbytes))
-        if not odd:
+        arrays = self.workflow.arrays.values()
+        parameters = [parameter for parameter in self.workflow.parameters.values() if parameter.shape]
+        bound: tuple[Any, ...] = (*arrays, *parameters) if self.bind else tuple(parameters)
+        if all(self.place(root)[0] == root.hazard_key for root in bound):
             return False  # arrays that share an address space did so already when edges were inferred
+        spans: dict[Any, list[tuple[int, int]]] = {}
+        for root in (*arrays, *parameters):
+            key, offset = self.place(root)
+            spans.setdefault(key, []).append((offset, offset + root.nbytes))
         return any(a[1] > b[0] for intervals in spans.values() for a, b in pairwise(sorted(intervals)))
 
     @cached_property
