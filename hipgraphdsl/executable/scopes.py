@@ -50,9 +50,10 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, level: L
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
     found: dict[Module, tuple[list[str], list[str]]] = {}
-    for use in (use for document in workflow.documents for use in document.used):
-        if isinstance(use, Kernel) or (isinstance(use, Symbol) and not use.hidden):
-            names = found.setdefault(use.module, ([], []))[isinstance(use, Symbol)]
-            if use.name not in names:
-                names.append(use.name)
+    for document in workflow.documents:
+        for use in document.used:
+            if isinstance(use, Kernel) or not use.hidden:
+                names = found.setdefault(use.module, ([], []))[isinstance(use, Symbol)]
+                if use.name not in names:
+                    names.append(use.name)
     return found

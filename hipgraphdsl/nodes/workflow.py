@@ -112,7 +112,7 @@ class Workflow:
     def modules(self) -> tuple[Module, ...]:
         """Modules of all kernels and symbols, including those of children, in order of first use."""
         if not self.holding:
-            return tuple(dict.fromkeys([use.module for use in self.used if isinstance(use, (Kernel, Symbol))]))
+            return tuple(dict.fromkeys([use.module for use in self.used]))
         found: dict[Module, None] = {}
         for node in self.nodes:
             inside = [module for _, document, _ in node.held for module in document.modules]
@@ -120,18 +120,18 @@ class Workflow:
         return tuple(found)
 
     @cached_property
-    def used(self) -> tuple[Any, ...]:
-        """The kernels of its own nodes, and the arrays, parameters and symbols that they name, in order of first use."""
-        found: dict[int, Any] = {}  # by identity: the hash of a kernel costs more than the rest
+    def used(self) -> tuple[Kernel | Symbol, ...]:
+        """The kernels of its own nodes and the symbols that they name, in order of first use."""
+        roots = {access.view.root for node in self.nodes for access in node.own_accesses}
+        roots.update([view.root for node in self.nodes for view in node.addresses])
+        symbols = {root for root in roots if isinstance(root, Symbol)}
+        found: dict[int, Kernel | Symbol] = {}  # by identity: the hash of a kernel costs more than the rest
         for node in self.nodes:
             for kernel in node.kernels:
                 found[id(kernel)] = kernel
-            for access in node.own_accesses:
-                root = access.view.root
-                found[id(root)] = root
-            for view in node.addresses:
-                root = view.root
-                found[id(root)] = root
+            if symbols:
+                named = [access.view.root for access in node.own_accesses] + [view.root for view in node.addresses]
+                found.update({id(root): root for root in named if root in symbols})
         return tuple(found.values())
 
     @property

@@ -54,17 +54,34 @@ def make_plan(
         If the workflow has a cycle; the message names its nodes.
     """
     devices = devices_of(workflow, device)
-    key = reuse.key_of(workflow, target, options, device, devices)
-    plan = reuse.taken_over(key, workflow, target, options)
-    if plan is not None:
-        reuse.note(key, plan)  # it may outlive the plan that it was made from
-        return plan
     lanes, join, batch = options.lanes, options.join, options.batch
-    if target.bypass_edges and (lanes is None or not join):
-        target = replace(target, bypass_edges=0)
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
     bound = _lane_bound(workflow, target, lanes)
+    key = reuse.key_of(workflow, target, options, device, devices)
+    shape = None if key is None else reuse.shape_of(workflow, target, batch, bound)
+    plan = reuse.taken_over(key, shape, workflow)
+    if plan is None:
+        plan = _made(workflow, target, options, device, devices, bound, batch=batch)
+        plan = plan if key is None else replace(plan, shape=shape)
+    reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
+    return plan
+
+
+def _made(
+    workflow: Workflow,
+    target: Target,
+    options: PlanOptions,
+    device: int,
+    devices: tuple[int, ...],
+    bound: int | None,
+    *,
+    batch: Batch,
+) -> Plan:
+    """Make a plan afresh, with at most `bound` lanes on each device."""
+    lanes, join = options.lanes, options.join
+    if target.bypass_edges and (lanes is None or not join):
+        target = replace(target, bypass_edges=0)
     automatic = lanes is None or isinstance(lanes, str)
     planner = _Planner(
         target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
@@ -72,7 +89,6 @@ def make_plan(
     plan = planner.plan(workflow)
     for change in _passes(target, batch=batch, programmatic=options.programmatic):
         plan = change(plan)
-    reuse.note(key, plan)
     return plan
 
 

@@ -133,7 +133,7 @@ class Watch:
         return tuple(name for names in self.names[: self.outer] for name in names)
 
 
-_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
+_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "runs", "edges", "depth", "has_allocs", "has_hosts"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
 
 
@@ -164,6 +164,8 @@ class Plan:
         Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
     watch : Watch or None
         The marks that tell which nodes have finished (``DebugOptions.watch``).
+    shape : object
+        What planning has read of the workflow; None if no other workflow can take the plan over.
     """
 
     workflow: Workflow
@@ -177,6 +179,7 @@ class Plan:
     batches: tuple[Merged, ...] = ()
     programmatic: tuple[int, ...] = ()
     watch: Watch | None = None
+    shape: Any = field(default=None, repr=False, compare=False)
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
@@ -187,13 +190,16 @@ class Plan:
         """Return a step, without a copy of all steps in a plan that `with_steps` has made."""
         return self.steps[index] if "steps" in self.__dict__ else _STEPS.at(self, index)
 
-    def with_nodes(self, workflow: Workflow) -> Plan:
+    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan:
         """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
-        taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
         columns: list[Iterable[Any]] = list(zip(*self.steps))
         nodes = columns[_NODE]
-        columns[_NODE] = map(taken.get, map(id, nodes), nodes)
-        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))))
+        if nodes == self.workflow.nodes:
+            columns[_NODE] = workflow.nodes
+        else:
+            taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
+            columns[_NODE] = map(taken.get, map(id, nodes), nodes)
+        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))), shape=shape)
         plan.__dict__.update({name: self.__dict__[name] for name in _OF_THE_SHAPE & self.__dict__.keys()})
         return plan
 
@@ -239,7 +245,12 @@ class Plan:
     @cached_property
     def cut(self) -> Cut | None:
         """The plan cut into segments if the host runs any step; None if one graph can hold the plan."""
-        return _cut(self) if any(step.by_host for step in self.steps) else None
+        return _cut(self) if self.has_hosts else None
+
+    @cached_property
+    def has_hosts(self) -> bool:
+        """Whether the host runs a step."""
+        return True in [step.by_host for step in self.steps]
 
     @cached_property
     def depth(self) -> int:
