@@ -170,7 +170,8 @@ class SharedHandles:
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
-        handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
+        added = self._added.get((kernel.module, kernel.name, device)) if self._added else None
+        handle, lowered = added or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
         self._require_layouts(kernel, function)
         if self._early is not None and self._early.waits(kernel):

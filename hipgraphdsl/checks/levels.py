@@ -60,13 +60,13 @@ class CheckedLevel(Level):
         return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
 
     @cached_property
-    def launches(self) -> list[KernelLaunch]:
-        """One of the kernel launches for each combination of the fields that limits and hidden addresses depend on."""
+    def launches(self) -> dict[Any, KernelLaunch]:
+        """By their keys one of the launches for each combination of the fields that limits and hidden addresses depend on."""
         found: dict[Any, KernelLaunch] = {}
         for _, node in self.having("launched"):
             if (launch := node.launched) is not None:
                 found.setdefault(launch_key(launch), launch)
-        return list(found.values())
+        return found
 
     @cached_property
     def aliased(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..arrays import Array, as_int
-from ..backends import Program, backend_named, into_captures
+from ..backends import Program, backend_named
 from ..backends.callbacks import Stopped, refuse_inside, running
 from ..backends.capturing import keep_recorded, recordings
 from ..backends.program import GraphProgram
@@ -179,18 +179,20 @@ class Executable:
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
-        require_seconds(timeout_s)
+        if timeout_s is not None:
+            require_seconds(timeout_s)
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
         captured = self._give(params, handle)
         own.compiled.wanted = bool(params)
-        deadline = Deadline.after(timeout_s, own.unfinished)
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, own.unfinished)
         own.wait_for_room(handle, deadline)
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
-        in_flight.keep(handle, stream)
+        if stream is not None:
+            in_flight.keep(handle, stream)
         noted = object()
         try:
             own.launch(handle)
@@ -213,8 +215,7 @@ class Executable:
         A launch that its stream's capture cannot record is refused.
         """
         own = self._own
-        recorded = stream is not None and into_captures(self.backend, own.state.plan)
-        captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, recorded)
+        captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, own.state.plan)
         own.give(params)
         return captured
 

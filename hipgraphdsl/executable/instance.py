@@ -23,7 +23,6 @@ from ..checks import require_sound
 from ..errors import HipError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
-from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
@@ -38,6 +37,7 @@ from .stats import Stats
 from .uses import Uses
 
 if TYPE_CHECKING:
+    from ..plan.temporaries import Packing
     from .changes import Changes
     from .elapsed import Switched
 
@@ -135,7 +135,7 @@ class Instance:
     def open(self, report: Callable[[str], None]) -> None:
         """Create streams, load, allocate, lower and instantiate on the current device; `report` is called with each stage."""
         workflow, plan = self.state.workflow, self.state.plan
-        self.shared.peers = grant_access(workflow, self._runtime, plan.device, plan.devices)
+        self.shared.peers = grant_access(workflow, self.home, plan.devices)
         self.in_flight.open()
         times = [time.perf_counter()]
         modules = modules_of(workflow)
@@ -241,7 +241,8 @@ class Instance:
         except BaseException:
             parameters.missing, parameters.standing = missing, standing
             raise
-        parameters.copy(copied)
+        if copied:
+            parameters.copy(copied)
         if len(values) < len(params):
             parameters.lose(name for name in params if name in parameters.table and name not in values)
         if not defaults:
@@ -322,12 +323,13 @@ class Instance:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
             given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
-            parameters.require_usable(parameters.table if first_use else arrays, state.uses)
+            if first_use or arrays:
+                parameters.require_usable(parameters.table if first_use else arrays, state.uses)
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
                 lock(state.uses, self.memory, parameters, self.home)
-            waits = bool(parameters.required(state.uses))
+            waits = bool(parameters.missing and parameters.required(state.uses))
             if waits:
                 self.torn = self.program is not None  # the launch that gives the missing values builds
             elif self.program is None or self.torn or afresh or not self._apply(change):
@@ -407,17 +409,19 @@ class Instance:
         plan, scope, before = state.plan, self.scope, self.program
         if before is not None:
             self.wait()
-        restore = scope.snapshot()
+        restore = scope.snapshot() if before is not None else None
         if plan.watch is not None:
             words = self.memory.words(plan.watch.words)
             for inner in scope.all_inside():
                 inner.addresses[plan.watch.words] = words
-        blocks = self.memory.make_packed(plan.packing)
+        blocks = {} if plan.packing is None else self.memory.make_packed(plan.packing)
         try:
-            self._place_packed(plan, blocks)
+            if plan.packing is not None:
+                self._place_packed(plan.packing, blocks)
             program = self._build_program(plan, scope, state.disabled)
         except BaseException:
-            restore()  # the previous program stays, and its memory is at these addresses
+            if restore is not None:
+                restore()  # the previous program stays, and its memory is at these addresses
             self.memory.drop_packed(blocks)
             raise
         self.program, self.torn, self._since = program, True, 0
@@ -435,11 +439,10 @@ class Instance:
                 returned.callback(self.forget_replaced)  # nothing is in flight
                 returned.callback(before.close)
 
-    def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
-        if plan.packing is not None:
-            for packed in plan.packing.arrays:
-                scope = self.scope.inside(packed.path)
-                scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
+    def _place_packed(self, packing: Packing, blocks: Mapping[int, Block]) -> None:
+        for packed in packing.arrays:
+            scope = self.scope.inside(packed.path)
+            scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
     def bind_compiled(self) -> None:
         """Bind the compiled call path to the current program."""

@@ -122,16 +122,18 @@ class Workflow:
     @cached_property
     def used(self) -> tuple[Kernel | Symbol, ...]:
         """The kernels of its own nodes and the symbols that they name, in order of first use."""
-        roots = {access.view.root for node in self.nodes for access in node.own_accesses}
-        roots.update([view.root for node in self.nodes for view in node.addresses])
-        symbols = {root for root in roots if isinstance(root, Symbol)}
         found: dict[int, Kernel | Symbol] = {}  # by identity: the hash of a kernel costs more than the rest
         for node in self.nodes:
             for kernel in node.kernels:
                 found[id(kernel)] = kernel
-            if symbols:
-                named = [access.view.root for access in node.own_accesses] + [view.root for view in node.addresses]
-                found.update({id(root): root for root in named if root in symbols})
+            for access in node.own_accesses:
+                root = access.view.root
+                if type(root) is Symbol:
+                    found[id(root)] = root
+            for view in node.addresses:
+                root = view.root
+                if type(root) is Symbol:
+                    found[id(root)] = root
         return tuple(found.values())
 
     @property
@@ -169,7 +171,8 @@ class Workflow:
         for node in self.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 found |= inner.devices
-        return frozenset([device for device in found if device is not None])
+        found.discard(None)
+        return frozenset(found)  # type: ignore[arg-type]  # without None
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:

@@ -57,12 +57,12 @@ def make_plan(
     lanes, join, batch = options.lanes, options.join, options.batch
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
-    bound = _lane_bound(workflow, target, lanes)
+    bound = partial(_lane_bound, workflow, target, lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
     shape = None if key is None else reuse.shape_of(workflow, target, batch, bound)
     plan = reuse.taken_over(key, shape, workflow)
     if plan is None:
-        plan = _made(workflow, target, options, device, devices, bound, batch=batch)
+        plan = _made(workflow, target, options, device, devices, bound(), batch=batch)
         plan = plan if key is None else replace(plan, shape=shape)
     reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
     return plan
@@ -357,7 +357,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
         return None  # branches cost nothing there, so gathering saves nothing
     # Each parallel branch costs the host a fixed time per launch (0.7 us on an H200), so branches beyond those that the device
     # can run at once only add cost. The smallest kernel sets that number: fewer lanes could delay long kernels.
-    threads = min((n for n in (node.threads for node in workflow.nodes) if n), default=1)
+    threads = min(filter(None, {node.threads for node in workflow.nodes}), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
 

@@ -2,19 +2,18 @@
 
 Two workflows have the same shape if all that planning reads of them is equal: names, edges, kinds, and of kernel launches kernel,
 block, shared memory, attributes, which parameters they mention, and what merging reads of the grids. Arrays, numbers and other
-arguments may differ, and sizes where nothing is merged. Workflows over several devices, with memory allocated in the graph, or with graphs inside nodes are planned
+arguments may differ. Workflows over several devices, with memory allocated in the graph, or with graphs inside nodes are planned
 afresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
 from ..parts import ENABLED, find
 from ..target import Target
@@ -58,39 +57,27 @@ def taken_over(key: Hashable | None, shape: Any, workflow: Workflow) -> Plan | N
     return known.with_nodes(workflow, shape) if known is not None and known.shape == shape else None
 
 
-def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: int | None) -> Any:
-    """Return what planning reads of a workflow, for `==`; `bound` is the most lanes. It holds as long as the workflow lives."""
-    nodes, predecessors = workflow.nodes, workflow.predecessors
-    launches = [node.launched for node in nodes]
-    read: list[Any] = []
-    if not target.on_host or batch is True:  # else planning reads only the kernels of launches
-        path = all([i in sources for i, sources in enumerate(predecessors[1:])])
-        if not path:
-            read += [bound]
-        if batch is True or (batch == "auto" and target.costs.batched_us):
-            read += _grids(launches, target, path=path)
-        read += [(launch.block, launch.shared_bytes, launch.plain) for launch in launches if launch is not None]
-        if workflow.parameters:
-            read += [[parameter.name for parameter in node.parameters] for node in nodes]
-    return (
-        predecessors,
-        [*map(type, nodes)],
-        [node.name for node in nodes],
-        [None if launch is None else id(launch.kernel) for launch in launches],
-        [suits_copy_kernel(node, target) for node, launch in zip(nodes, launches) if launch is None and node.copied],
-        read,
-    )
-
-
-def _grids(launches: Sequence[KernelLaunch | None], target: Target, *, path: bool) -> list[Any]:
-    """Return what merging reads of the grids of launches.
-
-    It asks which are of one block. Where launches may run side by side (`path` is False) it compares the others, too, but for
-    those that fill the device alone.
-    """
-    resident = target.resident_threads
-    return [
-        launch.grid == (1, 1, 1) if path or 0 < resident < launch.least_threads else launch.grid
-        for launch in launches
-        if launch is not None
-    ]
+def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[], int | None]) -> Any:
+    """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
+    predecessors = workflow.predecessors
+    merges = not target.on_host or batch is True  # else planning reads only the kernels of launches
+    path = merges and all(i in sources for i, sources in enumerate(predecessors[1:]))
+    grids = batch is True or (batch == "auto" and target.costs.batched_us > 0)
+    most = target.resident_threads if grids else 0
+    read: list[Any] = [bound()] if merges and not path else []
+    for node in workflow.nodes:
+        read += type(node), node.name
+        launch = node.launched
+        if launch is None:
+            if node.copied:
+                read.append(suits_copy_kernel(node, target))
+            continue
+        read.append(id(launch.kernel))
+        if merges:
+            read += launch.block, launch.shared_bytes, launch.plain
+        if grids:  # merging compares them where launches may run side by side, and asks of all whether they are of one block
+            alone = path or 0 < most < launch.least_threads
+            read.append(launch.grid == (1, 1, 1) if alone else launch.grid)
+        if merges and node.parameters:
+            read += [parameter.name for parameter in node.parameters]
+    return predecessors, read

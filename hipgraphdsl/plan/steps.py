@@ -133,8 +133,10 @@ class Watch:
         return tuple(name for names in self.names[: self.outer] for name in names)
 
 
-_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "runs", "edges", "depth", "has_allocs", "has_hosts"})
+_OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
+_OF_NO_NODE: Final = _OF_THE_SHAPE | {"runs", "has_hosts"}
+"""Those that depend on nothing of the nodes but their kinds."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ class Plan:
             taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
             columns[_NODE] = map(taken.get, map(id, nodes), nodes)
         plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))), shape=shape)
-        plan.__dict__.update({name: self.__dict__[name] for name in _OF_THE_SHAPE & self.__dict__.keys()})
+        plan.__dict__.update({name: self.__dict__[name] for name in _OF_NO_NODE & self.__dict__.keys()})
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:

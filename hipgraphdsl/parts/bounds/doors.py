@@ -17,7 +17,7 @@ def checker(*, errors_only: bool = False) -> Callable[[CheckedLevel], None]:
 
     def check(scope: CheckedLevel) -> None:
         check_bounds(scope, cache)
-        if not errors_only and any(map(shares, scope.launches)):
+        if not errors_only and any(map(shares, scope.launches.values())):
             from .exchange import check_exchange
 
             check_exchange(scope)

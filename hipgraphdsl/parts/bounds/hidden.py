@@ -30,7 +30,7 @@ class Hidden(NamedTuple):
 def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
     """Report kernels with hidden addresses that another node which touches memory may run beside."""
     nodes = scope.workflow.nodes
-    plain = not any(_may_hide(launch.kernel) for launch in scope.launches)
+    plain = not any(_may_hide(launch.kernel) for launch in scope.launches.values())
     asked = scope.having("held") if plain else scope.having("held", "launched")
     hidden = {n: found for n, node in asked if (found := _hidden(scope, node))}
     if not hidden:
