@@ -47,7 +47,7 @@ def add_steps(graph: int, program: GraphProgram) -> None:
             for operation, deps, count in _operations(graph, program):
                 if words is not None:
                     words[0] = marks.of(len(nodes), merged=count > 1)
-                before = list(dict.fromkeys([nodes[d] for d in deps]))
+                before = list(dict.fromkeys(map(nodes.__getitem__, deps)))
                 nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
         raise program.named(error, steps[len(nodes)]) from error.__cause__
@@ -122,7 +122,7 @@ def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, r
         case RunConditional(mode, condition, bodies, times):
             fill = [partial(_fill, body, times, marks.within(body.plan, body.scope)) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
-        case Launch() if operation.is_stand_in(runtime):
+        case Launch(attributes=attributes) if attributes and operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
         case CallEager():
             raise AssertionError("the host calls it between graphs")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -44,8 +43,6 @@ from .environment import Environment
 
 _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
-_attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
-_NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
 PLAIN_LAUNCH: Final = KernelNode
 """The class of nodes that compiled code may add in place of `resolve`: it compares a node's type and reads its fields."""
 _PLAIN: Final = frozenset({int, float, bool})
@@ -149,14 +146,13 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
             node=scope.prefix + node.name, hint="give kernel(..., shared_bytes=)",
         )  # fmt: skip
     packed = packer.pack(values)
-    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, _attributes(node, grid, scope))
+    attributes = op.NO_ATTRIBUTES if node.plain else _attributes(node, grid, scope)
+    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, attributes)
 
 
 def _attributes(node: KernelNode, grid: Dim3, scope: Environment) -> Mapping[str, Any]:
     """Return the non-default launch attributes of a kernel node, without those that the runtime does not know."""
     fields = node.__dict__
-    if _attribute_fields(fields) == _NO_ATTRIBUTES:
-        return op.NO_ATTRIBUTES
     given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
     known = scope.runtime.launch_attributes
     if "cluster" in given and "cluster" in known:

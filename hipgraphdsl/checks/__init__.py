@@ -22,7 +22,6 @@ from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
 from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
-from .reach import Reach
 from .report import Diagnostic, Report
 from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
@@ -79,14 +78,13 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
             check_devices(scope, device)
         if check_cycle(scope):
             continue  # the following checks need a topological order
-        reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
-            check_races(scope, reach)
+            check_races(scope)
         if everything:
             if bounds is not None:
-                bounds.check_hidden(scope, reach)
+                bounds.check_hidden(scope)
             check_events(scope)
-        check_lifetimes(scope, reach)
+        check_lifetimes(scope)
         if everything:
             check_data(scope)
             check_redundant_edges(scope)

@@ -13,6 +13,7 @@ from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
 from ..printed import counted
 from .catalogue import CATALOGUE, Severity
+from .reach import Reach
 from .report import Diagnostic
 
 Place = tuple[Any, int]
@@ -67,6 +68,11 @@ class CheckedLevel(Level):
             if (launch := node.launched) is not None:
                 found.setdefault(launch_key(launch), launch)
         return found
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Which of its nodes its edges order; it has no cycle."""
+        return Reach(self.workflow)
 
     @cached_property
     def aliased(self) -> bool:

@@ -11,7 +11,6 @@ from itertools import combinations, product
 from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
 from ..nodes import Node
 from .levels import CheckedLevel
-from .reach import Reach
 
 _MOST = 20  # maximum number of findings of one code about one array; the rest is counted
 
@@ -103,7 +102,7 @@ class _Life:
                 self.say("HG303", message, free, i, hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
 
 
-def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
+def check_lifetimes(scope: CheckedLevel) -> None:
     """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
     allocated = [array for array in workflow.arrays.values() if isinstance(array, AllocArray)]
@@ -123,7 +122,7 @@ def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
             for root in dict.fromkeys(access.view.root for access in node.accesses):
                 if isinstance(root, AllocArray):
                     life(root).uses.append(i)
-    before = reach.preceding(pair for each in lives.values() for pair in each.pairs())
+    before = scope.reach.preceding(pair for each in lives.values() for pair in each.pairs())
     for each in lives.values():
         each.check(before)
 

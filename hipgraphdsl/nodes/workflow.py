@@ -139,7 +139,7 @@ class Workflow:
     @property
     def documents(self) -> tuple[Workflow, ...]:
         """The workflow itself and all workflows held by its nodes at any depth, without repeats."""
-        return (self, *self._inside)
+        return (self, *self._inside) if self.holding else (self,)
 
     @cached_property
     def _inside(self) -> tuple[Workflow, ...]:  # without itself, which would create a reference cycle
@@ -165,9 +165,9 @@ class Workflow:
     @cached_property
     def devices(self) -> frozenset[int]:
         """The devices that its arrays, its nodes and the workflows inside them name."""
-        able = {kind for kind in self.kinds if "device" in kind.model_fields}
         found = {array.device for array in self.arrays.values()}
-        found.update([node.device for node in self.nodes if type(node) in able])  # type: ignore[attr-defined]
+        for node in self.nodes:
+            found.add(node.__dict__.get("device"))
         for node in self.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 found |= inner.devices
@@ -241,7 +241,8 @@ class Workflow:
         while waiting:
             level = waiting.pop()
             yield level
-            waiting += reversed([inner for node in level.workflow.holding for inner in level.inner(node)])
+            if level.workflow.holding:
+                waiting += reversed([inner for node in level.workflow.holding for inner in level.inner(node)])
 
     def walk(self) -> Iterator[tuple[Level, Node]]:
         """Yield every node of every level; ``level.name(node)`` is its full name."""
