@@ -156,7 +156,7 @@ class Program(ABC):
 
     def resolve(self, step: Step) -> Operation:
         """Return the operation of an enabled step, with its names resolved to their current addresses and values."""
-        return resolve(step, self.scope.inside(step.path) if step.path else self.scope)
+        return resolve(step, self.scope.inside(step.path) if step.path else self.scope, self.place_of(step))
 
     def operation(self, index: int) -> Operation:
         """Return the current operation of a step; resolve it again if it is outdated."""

@@ -49,20 +49,22 @@ _PLAIN: Final = frozenset({int, float, bool})
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
-def resolve(step: Step, scope: Environment) -> op.Operation:
-    """Return the operation of a step, with every name resolved; raise for arrays without memory and values that do not fit."""
+def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
+    """Return the operation of a step on its device, with every name resolved.
+
+    Raise for arrays without memory and values that do not fit.
+    """
     node: Node = step.node
     match node:
         case KernelNode():
-            return _launch(node, scope, scope.place_of(step))
+            return _launch(node, scope, device)
         case _ if step.by_kernel:
-            return _copy_by_kernel(*node.copied[0], scope, scope.place_of(step))
+            return _copy_by_kernel(*node.copied[0], scope, device)
         case MemcpyNode():
-            return copy(node.dst, node.src, scope, scope.place_of(step))
+            return copy(node.dst, node.src, scope, device)
         case MemsetNode():
-            return _fill(node, scope, scope.place_of(step))
+            return _fill(node, scope, device)
         case AllocNode():
-            device = scope.place_of(step)
             access = tuple(scope.shared.peers.get(device, ()))
             label = scope.prefix + node.array.name if scope.shared.sanitize else ""
             return op.Alloc(node.array, node.array.nbytes, device, access, scope.addresses, label)
@@ -95,7 +97,7 @@ def resolve(step: Step, scope: Environment) -> op.Operation:
             mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
             return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
         case _:  # a kind of another package; a test holds that all kinds of this one stand above
-            made: op.Operation = node.operation(scope, scope.place_of(step))
+            made: op.Operation = node.operation(scope, device)
             return made
 
 

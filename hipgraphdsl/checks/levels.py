@@ -80,7 +80,7 @@ class CheckedLevel(Level):
         arrays = self.workflow.arrays.values()
         parameters = [parameter for parameter in self.workflow.parameters.values() if parameter.shape]
         bound: tuple[Any, ...] = (*arrays, *parameters) if self.bind else tuple(parameters)
-        if all(self.place(root)[0] == root.hazard_key for root in bound):
+        if not bound or all(self.place(root)[0] == root.hazard_key for root in bound):
             return False  # arrays that share an address space did so already when edges were inferred
         spans: dict[Any, list[tuple[int, int]]] = {}
         for root in (*arrays, *parameters):

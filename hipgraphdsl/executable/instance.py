@@ -434,7 +434,8 @@ class Instance:
         self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
         self.bind_compiled()
         with ExitStack() as returned:  # calls all, even if one fails
-            returned.callback(self.memory.use_packed, blocks)
+            if blocks or before is not None:
+                returned.callback(self.memory.use_packed, blocks)
             if before is not None:
                 returned.callback(self.forget_replaced)  # nothing is in flight
                 returned.callback(before.close)

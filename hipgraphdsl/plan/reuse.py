@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from itertools import count
+from operator import contains
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -61,7 +63,7 @@ def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
     predecessors = workflow.predecessors
     merges = not target.on_host or batch is True  # else planning reads only the kernels of launches
-    path = merges and all(i in sources for i, sources in enumerate(predecessors[1:]))
+    path = merges and all(map(contains, predecessors[1:], count()))
     grids = batch is True or (batch == "auto" and target.costs.batched_us > 0)
     most = target.resident_threads if grids else 0
     read: list[Any] = [bound()] if merges and not path else []
