@@ -141,7 +141,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
                     part.readers.append(i)
                 else:
                     part.add_reader(i, lambda readers: [*{*readers} - near_before(predecessors, i)])  # noqa: B023
-            elif any(reader != i and reader not in before for reader in part.readers):
+            elif part.readers and any(reader != i and reader not in before for reader in part.readers):
                 return False
             else:
                 written.append(part)
