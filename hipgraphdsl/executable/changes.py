@@ -275,8 +275,8 @@ def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> Non
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
             raise _refused(name, f"{field} is fixed when the graph is compiled", field)
-    for field in ("mode", "bodies", "bind") if node is not None and node.branch is not None else ():
-        if field in fields:
+    for field in ("mode", "bodies", "bind"):
+        if field in fields and node is not None and node.branch is not None:
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 

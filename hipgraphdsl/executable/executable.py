@@ -36,7 +36,7 @@ from .in_flight import stream_handle
 from .instance import Instance
 from .living import left_running, living
 from .memory import Memory
-from .state import Change, Planned, plan_for
+from .state import Planned, plan_for
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -387,20 +387,20 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is invalid.
         """
-        self._change(self._own.changes.with_fields, node, fields)
-
-    def _change(self, how: Callable[..., Change], *asked: Any, **options: Any) -> None:
-        self._own.become(how(self._own.state, *asked, **options))
+        own = self._own
+        own.become(own.changes.with_fields(own.state, node, fields))
 
     @changing("enable")
     def enable(self, node: str | Node) -> None:
         """Run a disabled node again, from the next launch on."""
-        self._change(self._own.changes.enabled, node, enabled=True)
+        own = self._own
+        own.become(own.changes.enabled(own.state, node, enabled=True))
 
     @changing("disable")
     def disable(self, node: str | Node) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
-        self._change(self._own.changes.enabled, node, enabled=False)
+        own = self._own
+        own.become(own.changes.enabled(own.state, node, enabled=False))
 
     @changing("update")
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:

@@ -316,9 +316,10 @@ class Instance:
         afresh = state.replans != self.state.replans
         if state is not self.state:
             self.compiled.invalidate()
-        before = [(table, key, table.get(key)) for table, key, _ in change.names]
+        before = [(table, key, table.get(key)) for table, key, _ in change.names] if change.names else []
         try:
-            put(change.names)
+            if before:
+                put(change.names)
             for kernel in change.kernels:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
@@ -358,10 +359,12 @@ class Instance:
         program, state, before = self.program, change.state, self.state.disabled
         assert program is not None
         plan, off = state.plan, state.disabled
-        made = [(i, None if i in off else program.resolve(plan.step(i))) for i in change.steps]  # resolve all before setting any
+        made: list[tuple[int, Operation | None]] = []
+        for i in change.steps:  # resolve all before setting any
+            made.append((i, None if i in off else program.resolve(plan.step(i))))
         self.torn = True
-        if change.values:
-            made += [(i, program.resolve(plan.step(i))) for i in self._left_by_compiled(change.values)]
+        for i in self._left_by_compiled(change.values) if change.values else ():
+            made.append((i, program.resolve(plan.step(i))))
         for i, operation in made:
             if (i in off) != (i in before):
                 self._let_host_calls_finish(program.operation(i))
