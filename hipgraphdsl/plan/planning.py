@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays import as_int
@@ -59,11 +59,11 @@ def make_plan(
         batch = False
     bound = partial(_lane_bound, workflow, target, lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
-    shape = None if key is None else reuse.shape_of(workflow, target, batch, bound)
-    plan = reuse.taken_over(key, shape, workflow)
+    shape = cache(partial(reuse.shape_of, workflow, target, batch, bound))
+    plan = reuse.taken_over(key, workflow, shape)
     if plan is None:
         plan = _made(workflow, target, options, device, devices, bound(), batch=batch)
-        plan = plan if key is None else replace(plan, shape=shape)
+        plan = plan if key is None else replace(plan, shape=shape())
     reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
     return plan
 

@@ -8,7 +8,7 @@ afresh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from itertools import count
 from operator import contains
@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..nodes import Node
+from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
 from ..parts import ENABLED, find
 from ..target import Target
@@ -53,33 +54,49 @@ def note(key: Hashable | None, plan: Plan) -> None:
         _planned[key] = plan
 
 
-def taken_over(key: Hashable | None, shape: Any, workflow: Workflow) -> Plan | None:
-    """Return the plan of a workflow of this shape, made from a living plan of the same shape; None if there is none."""
+def taken_over(key: Hashable | None, workflow: Workflow, shape: Callable[[], Any]) -> Plan | None:
+    """Return the plan of a workflow, made from a living plan of the same `shape`; None if there is none.
+
+    A living plan of the workflow itself is returned as it is.
+    """
     known = None if key is None else _planned.get(key)
-    return known.with_nodes(workflow, shape) if known is not None and known.shape == shape else None
+    if known is None or known.workflow is workflow:
+        return known
+    return known.with_nodes(workflow, shape()) if known.shape == shape() else None
 
 
 def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[], int | None]) -> Any:
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
-    predecessors = workflow.predecessors
-    merges = not target.on_host or batch is True  # else planning reads only the kernels of launches
-    path = merges and all(map(contains, predecessors[1:], count()))
+    nodes, predecessors = workflow.nodes, workflow.predecessors
+    launches = [node.launched for node in nodes]
+    copying = {kind for kind in workflow.kinds if kind.copied is not Node.copied}
+    return (
+        predecessors,
+        [*map(type, nodes)],
+        [node.name for node in nodes],
+        [None if launch is None else id(launch.kernel) for launch in launches],
+        [suits_copy_kernel(node, target) for node in nodes if type(node) in copying] if copying else [],
+        _merged(workflow, launches, target, batch, bound) if not target.on_host or batch is True else [],
+    )
+
+
+def _merged(
+    workflow: Workflow, launches: Iterable[KernelLaunch | None], target: Target, batch: Batch, bound: Callable[[], int | None]
+) -> list[Any]:
+    """Return what planning for a device, or with launches merged, reads besides.
+
+    Merging compares grids where launches may run side by side, and asks of all whether they are of one block.
+    """
+    path = all(map(contains, workflow.predecessors[1:], count()))
     grids = batch is True or (batch == "auto" and target.costs.batched_us > 0)
-    most = target.resident_threads if grids else 0
-    read: list[Any] = [bound()] if merges and not path else []
-    for node in workflow.nodes:
-        read += type(node), node.name
-        launch = node.launched
-        if launch is None:
-            if node.copied:
-                read.append(suits_copy_kernel(node, target))
-            continue
-        read.append(id(launch.kernel))
-        if merges:
+    most = target.resident_threads
+    read: list[Any] = [] if path else [bound()]
+    for launch in launches:
+        if launch is not None:
             read += launch.block, launch.shared_bytes, launch.plain
-        if grids:  # merging compares them where launches may run side by side, and asks of all whether they are of one block
-            alone = path or 0 < most < launch.least_threads
-            read.append(launch.grid == (1, 1, 1) if alone else launch.grid)
-        if merges and node.parameters:
-            read += [parameter.name for parameter in node.parameters]
-    return predecessors, read
+            if grids:
+                alone = path or 0 < most < launch.least_threads  # beside no other, or on a device that it fills
+                read.append(launch.grid == (1, 1, 1) if alone else launch.grid)
+    if workflow.parameters:
+        read += [[parameter.name for parameter in node.parameters] for node in workflow.nodes]
+    return read
