@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays import as_int
@@ -59,11 +59,13 @@ def make_plan(
         batch = False
     bound = partial(_lane_bound, workflow, target, lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
-    shape = cache(partial(reuse.shape_of, workflow, target, batch, bound))
-    plan = reuse.taken_over(key, workflow, shape)
+    plan = reuse.living(key, workflow)
+    if plan is not None:
+        return plan
+    shape = None if key is None else reuse.shape_of(workflow, target, batch, bound)
+    plan = reuse.taken_over(key, shape, workflow)
     if plan is None:
-        plan = _made(workflow, target, options, device, devices, bound(), batch=batch)
-        plan = plan if key is None else replace(plan, shape=shape())
+        plan = _made(workflow, target, options, device, devices, bound(), shape, batch=batch)
     reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
     return plan
 
@@ -75,10 +77,11 @@ def _made(
     device: int,
     devices: tuple[int, ...],
     bound: int | None,
+    shape: Any,
     *,
     batch: Batch,
 ) -> Plan:
-    """Make a plan afresh, with at most `bound` lanes on each device."""
+    """Make a plan afresh, with at most `bound` lanes on each device, for workflows of this shape."""
     lanes, join = options.lanes, options.join
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
@@ -86,7 +89,7 @@ def _made(
     planner = _Planner(
         target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
     )
-    plan = planner.plan(workflow)
+    plan = planner.plan(workflow, shape)
     for change in _passes(target, batch=batch, programmatic=options.programmatic):
         plan = change(plan)
     return plan
@@ -161,7 +164,7 @@ class _Planner:
     batch: Batch
     children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # key: the workflow's `id`, and `inline`
 
-    def plan(self, workflow: Workflow) -> Plan:
+    def plan(self, workflow: Workflow, shape: Any = None) -> Plan:
         notes: list[str] = []
         entries, packing = self._entries(workflow, notes)
         found = self._nodes(workflow, entries)
@@ -185,7 +188,18 @@ class _Planner:
                 steps[step.index] = self._with_plans(step)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
         owners = tuple(cover.devices)
-        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
+        return Plan(
+            workflow,
+            tuple(steps),
+            found.declared,
+            tuple(notes),
+            packing,
+            self.device,
+            self.devices,
+            owners,
+            batches,
+            shape=shape,
+        )
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""

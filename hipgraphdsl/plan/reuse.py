@@ -54,15 +54,16 @@ def note(key: Hashable | None, plan: Plan) -> None:
         _planned[key] = plan
 
 
-def taken_over(key: Hashable | None, workflow: Workflow, shape: Callable[[], Any]) -> Plan | None:
-    """Return the plan of a workflow, made from a living plan of the same `shape`; None if there is none.
-
-    A living plan of the workflow itself is returned as it is.
-    """
+def living(key: Hashable | None, workflow: Workflow) -> Plan | None:
+    """Return a living plan of the workflow itself; None if there is none."""
     known = None if key is None else _planned.get(key)
-    if known is None or known.workflow is workflow:
-        return known
-    return known.with_nodes(workflow, shape()) if known.shape == shape() else None
+    return known if known is not None and known.workflow is workflow else None
+
+
+def taken_over(key: Hashable | None, shape: Any, workflow: Workflow) -> Plan | None:
+    """Return the plan of a workflow of this shape, made from a living plan of the same shape; None if there is none."""
+    known = None if key is None else _planned.get(key)
+    return known.with_nodes(workflow, shape) if known is not None and known.shape == shape else None
 
 
 def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[], int | None]) -> Any:

@@ -128,9 +128,10 @@ def test_a_living_plan_is_taken_over(change: str, target: str, monkeypatch: pyte
     other = change == "grid" and hg.Target.named(target).costs.batched_us > 0  # where grids decide what is merged
     assert (made is taken[-1]) is not other
     del living
-    taken.clear()
-    assert new.plan(target=target) is taken[-1], "the plan that was made of it lives"
-    del made
+    assert new.plan(target=target) is made, "the plan that was made of it lives"
+    again = graph_of(7, change).plan(target=target)
+    assert again is taken[-1]
+    del made, again
     taken.clear()
     assert new.plan(target=target) is not None
     assert taken == [None], "nobody has a plan of the shape any more"
