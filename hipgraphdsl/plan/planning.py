@@ -57,15 +57,11 @@ def make_plan(
     lanes, join, batch = options.lanes, options.join, options.batch
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
-    bound = partial(_lane_bound, workflow, target, lanes)
+    bound = partial(_lane_bound, target=target, lanes=lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
-    plan = reuse.living(key, workflow)
-    if plan is not None:
-        return plan
-    shape = None if key is None else reuse.shape_of(workflow, target, batch, bound)
-    plan = reuse.taken_over(key, shape, workflow)
+    plan = reuse.taken_over(key, workflow, partial(reuse.shape_of, target=target, batch=batch, bound=bound))
     if plan is None:
-        plan = _made(workflow, target, options, device, devices, bound(), shape, batch=batch)
+        plan = _made(workflow, target, options, device, devices, bound(workflow), batch=batch)
     reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
     return plan
 
@@ -77,11 +73,10 @@ def _made(
     device: int,
     devices: tuple[int, ...],
     bound: int | None,
-    shape: Any,
     *,
     batch: Batch,
 ) -> Plan:
-    """Make a plan afresh, with at most `bound` lanes on each device, for workflows of this shape."""
+    """Make a plan afresh, with at most `bound` lanes on each device."""
     lanes, join = options.lanes, options.join
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
@@ -89,7 +84,7 @@ def _made(
     planner = _Planner(
         target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
     )
-    plan = planner.plan(workflow, shape)
+    plan = planner.plan(workflow)
     for change in _passes(target, batch=batch, programmatic=options.programmatic):
         plan = change(plan)
     return plan
@@ -164,7 +159,7 @@ class _Planner:
     batch: Batch
     children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # key: the workflow's `id`, and `inline`
 
-    def plan(self, workflow: Workflow, shape: Any = None) -> Plan:
+    def plan(self, workflow: Workflow) -> Plan:
         notes: list[str] = []
         entries, packing = self._entries(workflow, notes)
         found = self._nodes(workflow, entries)
@@ -188,18 +183,7 @@ class _Planner:
                 steps[step.index] = self._with_plans(step)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
         owners = tuple(cover.devices)
-        return Plan(
-            workflow,
-            tuple(steps),
-            found.declared,
-            tuple(notes),
-            packing,
-            self.device,
-            self.devices,
-            owners,
-            batches,
-            shape=shape,
-        )
+        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""

@@ -54,19 +54,19 @@ def note(key: Hashable | None, plan: Plan) -> None:
         _planned[key] = plan
 
 
-def living(key: Hashable | None, workflow: Workflow) -> Plan | None:
-    """Return a living plan of the workflow itself; None if there is none."""
+def taken_over(key: Hashable | None, workflow: Workflow, shape: Callable[[Workflow], Any]) -> Plan | None:
+    """Return the plan of a workflow, made from a living plan of a workflow of the same shape; None if there is none.
+
+    A living plan of the workflow itself is returned as it is. One that was taken over carries its shape for the next one.
+    """
     known = None if key is None else _planned.get(key)
-    return known if known is not None and known.workflow is workflow else None
+    if known is None or known.workflow is workflow:
+        return known
+    mine, other = shape(workflow), known.shape or shape(known.workflow)
+    return known.with_nodes(workflow, mine) if mine == other else None
 
 
-def taken_over(key: Hashable | None, shape: Any, workflow: Workflow) -> Plan | None:
-    """Return the plan of a workflow of this shape, made from a living plan of the same shape; None if there is none."""
-    known = None if key is None else _planned.get(key)
-    return known.with_nodes(workflow, shape) if known is not None and known.shape == shape else None
-
-
-def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[], int | None]) -> Any:
+def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[Workflow], int | None]) -> Any:
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
     nodes, predecessors = workflow.nodes, workflow.predecessors
     launches = [node.launched for node in nodes]
@@ -82,7 +82,11 @@ def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[
 
 
 def _merged(
-    workflow: Workflow, launches: Iterable[KernelLaunch | None], target: Target, batch: Batch, bound: Callable[[], int | None]
+    workflow: Workflow,
+    launches: Iterable[KernelLaunch | None],
+    target: Target,
+    batch: Batch,
+    bound: Callable[[Workflow], int | None],
 ) -> list[Any]:
     """Return what planning for a device, or with launches merged, reads besides.
 
@@ -91,7 +95,7 @@ def _merged(
     path = all(map(contains, workflow.predecessors[1:], count()))
     grids = batch is True or (batch == "auto" and target.costs.batched_us > 0)
     most = target.resident_threads
-    read: list[Any] = [] if path else [bound()]
+    read: list[Any] = [] if path else [bound(workflow)]
     for launch in launches:
         if launch is not None:
             read += launch.block, launch.shared_bytes, launch.plain

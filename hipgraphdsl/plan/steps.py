@@ -167,7 +167,7 @@ class Plan:
     watch : Watch or None
         The marks that tell which nodes have finished (``DebugOptions.watch``).
     shape : object
-        What planning has read of the workflow; None if no other workflow can take the plan over.
+        What planning has read of the workflow, if the plan was taken over from that of another one; else None.
     """
 
     workflow: Workflow

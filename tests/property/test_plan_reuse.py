@@ -89,7 +89,7 @@ def shown(plan: Plan, workflow: Any) -> list[Any]:
     """Return all fields of a plan; nodes of the workflow by position, others by name."""
     place = {id(node): i for i, node in enumerate(workflow.nodes)}
     steps = [step._replace(node=place.get(id(step.node), step.node.name)) for step in plan.steps]  # type: ignore[arg-type]
-    others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps")]
+    others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps", "shape")]
     derived = [plan.lanes, plan.index, plan.successors, plan.edges, plan.depth, plan.has_allocs, plan.runs, str(plan)]
     return [plan.workflow is workflow, steps, others, derived]
 
@@ -201,8 +201,9 @@ def test_plans_of_launches_beside_each_other_depend_on_grids_that_do_not_fill_th
     reuse._planned.clear()
     living = make_plan(beside(*old).workflow(), target, options)
     made = make_plan(graph.workflow(), target, options)
+    assert living.shape is None
     assert shown(made, graph.workflow()) == fresh
-    assert (made.shape == living.shape) is ({old, new} == {(20_000,), (8449,)}), "each launch fills the device"
+    assert (made.shape is not None) is ({old, new} == {(20_000,), (8449,)}), "each launch fills the device"
 
 
 @pytest.mark.parametrize(("old", "new"), [*itertools.permutations((1, 2, 3, 1000, 1_000_000), 2)])
@@ -221,8 +222,9 @@ def test_the_plan_of_a_chain_depends_only_on_which_grids_are_of_one_block(old: i
     reuse._planned.clear()
     living = chain(old).plan(target="nvidia:sm_90")
     made = graph.plan(target="nvidia:sm_90")
+    assert living.shape is None
     assert shown(made, graph.workflow()) == fresh
-    assert (made.shape == living.shape) is (1 not in (old, new))
+    assert (made.shape is not None) is (1 not in (old, new))
 
 
 def small_copies(changed: bool) -> hg.Graph:
