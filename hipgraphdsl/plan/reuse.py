@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from itertools import count
-from operator import contains
-from typing import Any
+from operator import attrgetter, contains
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from ..nodes import Node
@@ -27,6 +27,8 @@ from .suited import suits_copy_kernel
 _planned: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
 """The last plan for each target, options, device and number of nodes, as long as somebody has it."""
 
+_launched: Final = attrgetter("launched")
+_name: Final = attrgetter("name")
 _FACTS = ("made", "freed", "held", "branch")
 """What makes planning look into more than a shape has."""
 
@@ -69,12 +71,12 @@ def taken_over(key: Hashable | None, workflow: Workflow, shape: Callable[[Workfl
 def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[Workflow], int | None]) -> Any:
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
     nodes, predecessors = workflow.nodes, workflow.predecessors
-    launches = [node.launched for node in nodes]
+    launches = [*map(_launched, nodes)]
     copying = {kind for kind in workflow.kinds if kind.copied is not Node.copied}
     return (
         predecessors,
         [*map(type, nodes)],
-        [node.name for node in nodes],
+        [*map(_name, nodes)],
         [None if launch is None else id(launch.kernel) for launch in launches],
         [suits_copy_kernel(node, target) for node in nodes if type(node) in copying] if copying else [],
         _merged(workflow, launches, target, batch, bound) if not target.on_host or batch is True else [],
@@ -103,5 +105,6 @@ def _merged(
                 alone = path or 0 < most < launch.least_threads  # beside no other, or on a device that it fills
                 read.append(launch.grid == (1, 1, 1) if alone else launch.grid)
     if workflow.parameters:
-        read += [[parameter.name for parameter in node.parameters] for node in workflow.nodes]
+        for node in workflow.nodes:
+            read.append([*map(_name, node.parameters)])
     return read
