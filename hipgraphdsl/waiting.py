@@ -23,9 +23,9 @@ class Deadline(NamedTuple):
     unfinished: Callable[[], tuple[str, ...]]  # returns the names of the nodes that have not finished, for the error
 
     @classmethod
-    def after(cls, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> Deadline | None:
-        """Return the deadline `timeout_s` seconds from now; None if `timeout_s` is None."""
-        return None if timeout_s is None else cls(time.monotonic() + timeout_s, unfinished)
+    def after(cls, timeout_s: float, unfinished: Callable[[], tuple[str, ...]]) -> Deadline:
+        """Return the deadline `timeout_s` seconds from now."""
+        return cls(time.monotonic() + timeout_s, unfinished)
 
 
 _noted: Final[dict[int, Deadline]] = {}

@@ -44,19 +44,22 @@ def add_steps(graph: int, program: GraphProgram) -> None:
     steps, nodes, shared, marks = program.plan.steps, program.nodes, program.scope.shared, program.marks
     try:
         with Marking(program.runtime) as words:
-            for operation, deps, count in _operations(graph, program):
+            for operation, deps, count in _operations(graph, program, words):
                 if words is not None:
                     words[0] = marks.of(len(nodes), merged=count > 1)
-                before = list(dict.fromkeys([nodes[d] for d in deps]))
+                before = list(dict.fromkeys(map(nodes.__getitem__, deps)))
                 nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
         raise program.named(error, steps[len(nodes)]) from error.__cause__
     if len(shared.devices) > 1:
         program.runtime.set_device(shared.device)
-    program.make_programmatic(graph)
+    if program.plan.programmatic:
+        program.make_programmatic(graph)
 
 
-def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation | MergedLaunch, Sequence[int], int]]:
+def _operations(
+    graph: int, program: GraphProgram, words: memoryview | None
+) -> Iterator[tuple[Operation | MergedLaunch, Sequence[int], int]]:
     """Yield each operation of a program, the steps that it waits for, and how many it runs; its device is then current.
 
     An operation is resolved after those before it have been added, which gives memory that the graph allocates its address.
@@ -66,7 +69,9 @@ def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation |
     runtime, scope, shared = program.runtime, program.scope, program.scope.shared
     several = len(shared.devices) > 1
     devices = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
-    adders = {device: runtime.kernel_adder(_own_steps(graph, program, device, devices)) for device in dict.fromkeys(devices)}
+    adders = {
+        device: runtime.kernel_adder(_own_steps(graph, program, device, devices, words)) for device in dict.fromkeys(devices)
+    }
     current = -1 if several else shared.device
     while (index := len(nodes)) < len(steps):
         device = devices[index]
@@ -83,17 +88,20 @@ def _operations(graph: int, program: GraphProgram) -> Iterator[tuple[Operation |
         if merged is not None:
             yield merged, program.deps_of(program.plan.runs[index]), len(program.plan.runs[index])
             continue
-        operation = Nothing() if index in disabled else resolve(step, program.scope_of(step) if step.path else scope)
+        place = program.scope_of(step) if step.path else scope
+        operation = Nothing() if index in disabled else resolve(step, place, device)
         operations.append(operation)
         yield operation, step.deps, 1
         if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
             current = -1  # the user's functions may have made another device current
 
 
-def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence[int]) -> GraphSteps:
-    """Return the steps of a program from which compiled code may add the kernel launches of one device; `devices` is by step."""
-    scope, plan = program.scope, program.plan
-    left, words = program.disabled, program.runtime.mark_words()
+def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence[int], words: memoryview | None) -> GraphSteps:
+    """Return the steps of a program from which compiled code may add the kernel launches of one device; `devices` is by step.
+
+    `words` are those that marks are written to.
+    """
+    scope, plan, left = program.scope, program.plan, program.disabled
     marks = (0 if words is None else addressof(c_uint64.from_buffer(words)), program.marks.first)
     if len(scope.shared.devices) > 1:
         left = left.union(i for i, other in enumerate(devices) if other != device)
@@ -122,7 +130,7 @@ def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, r
         case RunConditional(mode, condition, bodies, times):
             fill = [partial(_fill, body, times, marks.within(body.plan, body.scope)) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
-        case Launch() if operation.is_stand_in(runtime):
+        case Launch(attributes=attributes) if attributes and operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
         case CallEager():
             raise AssertionError("the host calls it between graphs")

@@ -171,9 +171,11 @@ class SharedHandles:
         return found or self._function(kernel, node.signature, device)
 
     def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
-        handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
+        added = self._added.get((kernel.module, kernel.name, device)) if self._added else None
+        handle, lowered = added or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
-        self._require_layouts(kernel, function)
+        if signature.has_structs and kernel.signature is not None:
+            self._require_layouts(kernel, signature, function)
         if self._early is not None and self._early.waits(kernel):
             self.waiting.add(function)
         found = (function, ArgumentPacker(signature))
@@ -204,11 +206,9 @@ class SharedHandles:
                         self._entries[how, size, place] = found
         return self._entries[how, capacity, device]
 
-    def _require_layouts(self, kernel: Kernel, function: int) -> None:
+    def _require_layouts(self, kernel: Kernel, signature: Signature, function: int) -> None:
         """Raise if a struct's dtype differs in size from the compiled kernel's parameter, if the platform reports its size."""
-        if kernel.signature is None or not kernel.signature.has_structs:
-            return
-        for parameter, (_, size) in zip(kernel.signature.parameters, self.runtime.func_get_info(function).parameters or ()):
+        for parameter, (_, size) in zip(signature.parameters, self.runtime.func_get_info(function).parameters or ()):
             if parameter.size != size:
                 if parameter.dtype is None or not parameter.dtype.isalignedstruct:
                     advice = "give align=True for padding as in C++"

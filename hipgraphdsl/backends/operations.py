@@ -71,7 +71,7 @@ class Launch(NamedTuple):
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         """Replace the launch of a node in an instantiated graph by this one; return False if no call can do that."""
-        if before.attributes != self.attributes or self.is_stand_in(runtime):
+        if before.attributes != self.attributes or (self.attributes and self.is_stand_in(runtime)):
             return False
         args = self.packer.place(self.packed)
         runtime.graph_exec_kernel_node_set_params(graph_exec, node, self.function, self.grid, self.block, self.shared_bytes, args)

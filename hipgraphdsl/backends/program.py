@@ -156,7 +156,7 @@ class Program(ABC):
 
     def resolve(self, step: Step) -> Operation:
         """Return the operation of an enabled step, with its names resolved to their current addresses and values."""
-        return resolve(step, self.scope_of(step))
+        return resolve(step, self.scope.inside(step.path) if step.path else self.scope, self.place_of(step))
 
     def operation(self, index: int) -> Operation:
         """Return the current operation of a step; resolve it again if it is outdated."""
@@ -289,10 +289,13 @@ class GraphProgram(Program):
 
     def instantiate(self) -> None:
         """Instantiate `graph`; if it leaves allocations unfreed, the next launch frees them."""
-        operations = self.operations if self.plan.has_allocs else ()
-        made = {operation.addresses[operation.array] for operation in operations if isinstance(operation, Alloc)}
-        freed = {operation.pointer for operation in operations if isinstance(operation, Free)}
-        self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if made - freed else 0)
+        flags = _AUTO_FREE_ON_LAUNCH if self.plan.has_allocs and self._leaves_memory() else 0
+        self.handle = self.runtime.graph_instantiate(self.graph, flags)
+
+    def _leaves_memory(self) -> bool:
+        """Return whether a launch allocates memory that it does not free."""
+        made = {operation.addresses[operation.array] for operation in self.operations if isinstance(operation, Alloc)}
+        return not made <= {operation.pointer for operation in self.operations if isinstance(operation, Free)}
 
     def launch(self, stream: int) -> None:
         self.runtime.graph_launch(self.handle, stream)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -44,28 +43,28 @@ from .environment import Environment
 
 _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
-_attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
-_NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
 PLAIN_LAUNCH: Final = KernelNode
 """The class of nodes that compiled code may add in place of `resolve`: it compares a node's type and reads its fields."""
 _PLAIN: Final = frozenset({int, float, bool})
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
-def resolve(step: Step, scope: Environment) -> op.Operation:
-    """Return the operation of a step, with every name resolved; raise for arrays without memory and values that do not fit."""
+def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
+    """Return the operation of a step on its device, with every name resolved.
+
+    Raise for arrays without memory and values that do not fit.
+    """
     node: Node = step.node
     match node:
         case KernelNode():
-            return _launch(node, scope, scope.place_of(step))
+            return _launch(node, scope, device)
         case _ if step.by_kernel:
-            return _copy_by_kernel(*node.copied[0], scope, scope.place_of(step))
+            return _copy_by_kernel(*node.copied[0], scope, device)
         case MemcpyNode():
-            return copy(node.dst, node.src, scope, scope.place_of(step))
+            return copy(node.dst, node.src, scope, device)
         case MemsetNode():
-            return _fill(node, scope, scope.place_of(step))
+            return _fill(node, scope, device)
         case AllocNode():
-            device = scope.place_of(step)
             access = tuple(scope.shared.peers.get(device, ()))
             label = scope.prefix + node.array.name if scope.shared.sanitize else ""
             return op.Alloc(node.array, node.array.nbytes, device, access, scope.addresses, label)
@@ -98,7 +97,7 @@ def resolve(step: Step, scope: Environment) -> op.Operation:
             mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
             return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
         case _:  # a kind of another package; a test holds that all kinds of this one stand above
-            made: op.Operation = node.operation(scope, scope.place_of(step))
+            made: op.Operation = node.operation(scope, device)
             return made
 
 
@@ -149,14 +148,13 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
             node=scope.prefix + node.name, hint="give kernel(..., shared_bytes=)",
         )  # fmt: skip
     packed = packer.pack(values)
-    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, _attributes(node, grid, scope))
+    attributes = op.NO_ATTRIBUTES if node.plain else _attributes(node, grid, scope)
+    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, attributes)
 
 
 def _attributes(node: KernelNode, grid: Dim3, scope: Environment) -> Mapping[str, Any]:
     """Return the non-default launch attributes of a kernel node, without those that the runtime does not know."""
     fields = node.__dict__
-    if _attribute_fields(fields) == _NO_ATTRIBUTES:
-        return op.NO_ATTRIBUTES
     given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
     known = scope.runtime.launch_attributes
     if "cluster" in given and "cluster" in known:

@@ -22,7 +22,6 @@ from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
 from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
-from .reach import Reach
 from .report import Diagnostic, Report
 from .standing import check_standing
 from .structure import check_cycle, check_ignores, check_use
@@ -39,49 +38,59 @@ def require_sound(workflow: Workflow, target: Target, device: int, backend: str)
     for module in workflow.modules:
         with suppress(DeclarationError):  # raised where the module is loaded
             _ = module.image  # a file that has not been read tells nothing of its kernels
-    report = check_workflow(workflow, target, device)
-    if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
-        raise CheckError(report)
+    errors = check_workflow(workflow, target, device, errors_only=True).diagnostics
+    if errors and any(d.severity == "error" and (backend in ("explicit", "capture") or d.code not in OF_GRAPHS) for d in errors):
+        raise CheckError(check_workflow(workflow, target, device))
 
 
 @collector_paused()
-def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:
+def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0, *, errors_only: bool = False) -> Report:
     """Check a workflow and the child graphs inside it; with a target, also check its limits and known defects.
 
-    `device` is the device of nodes and arrays that name none.
+    `device` is the device of nodes and arrays that name none. With `errors_only`, checks that find no errors are left out: the
+    report has all errors, and of warnings and infos those that the other checks find too.
     """
+    everything = not errors_only
     bounds = find("bounds")
-    check_kernels = None if bounds is None else bounds.checker()
+    check_kernels = None if bounds is None else bounds.checker(errors_only=errors_only)
     several = len(devices_of(workflow, device)) > 1
-    of_others = [entry.check for part in ENABLED.values() for entry in part.checks.values() if entry.check is not None]
+    of_others = [
+        entry.check
+        for part in ENABLED.values()
+        for entry in part.checks.values()
+        if entry.check is not None and (everything or entry.severity == "error")
+    ]
     scopes = levels_of(workflow)
     for scope in scopes:
-        check_ignores(scope)
-        check_use(scope)
+        if everything:
+            check_ignores(scope)
+            check_use(scope)
         check_copies(scope)
         check_standing(scope)
         check_limits(scope, target)
         if check_kernels is not None:
             check_kernels(scope)
-        check_capture(scope, target)
+        if everything:
+            check_capture(scope, target)
         if several:
             from .devices import check_devices
 
             check_devices(scope, device)
         if check_cycle(scope):
             continue  # the following checks need a topological order
-        reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
-            check_races(scope, reach)
-        if bounds is not None:
-            bounds.check_hidden(scope, reach)
-        check_events(scope)
-        check_lifetimes(scope, reach)
-        check_data(scope)
-        check_redundant_edges(scope)
-        check_reuse(scope)
-        check_shape(scope, target)
-        check_defects(scope, target)
+            check_races(scope)
+        if everything:
+            if bounds is not None:
+                bounds.check_hidden(scope)
+            check_events(scope)
+        check_lifetimes(scope)
+        if everything:
+            check_data(scope)
+            check_redundant_edges(scope)
+            check_reuse(scope)
+            check_shape(scope, target)
+            check_defects(scope, target)
         for check in of_others:
             check(scope)
     name = None if target is None else target.name

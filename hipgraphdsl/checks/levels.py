@@ -13,6 +13,7 @@ from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
 from ..printed import counted
 from .catalogue import CATALOGUE, Severity
+from .reach import Reach
 from .report import Diagnostic
 
 Place = tuple[Any, int]
@@ -60,28 +61,31 @@ class CheckedLevel(Level):
         return [(i, node) for i, node in enumerate(self.workflow.nodes) if type(node) in able] if able else []
 
     @cached_property
-    def launches(self) -> list[KernelLaunch]:
-        """One of the kernel launches for each combination of the fields that limits and hidden addresses depend on."""
+    def launches(self) -> dict[Any, KernelLaunch]:
+        """By their keys one of the launches for each combination of the fields that limits and hidden addresses depend on."""
         found: dict[Any, KernelLaunch] = {}
         for _, node in self.having("launched"):
             if (launch := node.launched) is not None:
                 found.setdefault(launch_key(launch), launch)
-        return list(found.values())
+        return found
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Which of its nodes its edges order; it has no cycle."""
+        return Reach(self.workflow)
 
     @cached_property
     def aliased(self) -> bool:
         """Whether two arrays of this workflow share bytes because a binding or default puts them into one address space."""
-        spans: dict[Any, list[tuple[int, int]]] = {}
-        root: Any
-        odd = False
-        for root in (*self.workflow.arrays.values(), *self.workflow.parameters.values()):
-            if isinstance(root, Parameter) and not root.shape:
-                continue
-            key, offset = self.place(root)
-            odd = odd or (key is not root.hazard_key and key != root.hazard_key)
-            spans.setdefault(key, []).append((offset, offset + root.nbytes))
-        if not odd:
+        arrays = self.workflow.arrays.values()
+        parameters = [parameter for parameter in self.workflow.parameters.values() if parameter.shape]
+        bound: tuple[Any, ...] = (*arrays, *parameters) if self.bind else tuple(parameters)
+        if not bound or all(self.place(root)[0] == root.hazard_key for root in bound):
             return False  # arrays that share an address space did so already when edges were inferred
+        spans: dict[Any, list[tuple[int, int]]] = {}
+        for root in (*arrays, *parameters):
+            key, offset = self.place(root)
+            spans.setdefault(key, []).append((offset, offset + root.nbytes))
         return any(a[1] > b[0] for intervals in spans.values() for a, b in pairwise(sorted(intervals)))
 
     @cached_property

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from ..arrays import Access, AllocArray, DeviceArray, Region
+from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
 from ..nodes import Node
 from .levels import CheckedLevel
-from .reach import Reach
 
 _MOST = 20  # maximum number of findings of one code about one array; the rest is counted
 
@@ -103,12 +102,13 @@ class _Life:
                 self.say("HG303", message, free, i, hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
 
 
-def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
+def check_lifetimes(scope: CheckedLevel) -> None:
     """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
-    lives = {a: _Life(scope, a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
-    if not lives and not any(node.freed is not None for _, node in scope.having("freed")):
+    allocated = [array for array in workflow.arrays.values() if isinstance(array, AllocArray)]
+    if not allocated and not scope.having("freed"):
         return
+    lives = {array: _Life(scope, array) for array in allocated}
 
     def life(array: AllocArray) -> _Life:
         return lives.setdefault(array, _Life(scope, array))
@@ -122,7 +122,7 @@ def check_lifetimes(scope: CheckedLevel, reach: Reach) -> None:
             for root in dict.fromkeys(access.view.root for access in node.accesses):
                 if isinstance(root, AllocArray):
                     life(root).uses.append(i)
-    before = reach.preceding(pair for each in lives.values() for pair in each.pairs())
+    before = scope.reach.preceding(pair for each in lives.values() for pair in each.pairs())
     for each in lives.values():
         each.check(before)
 
@@ -274,18 +274,23 @@ def _exposed(node: Node, access: Access) -> bool:
 
 def check_copies(scope: CheckedLevel) -> None:
     """Report copies whose source and destination overlap."""
-    for node, (dst, src) in ((one, pair) for _, one in scope.having("copied") for pair in one.copied):
-        if dst.root is not src.root and scope.place(dst.root)[0] != scope.place(src.root)[0]:
-            continue
-        (to_key, to), (from_key, origin) = (scope.placed(access) for access in (Access(dst, "write"), Access(src, "read")))
-        if to_key == from_key and to.overlaps(origin):
-            _, offset = scope.place(dst.root)
-            start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
-            common = Region(start, stop, stop - start).shifted(-offset)
-            scope.found(
-                "HG405",
-                f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
-                node,
-                arrays=[dst.root.name, src.root.name],
-                hint="copy through another array, or let a kernel move the values",
-            )
+    for _, node in scope.having("copied"):
+        for dst, src in node.copied:
+            if dst.root is src.root or scope.place(dst.root)[0] == scope.place(src.root)[0]:
+                _check_copy(scope, node, dst, src)
+
+
+def _check_copy(scope: CheckedLevel, node: Node, dst: ArrayView, src: ArrayView) -> None:
+    """Report a copy within one address space whose source and destination overlap."""
+    (_, to), (_, origin) = scope.placed(Access(dst, "write")), scope.placed(Access(src, "read"))
+    if to.overlaps(origin):
+        _, offset = scope.place(dst.root)
+        start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
+        common = Region(start, stop, stop - start).shifted(-offset)
+        scope.found(
+            "HG405",
+            f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
+            node,
+            arrays=[dst.root.name, src.root.name],
+            hint="copy through another array, or let a kernel move the values",
+        )

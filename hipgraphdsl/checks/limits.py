@@ -27,9 +27,9 @@ _RESIDENT_BLOCKS = 32
 
 def check_limits(scope: CheckedLevel, target: Target | None) -> None:
     """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
-    judged = {launch_key(launch): tuple(launch_faults(launch, target, scope.value)) for launch in scope.launches}
-    ignored = target is not None and not target.clusters and any(launch.cluster is not None for launch in scope.launches)
-    for _, node in scope.having("branch", *["launched"] * (ignored or any(judged.values()))):
+    judged = {key: [*launch_faults(launch, target, scope.value)] for key, launch in scope.launches.items()}
+    clustered = target is not None and not target.clusters and any(launch.cluster for launch in scope.launches.values())
+    for _, node in scope.having("branch", *["launched"] * (clustered or any(judged.values()))):
         launch, branch = node.launched, node.branch
         if launch is not None:
             faults = judged[launch_key(launch)]
@@ -63,8 +63,8 @@ def check_limits(scope: CheckedLevel, target: Target | None) -> None:
 
 def launch_faults(node: KernelLaunch, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
     """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
-    block = [axis if type(axis) is int else value(axis) for axis in node.block]
-    grid = [axis if type(axis) is int else value(axis) for axis in node.grid]
+    extents = [axis if type(axis) is int else value(axis) for axis in (*node.block, *node.grid)]
+    block, grid = extents[:3], extents[3:]
     threads = None if None in block else math.prod(block)  # type: ignore[arg-type]  # there is no None then
     yield from _block_faults(node, block, threads, target)
     yield from _grid_faults(grid, block, target)
@@ -170,7 +170,7 @@ def check_capture(scope: CheckedLevel, target: Target | None) -> None:
     """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
     unread: dict[tuple[Module, str], list[Node]] = {}
     calling = any(kind.calls == "capture" for kind in scope.workflow.kinds)
-    launching = any(launch.kernel.unread or launch.kernel.module.handle for launch in scope.launches)
+    launching = any(launch.kernel.unread or launch.kernel.module.handle for launch in scope.launches.values())
     asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
     for node in asked:
         launch = node.launched

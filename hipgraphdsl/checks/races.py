@@ -11,7 +11,6 @@ from ..hazards import ByRegion, HazardTracker, Held, Record, near_before
 from ..nodes import Node
 from ..nodes.workflow import Workflow
 from .levels import CheckedLevel
-from .reach import Reach
 
 Touch = tuple[str, Any, Region]
 """How a node touches memory: mode, address space, bytes."""
@@ -32,7 +31,7 @@ class _Entry(Held):
 
 
 def racing_pairs(
-    scope: CheckedLevel, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
+    scope: CheckedLevel, touched: Mapping[int, Sequence[Touch]] | None = None
 ) -> tuple[list[tuple[int, int]], dict[Any, int]]:
     """Return all racing pairs of nodes in topological order, and the number of unlisted conflicts by address space.
 
@@ -41,6 +40,7 @@ def racing_pairs(
     nodes without an entry touch nothing.
     """
     nodes = scope.workflow.nodes
+    reach = scope.reach
     within = None if touched is None else Counter(reach.segment_start[reach.position[i]] for i in touched)
     pairs: dict[tuple[int, int], None] = {}
     left_out: Counter[Any] = Counter()
@@ -141,7 +141,7 @@ def _parts_covered(workflow: Workflow) -> bool | None:
                     part.readers.append(i)
                 else:
                     part.add_reader(i, lambda readers: [*{*readers} - near_before(predecessors, i)])  # noqa: B023
-            elif any(reader != i and reader not in before for reader in part.readers):
+            elif part.readers and any(reader != i and reader not in before for reader in part.readers):
                 return False
             else:
                 written.append(part)
@@ -150,10 +150,10 @@ def _parts_covered(workflow: Workflow) -> bool | None:
     return True
 
 
-def check_races(scope: CheckedLevel, reach: Reach) -> None:
+def check_races(scope: CheckedLevel) -> None:
     """Report each racing pair once, with all arrays that it races for."""
     nodes = scope.workflow.nodes
-    pairs, left_out = racing_pairs(scope, reach)
+    pairs, left_out = racing_pairs(scope)
     for i, j in pairs:
         first, second = sorted((i, j))
         _report(scope, nodes[first], nodes[second])

@@ -141,7 +141,8 @@ class Loader(Generic[W]):
                     raise DeclarationError(f"a workflow begins with '{{' (got {shown(child)})")
             self.children[key] = self.make(_Section(self, child, key).draft())
         workflow = self.make(_Section(self, data, "").draft())
-        self._refuse_unused()
+        if self.arrays or self.callbacks:
+            self._refuse_unused()
         return workflow
 
     def members(self, data: dict[str, Data], key: str) -> Iterator[tuple[str, Data]]:
@@ -207,10 +208,9 @@ class _Section(Names):
                     raise DeclarationError(f"a workflow has no field {field[:60]!r}{where}")
             if "name" not in data and not key:
                 raise DeclarationError("field 'name' is missing")
-        with loader.at(*self.place, "infer"):
             infer = data.get("infer", True)
             if type(infer) is not bool:
-                raise DeclarationError(f"'infer' is true or false (got {shown(infer)})")
+                raise DeclarationError(f"'infer' is true or false (got {shown(infer)})", field="infer")
         with loader.at(*self.place, "name"):
             self.made = Draft(data.get("name", key), infer)
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
@@ -319,14 +319,14 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
         array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
     else:
         raise DeclarationError(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
-    if array.on_host and array.access:
+    if array.access and array.on_host:
         raise DeclarationError(f"array {name!r} is host memory, and 'access' is for memory of a device")
     fields.done(f"{kind} array {name!r}")
     return array
 
 
 def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    given = [key for key in ("values", "base64", "sha256") if key in fields.data]
+    given = [*filter(fields.data.__contains__, ("values", "base64", "sha256"))]
     if len(given) > 1:
         raise DeclarationError(f"array {name!r} has both {given[0]!r} and {given[1]!r}; give one")
     if not given:
@@ -401,15 +401,15 @@ def module_of(data: Data, key: str, budget: Budget) -> Module:
         lines = source if isinstance(source, list) else [source]
         options = fields.take("options", list, default=[])
         headers = fields.take("headers", dict, default={})
-        if not all(type(line) is str for line in (*lines, *options)):
+        if {*map(type, lines), *map(type, options)} - {str}:
             raise DeclarationError("'source' and 'options' are lists of text")
-        if not all(type(text) is str for text in headers.values()):
+        if {*map(type, headers.values())} - {str}:
             raise DeclarationError("'headers' is an object of texts")
         fields.done("a module")
         return Module.stored("\n".join(lines), name, options, layouts, headers, budget)
     file, digest = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
-    if not all(type(text) is str for text in signatures.values()):
+    if {*map(type, signatures.values())} - {str}:
         raise DeclarationError("'signatures' is an object of parameter lists")
     fields.done("a module")
     return Module.from_dict({"name": name, "file": file, "sha256": digest, "signatures": signatures, "structs": structs})

@@ -229,7 +229,8 @@ def _among_elements(workflow: Mapping[str, Data], key: str) -> slice:
     at = 0
     for each, value in workflow.items():
         inside = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-        here = sum([isinstance(element, (list, dict)) for element in inside])
+        kinds = [*map(type, inside)]
+        here = kinds.count(list) + kinds.count(dict)
         if each == key:
             return slice(at, at + here)
         at += here
@@ -288,10 +289,8 @@ def _scanned(text: str) -> dict[int, _Scan]:
         line += len(newlines)
         inside = (inside + int(quotes[-1])) & 1
         at += len(chunk)
-    return {
-        depth: _Scan(*(np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in (list(zip(*scans)) or ((), ()))))
-        for depth, scans in found.items()
-    }
+    nothing = np.zeros(0, np.int64)
+    return {depth: _Scan(*map(np.concatenate, zip(*scans or [(nothing, nothing)]))) for depth, scans in found.items()}
 
 
 def _limit(counts: Mapping[str, int]) -> None:

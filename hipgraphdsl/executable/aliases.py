@@ -17,7 +17,6 @@ from ..backends import Environment
 from ..backends.environment import Owned, named
 from ..checks.levels import CheckedLevel
 from ..checks.races import racing_pairs
-from ..checks.reach import Reach
 from ..errors import DeclarationError
 from ..nodes import Node
 from ..nodes.workflow import Workflow
@@ -40,9 +39,9 @@ class _Level:
         self.uses: dict[Owned, list[tuple[int, Use]]] = {}
 
     @cached_property
-    def edges(self) -> tuple[CheckedLevel, Reach]:
-        """The workflow as its checks see it, and which nodes its edges order."""
-        return CheckedLevel(self.workflow), Reach(self.workflow)
+    def checked(self) -> CheckedLevel:
+        """The workflow as its checks see it."""
+        return CheckedLevel(self.workflow)
 
 
 class _Places:
@@ -128,7 +127,7 @@ class Aliases:
             _require_no_copy_onto_itself(level.workflow.nodes[i], root, found)
         given = {i: [(use.mode, None, region) for _, use, region in found] for i, found in touched.items()}
         nodes = level.workflow.nodes
-        for i, j in map(sorted, racing_pairs(*level.edges, given)[0]):
+        for i, j in map(sorted, racing_pairs(level.checked, given)[0]):
             for (one, first, here), (two, second, there) in product(touched[i], touched[j]):
                 if one == two or root not in (one, two) or first.mode == second.mode == "read" or not here.overlaps(there):
                     continue

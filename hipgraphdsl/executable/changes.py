@@ -275,8 +275,8 @@ def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> Non
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
             raise _refused(name, f"{field} is fixed when the graph is compiled", field)
-    for field in ("mode", "bodies", "bind") if node is not None and node.branch is not None else ():
-        if field in fields:
+    for field in ("mode", "bodies", "bind"):
+        if field in fields and node is not None and node.branch is not None:
             raise _refused(name, f"{field} of a conditional node is fixed when the graph is compiled", field)
 
 
@@ -313,7 +313,7 @@ def _require_ordered(state: State, new: Node, field: str) -> None:
         if not isinstance(root, Symbol) and known.get(root.name) is not root:
             raise _refused(name, f"array {root.name!r} is not of the graph that was compiled", field)
     declared = replace(_replacing(workflow, {workflow.index[name]: new}), infer=False)
-    report = check_workflow(declared, device=state.plan.device)
+    report = check_workflow(declared, device=state.plan.device, errors_only=True)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code not in ("HG409", "HG410")]  # these are about bounds and defaults, not about order
     if faults:

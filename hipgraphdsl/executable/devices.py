@@ -37,7 +37,9 @@ class Home:
             )
         self.sanitize = sanitize
         """Whether the sanitizer checks kernels, so that the runtime must know where arrays lie."""
-        self.several = runtime.get_device_count() > 1
+        self.devices = runtime.get_device_count()
+        """How many devices there are."""
+        self.several = self.devices > 1
         """Whether the thread's current device may be another one."""
         self.switches = self.several or runtime.needs_context
         """Whether a thread may have to switch: with several devices, or on a runtime whose threads need a current context."""
@@ -73,18 +75,20 @@ class Home:
                 _thread.start_new_thread(call, ())
 
 
-def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:
+def grant_access(workflow: Workflow, home: Home, devices: Sequence[int]) -> dict[int, list[int]]:
     """Enable peer access where nodes need it; return for each device the devices that were given access to its memory."""
-    count = runtime.get_device_count()
-    missing = [device for device in devices if device >= count]
-    if missing:
+    runtime, device, count = home.runtime, home.device, home.devices
+    if max(devices) >= count:
+        missing = min(filter(count.__le__, devices))
         raise DeclarationError(
-            f"graph {workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
+            f"graph {workflow.name!r} uses device {missing}; runtime {runtime.name!r} has"
             f" {count} device{'s' * (count != 1)}, from 0" + runtime.more_devices()
         )
     granted: dict[int, list[int]] = {}
-    reached = list(_reaching(workflow, device)) if len(devices) > 1 else []
-    wanted = _peers(workflow, device, reached) if len(devices) > 1 else {}
+    if len(devices) == 1:
+        return granted
+    reached = list(_reaching(workflow, device))
+    wanted = _peers(workflow, device, reached)
     made = [node.made for _, node in workflow.walk() if node.made is not None] if wanted else []
     pools = {device if array.device is None else array.device for array in made}
     for owner, others in wanted.items():

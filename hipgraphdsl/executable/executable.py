@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..arrays import Array, as_int
-from ..backends import Program, backend_named, into_captures
+from ..backends import Program, backend_named
 from ..backends.callbacks import Stopped, refuse_inside, running
 from ..backends.capturing import keep_recorded, recordings
 from ..backends.program import GraphProgram
@@ -36,7 +36,7 @@ from .in_flight import stream_handle
 from .instance import Instance
 from .living import left_running, living
 from .memory import Memory
-from .state import Change, Planned, plan_for
+from .state import Planned, plan_for
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -179,19 +179,21 @@ class Executable:
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
-        require_seconds(timeout_s)
+        if timeout_s is not None:
+            require_seconds(timeout_s)
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
         captured = self._give(params, handle)
         own.compiled.wanted = bool(params)
-        deadline = Deadline.after(timeout_s, own.unfinished)
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, own.unfinished)
         own.wait_for_room(handle, deadline)
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
-        outer = note(deadline)
-        in_flight.keep(handle, stream)
+        outer = None if deadline is None else note(deadline)
+        if stream is not None:
+            in_flight.keep(handle, stream)
         noted = object()
         try:
             own.launch(handle)
@@ -204,7 +206,8 @@ class Executable:
             raise told from told.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
-            note(outer)
+            if deadline is not None:
+                note(outer)
             with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt
                 in_flight.pending[handle] = noted
             in_flight.take_over(handle, captured=captured)
@@ -216,8 +219,7 @@ class Executable:
         A launch that its stream's capture cannot record is refused.
         """
         own = self._own
-        recorded = stream is not None and into_captures(self.backend, own.state.plan)
-        captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, recorded)
+        captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, own.state.plan)
         own.give(params)
         return captured
 
@@ -390,20 +392,20 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is invalid.
         """
-        self._change(self._own.changes.with_fields, node, fields)
-
-    def _change(self, how: Callable[..., Change], *asked: Any, **options: Any) -> None:
-        self._own.become(how(self._own.state, *asked, **options))
+        own = self._own
+        own.become(own.changes.with_fields(own.state, node, fields))
 
     @changing("enable")
     def enable(self, node: str | Node) -> None:
         """Run a disabled node again, from the next launch on."""
-        self._change(self._own.changes.enabled, node, enabled=True)
+        own = self._own
+        own.become(own.changes.enabled(own.state, node, enabled=True))
 
     @changing("disable")
     def disable(self, node: str | Node) -> None:
         """Skip a node, from the next launch on; its predecessors and successors stay ordered."""
-        self._change(self._own.changes.enabled, node, enabled=False)
+        own = self._own
+        own.become(own.changes.enabled(own.state, node, enabled=False))
 
     @changing("update")
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:

@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from ..arrays import as_handle
+from ..backends import into_captures
 from ..errors import DeclarationError, HipError, WaitTimeout
+from ..plan.steps import Plan
 from ..runtimes.data import ERROR_INVALID_HANDLE
 from ..waiting import SLICE_S, Deadline, has_passed, note, slice_s, unfinished_text
 from .call_path import CallPath
@@ -122,8 +124,8 @@ class InFlight:
         """Return whether a launch on a stream would go to a capture, or end one; nobody captures the own stream before `lend`."""
         return (self._lent or stream != self.stream) and self._runtime.stream_is_capturing(stream)
 
-    def require_recorded(self, stream: int, backend: str, recorded: bool) -> bool:
-        """Return whether a stream captures; refuse a launch on it then, unless its calls are `recorded`.
+    def require_recorded(self, stream: int, backend: str, plan: Plan) -> bool:
+        """Return whether a stream captures; refuse a launch of a plan on it then, unless the capture records its calls.
 
         The null stream cannot capture itself.
         """
@@ -134,7 +136,7 @@ class InFlight:
                 raise
             hint = f"launch of graph {self._name!r}: no stream has the handle of stream={stream:#x}, or it has been destroyed"
             raise error.hinted(hint) from error.__cause__
-        if captured and not (recorded and stream not in (0, 1)):
+        if captured and (stream in (0, 1) or not into_captures(backend, plan)):
             raise DeclarationError(
                 f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"
                 f" by backend {backend!r} cannot be recorded there; launch it when the capture has ended, or compile a graph"
@@ -159,8 +161,8 @@ class InFlight:
 
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished, and raise the error of a failed one; errors name the `unfinished` nodes."""
-        deadline = Deadline.after(timeout_s, unfinished)
-        outer = note(deadline)
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, unfinished)
+        outer = None if deadline is None else note(deadline)
         wait = self._runtime.stream_wait
         self.note_compiled()
         try:
@@ -189,7 +191,8 @@ class InFlight:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
         finally:
-            note(outer)
+            if deadline is not None:
+                note(outer)
         failed, self._failed = self._failed, None
         if failed is not None:
             names = unfinished()

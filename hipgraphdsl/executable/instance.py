@@ -23,7 +23,6 @@ from ..checks import require_sound
 from ..errors import HipError, HipGraphError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
-from ..plan.steps import Plan
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
@@ -38,6 +37,7 @@ from .stats import Stats
 from .uses import Uses
 
 if TYPE_CHECKING:
+    from ..plan.temporaries import Packing
     from .changes import Changes
     from .elapsed import Switched
 
@@ -135,7 +135,7 @@ class Instance:
     def open(self, report: Callable[[str], None]) -> None:
         """Create streams, load, allocate, lower and instantiate on the current device; `report` is called with each stage."""
         workflow, plan = self.state.workflow, self.state.plan
-        self.shared.peers = grant_access(workflow, self._runtime, plan.device, plan.devices)
+        self.shared.peers = grant_access(workflow, self.home, plan.devices)
         self.in_flight.open()
         times = [time.perf_counter()]
         modules = modules_of(workflow)
@@ -245,7 +245,8 @@ class Instance:
                 if not self.in_flight.any:
                     self.forget_replaced()
             raise
-        parameters.copy(copied)
+        if copied:
+            parameters.copy(copied)
         if len(values) < len(params):
             parameters.lose(name for name in params if name in parameters.table and name not in values)
         if not defaults:
@@ -319,19 +320,21 @@ class Instance:
         afresh = state.replans != self.state.replans
         if state is not self.state:
             self.compiled.invalidate()
-        before = [(table, key, table.get(key)) for table, key, _ in change.names]
+        before = [(table, key, table.get(key)) for table, key, _ in change.names] if change.names else []
         try:
-            put(change.names)
+            if before:
+                put(change.names)
             for kernel in change.kernels:
                 self.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
             first_use = self.program is None or state.uses is not self.state.uses
             given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
-            parameters.require_usable(parameters.table if first_use else arrays, state.uses)
+            if first_use or arrays:
+                parameters.require_usable(parameters.table if first_use else arrays, state.uses)
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
                 lock(state.uses, self.memory, parameters, self.home)
-            waits = bool(parameters.required(state.uses))
+            waits = bool(parameters.missing and parameters.required(state.uses))
             if waits:
                 self.torn = self.program is not None  # the launch that gives the missing values builds
             elif self.program is None or self.torn or afresh or not self._apply(change):
@@ -360,10 +363,12 @@ class Instance:
         program, state, before = self.program, change.state, self.state.disabled
         assert program is not None
         plan, off = state.plan, state.disabled
-        made = [(i, None if i in off else program.resolve(plan.step(i))) for i in change.steps]  # resolve all before setting any
+        made: list[tuple[int, Operation | None]] = []
+        for i in change.steps:  # resolve all before setting any
+            made.append((i, None if i in off else program.resolve(plan.step(i))))
         self.torn = True
-        if change.values:
-            made += [(i, program.resolve(plan.step(i))) for i in self._left_by_compiled(change.values)]
+        for i in self._left_by_compiled(change.values) if change.values else ():
+            made.append((i, program.resolve(plan.step(i))))
         for i, operation in made:
             if (i in off) != (i in before):
                 self._let_host_calls_finish(program.operation(i))
@@ -411,17 +416,19 @@ class Instance:
         plan, scope, before = state.plan, self.scope, self.program
         if before is not None:
             self.wait()
-        restore = scope.snapshot()
+        restore = scope.snapshot() if before is not None else None
         if plan.watch is not None:
             words = self.memory.words(plan.watch.words)
             for inner in scope.all_inside():
                 inner.addresses[plan.watch.words] = words
-        blocks = self.memory.make_packed(plan.packing)
+        blocks = {} if plan.packing is None else self.memory.make_packed(plan.packing)
         try:
-            self._place_packed(plan, blocks)
+            if plan.packing is not None:
+                self._place_packed(plan.packing, blocks)
             program = self._build_program(plan, scope, state.disabled)
         except BaseException:
-            restore()  # the previous program stays, and its memory is at these addresses
+            if restore is not None:
+                restore()  # the previous program stays, and its memory is at these addresses
             self.memory.drop_packed(blocks)
             raise
         self.program, self.torn, self._since = program, True, 0
@@ -434,16 +441,16 @@ class Instance:
         self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
         self.bind_compiled()
         with ExitStack() as returned:  # calls all, even if one fails
-            returned.callback(self.memory.use_packed, blocks)
+            if blocks or before is not None:
+                returned.callback(self.memory.use_packed, blocks)
             if before is not None:
                 returned.callback(self.forget_replaced)  # nothing is in flight
                 returned.callback(before.close)
 
-    def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
-        if plan.packing is not None:
-            for packed in plan.packing.arrays:
-                scope = self.scope.inside(packed.path)
-                scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
+    def _place_packed(self, packing: Packing, blocks: Mapping[int, Block]) -> None:
+        for packed in packing.arrays:
+            scope = self.scope.inside(packed.path)
+            scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
     def bind_compiled(self) -> None:
         """Bind the compiled call path to the current program."""

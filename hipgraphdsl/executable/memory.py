@@ -212,13 +212,13 @@ class Memory:
         nbytes = array.nbytes + 2 * guard
         match array:
             case DeviceArray():
-                values = _guarded(_initial(name, array), guard)
+                values = _as_bytes(_initial(name, array), guard)
                 start = runtime.malloc(nbytes)
                 block = self.arrays[name] = Block(array, start + guard, runtime.free, device=device, guard=guard)
                 self._count(nbytes, on_host=False)
                 runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
             case HostArray():
-                values = _guarded(_initial(name, array), guard)
+                values = _as_bytes(_initial(name, array), guard)
                 if array.pinned:
                     start = runtime.host_malloc(nbytes)
                     block = Block(array, start + guard, runtime.host_free, guard=guard)
@@ -284,11 +284,9 @@ class Memory:
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
 
-    def make_packed(self, packing: Packing | None) -> dict[int, Block]:
+    def make_packed(self, packing: Packing) -> dict[int, Block]:
         """Return blocks, by device, for a plan's packed arrays; existing blocks are reused if they are large enough."""
         found: dict[int, Block] = {}
-        if packing is None:
-            return found
         try:
             for device, nbytes in packing.blocks:
                 known = self._packed.get(device)
@@ -400,14 +398,13 @@ def _initial(name: str, array: DeviceArray | HostArray) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
-    """Return the bytes of values, with `guard` zeros before and after them."""
+def _as_bytes(values: np.ndarray[Any, Any], guard: int = 0) -> np.ndarray[Any, Any]:
+    """Return values as bytes, with `guard` zeros before and after them.
+
+    NumPy copies arrays of structs field by field, without the padding between them.
+    """
+    found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     if not guard:
-        return _as_bytes(values)
+        return found
     zeros = np.zeros(guard, np.uint8)
-    return np.concatenate([zeros, _as_bytes(values), zeros])
-
-
-def _as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return values as bytes: NumPy copies arrays of structs field by field, without the padding between them."""
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return np.concatenate([zeros, found, zeros])

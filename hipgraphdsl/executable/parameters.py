@@ -70,7 +70,7 @@ class Parameters:
         for name, value in params.items():
             if self.whole is None or not (self._is_elsewhere(name, self.whole) or self._is_foreign(name, value, uses)):
                 values[name] = self._value(name, value)
-        if all_given and (missing := self.required(uses) - values.keys()):
+        if all_given and self.missing and (missing := self.required(uses) - values.keys()):
             names = ", ".join(map(repr, sorted(missing)))
             raise DeclarationError(
                 f"graph {self._name!r}: the first launch must give {names}, which"
@@ -81,8 +81,6 @@ class Parameters:
 
     def required(self, uses: Uses) -> set[str]:
         """Return the parameters without a value that a launch must give: all scalars, and arrays that a node uses."""
-        if not self.missing:
-            return set()
         tables = ((name, *self.table[name]) for name in self.missing)
         return {name for name, scope, p in tables if not p.shape or (scope, p) in uses.steps_by_parameter}
 

@@ -14,15 +14,17 @@ from .parameters import Parameters
 def fill(top: Environment, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Bind each name of a workflow and of its children to memory, to a value, or to the parent's binding."""
     for scope, level in top.levels(workflow):
-        bind = level.bind
-        for name, root in (*level.workflow.arrays.items(), *level.workflow.parameters.items()):
+        bind, prefix = level.bind, scope.prefix
+        for name, array in level.workflow.arrays.items():
             if name in bind:
-                scope.bound_from[root] = bind[name]
-        for name, array in level.own_arrays():
-            if not isinstance(array, AllocArray):
-                scope.addresses[array] = memory.allocate(name, array, scope.prefix)
-        for name, parameter in level.own_parameters():
-            _add_parameter(name, scope, parameter, level, parameters)
+                scope.bound_from[array] = bind[name]
+            elif not isinstance(array, AllocArray):
+                scope.addresses[array] = memory.allocate(prefix + name, array, prefix)
+        for name, parameter in level.workflow.parameters.items():
+            if name in bind:
+                scope.bound_from[parameter] = bind[name]
+            else:
+                _add_parameter(prefix + name, scope, parameter, level, parameters)
 
 
 def _add_parameter(name: str, scope: Environment, parameter: Parameter, level: Level, parameters: Parameters) -> None:
@@ -50,9 +52,10 @@ def _add_parameter(name: str, scope: Environment, parameter: Parameter, level: L
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
     found: dict[Module, tuple[list[str], list[str]]] = {}
-    for use in (use for document in workflow.documents for use in document.used):
-        if isinstance(use, Kernel) or (isinstance(use, Symbol) and not use.hidden):
-            names = found.setdefault(use.module, ([], []))[isinstance(use, Symbol)]
-            if use.name not in names:
-                names.append(use.name)
+    for document in workflow.documents:
+        for use in document.used:
+            if isinstance(use, Kernel) or not use.hidden:
+                names = found.setdefault(use.module, ([], []))[isinstance(use, Symbol)]
+                if use.name not in names:
+                    names.append(use.name)
     return found

@@ -86,7 +86,7 @@ class Uses:
 
     def _parameters(self, step: Step) -> Iterator[Owned]:
         """Yield the parameters that a step and the workflows that its node holds depend on."""
-        inner = self.scope.inside(step.path)
+        inner = self.scope.inside(step.path) if step.path else self.scope
         yield from inner.parameters_of(step.node)
         for name, document, _ in step.node.held:
             for at, level in inner.children[name].levels(document):

@@ -53,7 +53,11 @@ class Binding:
 
         A parameter may stand for an array of a child, or for the default of another one: then the nodes do not mention it.
         """
-        for root in node.parameters if self.parent is None else node.roots:
+        if self.parent is None:  # nothing is bound
+            for parameter in node.parameters:
+                yield self, parameter
+            return
+        for root in node.roots:
             at, found, _ = self.resolve(root)
             while isinstance(found, Parameter):
                 yield at, found

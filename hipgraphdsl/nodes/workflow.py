@@ -112,7 +112,7 @@ class Workflow:
     def modules(self) -> tuple[Module, ...]:
         """Modules of all kernels and symbols, including those of children, in order of first use."""
         if not self.holding:
-            return tuple(dict.fromkeys([use.module for use in self.used if isinstance(use, (Kernel, Symbol))]))
+            return tuple(dict.fromkeys([use.module for use in self.used]))
         found: dict[Module, None] = {}
         for node in self.nodes:
             inside = [module for _, document, _ in node.held for module in document.modules]
@@ -120,24 +120,26 @@ class Workflow:
         return tuple(found)
 
     @cached_property
-    def used(self) -> tuple[Any, ...]:
-        """The kernels of its own nodes, and the arrays, parameters and symbols that they name, in order of first use."""
-        found: dict[int, Any] = {}  # by identity: the hash of a kernel costs more than the rest
+    def used(self) -> tuple[Kernel | Symbol, ...]:
+        """The kernels of its own nodes and the symbols that they name, in order of first use."""
+        found: dict[int, Kernel | Symbol] = {}  # by identity: the hash of a kernel costs more than the rest
         for node in self.nodes:
             for kernel in node.kernels:
                 found[id(kernel)] = kernel
             for access in node.own_accesses:
                 root = access.view.root
-                found[id(root)] = root
+                if type(root) is Symbol:
+                    found[id(root)] = root
             for view in node.addresses:
                 root = view.root
-                found[id(root)] = root
+                if type(root) is Symbol:
+                    found[id(root)] = root
         return tuple(found.values())
 
     @property
     def documents(self) -> tuple[Workflow, ...]:
         """The workflow itself and all workflows held by its nodes at any depth, without repeats."""
-        return (self, *self._inside)
+        return (self, *self._inside) if self.holding else (self,)
 
     @cached_property
     def _inside(self) -> tuple[Workflow, ...]:  # without itself, which would create a reference cycle
@@ -163,13 +165,14 @@ class Workflow:
     @cached_property
     def devices(self) -> frozenset[int]:
         """The devices that its arrays, its nodes and the workflows inside them name."""
-        able = {kind for kind in self.kinds if "device" in kind.model_fields}
         found = {array.device for array in self.arrays.values()}
-        found.update([node.device for node in self.nodes if type(node) in able])  # type: ignore[attr-defined]
+        for node in self.nodes:
+            found.add(node.__dict__.get("device"))
         for node in self.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 found |= inner.devices
-        return frozenset([device for device in found if device is not None])
+        found.discard(None)
+        return frozenset(found)  # type: ignore[arg-type]  # without None
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -238,7 +241,8 @@ class Workflow:
         while waiting:
             level = waiting.pop()
             yield level
-            waiting += reversed([inner for node in level.workflow.holding for inner in level.inner(node)])
+            if level.workflow.holding:
+                waiting += reversed([inner for node in level.workflow.holding for inner in level.inner(node)])
 
     def walk(self) -> Iterator[tuple[Level, Node]]:
         """Yield every node of every level; ``level.name(node)`` is its full name."""

@@ -72,8 +72,10 @@ class PlanOptions:
         """Return the given or the default options; `lanes` and `batch` replace their fields unless they are ``"auto"``."""
         if given is not None and not isinstance(given, PlanOptions):
             raise DeclarationError(f"how to plan is said by a PlanOptions, such as PlanOptions(join=False) (got {given!r})")
-        short = {"lanes": lanes, "batch": batch}
-        return (given or DEFAULT_PLAN).changed(**{name: v for name, v in short.items() if not isinstance(v, str) or v != "auto"})
+        options = given or DEFAULT_PLAN
+        if not isinstance(lanes, str) or lanes != "auto":
+            options = options.changed(lanes=lanes)
+        return options if isinstance(batch, str) and batch == "auto" else options.changed(batch=batch)
 
     def changed(self, **fields: Any) -> PlanOptions:
         """Return these options with other values of some fields; itself if all are the same."""

@@ -54,17 +54,32 @@ def make_plan(
         If the workflow has a cycle; the message names its nodes.
     """
     devices = devices_of(workflow, device)
-    key = reuse.key_of(workflow, target, options, device, devices)
-    plan = reuse.taken_over(key, workflow, target, options)
-    if plan is not None:
-        reuse.note(key, plan)  # it may outlive the plan that it was made from
-        return plan
     lanes, join, batch = options.lanes, options.join, options.batch
-    if target.bypass_edges and (lanes is None or not join):
-        target = replace(target, bypass_edges=0)
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
-    bound = _lane_bound(workflow, target, lanes)
+    bound = partial(_lane_bound, target=target, lanes=lanes)
+    key = reuse.key_of(workflow, target, options, device, devices)
+    plan = reuse.taken_over(key, workflow, partial(reuse.shape_of, target=target, batch=batch, bound=bound))
+    if plan is None:
+        plan = _made(workflow, target, options, device, devices, bound(workflow), batch=batch)
+    reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from
+    return plan
+
+
+def _made(
+    workflow: Workflow,
+    target: Target,
+    options: PlanOptions,
+    device: int,
+    devices: tuple[int, ...],
+    bound: int | None,
+    *,
+    batch: Batch,
+) -> Plan:
+    """Make a plan afresh, with at most `bound` lanes on each device."""
+    lanes, join = options.lanes, options.join
+    if target.bypass_edges and (lanes is None or not join):
+        target = replace(target, bypass_edges=0)
     automatic = lanes is None or isinstance(lanes, str)
     planner = _Planner(
         target, device, devices, options.inline, bound, automatic=automatic, join=join, pack=options.pack, batch=batch
@@ -72,7 +87,6 @@ def make_plan(
     plan = planner.plan(workflow)
     for change in _passes(target, batch=batch, programmatic=options.programmatic):
         plan = change(plan)
-    reuse.note(key, plan)
     return plan
 
 
@@ -341,7 +355,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
         return None  # branches cost nothing there, so gathering saves nothing
     # Each parallel branch costs the host a fixed time per launch (0.7 us on an H200), so branches beyond those that the device
     # can run at once only add cost. The smallest kernel sets that number: fewer lanes could delay long kernels.
-    threads = min((n for n in (node.threads for node in workflow.nodes) if n), default=1)
+    threads = min(filter(None, {node.threads for node in workflow.nodes}), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
 

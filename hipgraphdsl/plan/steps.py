@@ -135,6 +135,8 @@ class Watch:
 
 _OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
+_OF_NO_NODE: Final = _OF_THE_SHAPE | {"runs", "has_hosts"}
+"""Those that depend on nothing of the nodes but their kinds."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ class Plan:
         Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
     watch : Watch or None
         The marks that tell which nodes have finished (``DebugOptions.watch``).
+    shape : object
+        What planning has read of the workflow, if the plan was taken over from that of another one; else None.
     """
 
     workflow: Workflow
@@ -177,6 +181,7 @@ class Plan:
     batches: tuple[Merged, ...] = ()
     programmatic: tuple[int, ...] = ()
     watch: Watch | None = None
+    shape: Any = field(default=None, repr=False, compare=False)
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
@@ -187,14 +192,17 @@ class Plan:
         """Return a step, without a copy of all steps in a plan that `with_steps` has made."""
         return self.steps[index] if "steps" in self.__dict__ else _STEPS.at(self, index)
 
-    def with_nodes(self, workflow: Workflow) -> Plan:
+    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan:
         """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
-        taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
         columns: list[Iterable[Any]] = list(zip(*self.steps))
         nodes = columns[_NODE]
-        columns[_NODE] = map(taken.get, map(id, nodes), nodes)
-        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))))
-        plan.__dict__.update({name: self.__dict__[name] for name in _OF_THE_SHAPE & self.__dict__.keys()})
+        if nodes == self.workflow.nodes:
+            columns[_NODE] = workflow.nodes
+        else:
+            taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
+            columns[_NODE] = map(taken.get, map(id, nodes), nodes)
+        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))), shape=shape)
+        plan.__dict__.update({name: self.__dict__[name] for name in _OF_NO_NODE & self.__dict__.keys()})
         return plan
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
@@ -239,7 +247,12 @@ class Plan:
     @cached_property
     def cut(self) -> Cut | None:
         """The plan cut into segments if the host runs any step; None if one graph can hold the plan."""
-        return _cut(self) if any(step.by_host for step in self.steps) else None
+        return _cut(self) if self.has_hosts else None
+
+    @cached_property
+    def has_hosts(self) -> bool:
+        """Whether the host runs a step."""
+        return True in [step.by_host for step in self.steps]
 
     @cached_property
     def depth(self) -> int:

@@ -63,6 +63,10 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
     HipGraphError
         In a fork of a process that opened a runtime: device contexts and threads do not survive a fork.
     """
+    if type(name) is str and type(device) is int:
+        opener, runtime = _opened.get((name, device), (0, None))
+        if runtime is not None and opener == os.getpid():
+            return runtime
     wanted = _wanted(name)
     _require_number(device)
     if wanted != "auto":

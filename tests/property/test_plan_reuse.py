@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import hipgraphdsl as hg
 from hipgraphdsl.plan import reuse
+from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
 
 KERNELS = hg.Module(
@@ -27,6 +29,8 @@ CHANGES = (
     "numbers",
     "arrays",
     "grid",
+    "grids",
+    "large",
     "block",
     "kernel",
     "edge",
@@ -52,7 +56,8 @@ def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
     ]
     out = g.host_array("out", shape=1024, dtype="float32")
     scale = g.param("scale", "float32", default=2.0)
-    blocks = rng.choice((1, 1, 4))
+    blocks = rng.choice((1, 1, 4, 9000))
+    blocks *= {"grids": 3, "large": 3000}.get(change, 1)
     for i in range(count):
         here = i == changed
         name = f"n{i}{'_' * (here and change == 'name')}"
@@ -84,7 +89,7 @@ def shown(plan: Plan, workflow: Any) -> list[Any]:
     """Return all fields of a plan; nodes of the workflow by position, others by name."""
     place = {id(node): i for i, node in enumerate(workflow.nodes)}
     steps = [step._replace(node=place.get(id(step.node), step.node.name)) for step in plan.steps]  # type: ignore[arg-type]
-    others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps")]
+    others = [getattr(plan, field.name) for field in fields(plan) if field.name not in ("workflow", "steps", "shape")]
     derived = [plan.lanes, plan.index, plan.successors, plan.edges, plan.depth, plan.has_allocs, plan.runs, str(plan)]
     return [plan.workflow is workflow, steps, others, derived]
 
@@ -120,12 +125,13 @@ def test_a_living_plan_is_taken_over(change: str, target: str, monkeypatch: pyte
     old, new = graph_of(7), graph_of(7, change)
     living = old.plan(target=target)
     made = new.plan(target=target)
-    grids = change == "grid" and old.workflow().nodes != new.workflow().nodes and target != "cpu"
-    assert (made is taken[-1]) is not grids
+    other = change == "grid" and hg.Target.named(target).costs.batched_us > 0  # where grids decide what is merged
+    assert (made is taken[-1]) is not other
     del living
-    taken.clear()
-    assert new.plan(target=target) is taken[-1], "the plan that was made of it lives"
-    del made
+    assert new.plan(target=target) is made, "the plan that was made of it lives"
+    again = graph_of(7, change).plan(target=target)
+    assert again is taken[-1]
+    del made, again
     taken.clear()
     assert new.plan(target=target) is not None
     assert taken == [None], "nobody has a plan of the shape any more"
@@ -150,6 +156,75 @@ def launches_beside(changed: bool) -> hg.Graph:
             FILLS["b" if changed and i % 2 else "a"], 1, 32, (x, g.device_array(f"y{i}", shape=32, dtype="float32")), name=f"n{i}"
         )
     return g
+
+
+def beside(*grids: int) -> hg.Graph:
+    """Return layers of launches beside each other, with these grids in turn."""
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=32, dtype="float32")
+    ys = [g.device_array(f"y{i}", shape=32, dtype="float32") for i in range(24)]
+    for layer in range(20):
+        for i, y in enumerate(ys):
+            g.kernel(FILLS["a"], grids[i % len(grids)], 32, (x, y), name=f"n{layer}_{i}")
+        for i in range(0, 24, 6):
+            g.kernel(FILLS["b"], 1, 64, (ys[i + 1], ys[i]), name=f"m{layer}_{i}")
+    return g
+
+
+GRIDS = (
+    (1,),
+    (2,),
+    (1, 2),
+    (2, 3),
+    (1, 1, 2),
+    (100,),
+    (101, 200),
+    (4000,),
+    (8447,),
+    (8448,),
+    (8449,),
+    (20_000,),
+    (1, 20_000),
+    (2, 30_000),
+)
+
+
+@pytest.mark.parametrize(("old", "new"), [*itertools.permutations(GRIDS, 2)])
+def test_plans_of_launches_beside_each_other_depend_on_grids_that_do_not_fill_the_device(
+    old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    target, options = hg.Target.named("nvidia:sm_90"), hg.PlanOptions()
+    target = replace(target, costs=replace(target.costs, entry_us=1000.0))  # so that few launches are merged
+    reuse._planned.clear()
+    graph = beside(*new)
+    fresh = shown(make_plan(graph.workflow(), target, options), graph.workflow())
+    reuse._planned.clear()
+    living = make_plan(beside(*old).workflow(), target, options)
+    made = make_plan(graph.workflow(), target, options)
+    assert living.shape is None
+    assert shown(made, graph.workflow()) == fresh
+    assert (made.shape is not None) is ({old, new} == {(20_000,), (8449,)}), "each launch fills the device"
+
+
+@pytest.mark.parametrize(("old", "new"), [*itertools.permutations((1, 2, 3, 1000, 1_000_000), 2)])
+def test_the_plan_of_a_chain_depends_only_on_which_grids_are_of_one_block(old: int, new: int) -> None:
+    def chain(grid: int) -> hg.Graph:
+        g = hg.Graph("g")
+        x, y = (g.device_array(name, shape=32, dtype="float32") for name in "xy")
+        for i in range(100):
+            g.kernel(FILLS["a"], grid, 32, (x, y), name=f"n{i}")
+            x, y = y, x
+        return g
+
+    reuse._planned.clear()
+    graph = chain(new)
+    fresh = shown(graph.plan(target="nvidia:sm_90"), graph.workflow())
+    reuse._planned.clear()
+    living = chain(old).plan(target="nvidia:sm_90")
+    made = graph.plan(target="nvidia:sm_90")
+    assert living.shape is None
+    assert shown(made, graph.workflow()) == fresh
+    assert (made.shape is not None) is (1 not in (old, new))
 
 
 def small_copies(changed: bool) -> hg.Graph:

@@ -368,7 +368,7 @@ def random_graph(rng: random.Random, infer: bool = False) -> hg.Graph:
 @settings(max_examples=150, deadline=None)
 def test_racing_pairs_are_exactly_those_of_brute_force(rng: random.Random) -> None:
     workflow = random_graph(rng).workflow()
-    found, more = racing_pairs(CheckedLevel(workflow), Reach(workflow))
+    found, more = racing_pairs(CheckedLevel(workflow))
     assert {frozenset(pair) for pair in found} == brute_force(workflow)
     assert not more
 
@@ -378,7 +378,7 @@ def test_racing_pairs_are_exactly_those_of_brute_force(rng: random.Random) -> No
 def test_inferred_random_graphs_never_race(rng: random.Random) -> None:
     workflow = random_graph(rng, infer=True).workflow()
     assert edges_cover_accesses(workflow)
-    assert racing_pairs(CheckedLevel(workflow), Reach(workflow)) == ([], {})
+    assert racing_pairs(CheckedLevel(workflow)) == ([], {})
 
 
 @given(st.randoms(use_true_random=False))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hipgraphdsl import checks
 from hipgraphdsl.checks import CATALOGUE, Report
 
 PAGES = Path(__file__).parents[2] / "docs" / "diagnostics"
@@ -58,3 +59,20 @@ def test_repair_yields_no_fault(code: str) -> None:
     assert code not in report.codes, str(report)
     faults = (*report.errors, *report.warnings)
     assert not faults, str(report)
+
+
+@pytest.mark.parametrize("heading", ["Example", "Repair"])
+@pytest.mark.parametrize("code", CODES)
+def test_what_compile_asks_for_are_all_errors(code: str, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, asked = checks.check_workflow, []
+
+    def both(*args: Any, **options: Any) -> Report:
+        found, errors = (check(*args, **{**options, "errors_only": only}) for only in (False, True))
+        assert errors.errors == found.errors
+        assert {*errors.diagnostics} <= {*found.diagnostics}
+        asked.append(errors)
+        return errors if options.get("errors_only") else found
+
+    monkeypatch.setattr(checks, "check_workflow", both)
+    report_of(code, heading)
+    assert asked

@@ -888,8 +888,8 @@ def test_a_captured_step_follows_the_plans_edges_and_not_its_lane() -> None:
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 def test_what_a_kind_is_lowered_to_is_written_whatever_the_kind(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    def lowered(step: Any, scope: Any) -> Any:
-        done = resolve.resolve(step, scope)
+    def lowered(step: Any, scope: Any, device: int) -> Any:
+        done = resolve.resolve(step, scope, device)
         return operations.Fill(scope.addresses[x], 1, 7, 12) if isinstance(done, operations.Nothing) else done
 
     g = hg.Graph("g")
@@ -905,7 +905,7 @@ def test_what_a_kind_is_lowered_to_is_written_whatever_the_kind(monkeypatch: pyt
 
 
 def test_a_parameter_in_a_call_that_has_no_place_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lowered(step: Any, scope: Any) -> Any:
+    def lowered(step: Any, scope: Any, device: int) -> Any:
         return operations.Copy1D(scope.addresses[x], scope.addresses[x] + 4, int(scope.value(n)), MemcpyKind.DEFAULT)
 
     g = hg.Graph("g")

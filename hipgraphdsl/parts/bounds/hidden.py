@@ -27,16 +27,17 @@ class Hidden(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-def check_hidden(scope: CheckedLevel, reach: Reach) -> None:
+def check_hidden(scope: CheckedLevel) -> None:
     """Report kernels with hidden addresses that another node which touches memory may run beside."""
     nodes = scope.workflow.nodes
-    plain = not any(_may_hide(launch.kernel) for launch in scope.launches)
+    plain = not any(_may_hide(launch.kernel) for launch in scope.launches.values())
     asked = scope.having("held") if plain else scope.having("held", "launched")
     hidden = {n: found for n, node in asked if (found := _hidden(scope, node))}
     if not hidden:
         return
     touching = {n for n, node in enumerate(nodes) if n in hidden or node.accesses}
     beside: dict[int, int] = {}
+    reach = scope.reach
     for start, stop in reach.segments:
         segment = {k: reach.order[start + k] for k in range(stop - start)}
         if any(n in hidden for n in segment.values()):
