@@ -120,13 +120,13 @@ class CheckedLevel(Level):
     ) -> None:
         """Add a diagnostic; if one of the nodes involved ignores its code, add it to `ignored` instead.
 
-        `names` are the nodes' full names, if they are not in this scope; with `several` the message counts the other child nodes
-        to which the finding applies.
+        `names` are the nodes' full names, if they are not in this scope; with `several` the message counts the other nodes that
+        hold the graph.
         """
         shown = tuple(names) or tuple(self.name(node) for node in nodes)
         sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
         if several and self.uses > 1:
-            message += f" (and the same in {counted(self.uses - 1, 'more child node')})"
+            message += f" (and the same in {counted(self.uses - 1, 'more node')} with this graph)"
         severity = severity or CATALOGUE[code].severity
         diagnostic = Diagnostic(code, severity, message, shown, tuple(dict.fromkeys(arrays)), hint, sources)
         reason = next((node.ignore[code] for node in nodes if node.ignore and code in node.ignore), None)

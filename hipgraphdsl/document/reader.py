@@ -236,6 +236,9 @@ class _Section(Names):
                     raise DeclarationError(f"{LISTS[key]} (got {shown(data) if data else 'an empty one'})")
                 declare(data, line) if key == "nodes" else declare(data)
             except (DeclarationError, RecursionError) as error:
+                name = data.get("name") if key == "nodes" and type(data) is dict else None
+                if isinstance(error, DeclarationError) and type(name) is str:
+                    error.node = error.node or name
                 self.loader.refuse((*self.place, key, index), error)
             elements[index] = None
 
@@ -244,13 +247,13 @@ class _Section(Names):
             raise DeclarationError("field 'kind' is missing")
         kind = data.pop("kind")
         if type(kind) is not str:
-            raise wrong_type("kind", kind, (str,))
+            raise DeclarationError(str(wrong_type("kind", kind, (str,))), field="kind")
         model = self.loader.kinds.get(kind)
         if model is None:
             from ..extensions import who_knows
 
             who = who_knows(kind[:60]) or f"kinds are {', '.join(self.loader.kinds)}"
-            raise DeclarationError(f"there is no kind {kind[:60]!r}; {who}")
+            raise DeclarationError(f"there is no kind {kind[:60]!r}; {who}", field="kind")
         self._count(1)
         if "source" in data:
             raise DeclarationError(f"{a_or_an(kind)} node has no field 'source'")
@@ -318,7 +321,7 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
             initial = _supplied(name, supplied, initial, shape, dtype)
         array = (HostArray if kind == "host" else DeviceArray)(name, shape, dtype, initial=initial, **where)
     else:
-        raise DeclarationError(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
+        raise DeclarationError(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})", field="kind")
     if array.access and array.on_host:
         raise DeclarationError(f"array {name!r} is host memory, and 'access' is for memory of a device")
     fields.done(f"{kind} array {name!r}")

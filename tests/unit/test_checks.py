@@ -207,7 +207,7 @@ def test_race_inside_a_child_is_reported_once_for_all_its_uses() -> None:
         g.child(child.workflow(), bind={"v": x}, name=f"step_{i}")
     (error,) = g.check().errors
     assert error.nodes == ("step_0/a", "step_0/b")
-    assert "the same in 2 more child nodes" in error.message
+    assert "the same in 2 more nodes with this graph" in error.message
 
 
 def test_uses_of_a_child_count_at_all_depths() -> None:
@@ -227,7 +227,7 @@ def test_uses_of_a_child_count_at_all_depths() -> None:
         g.child(outer, name=name)
     (error,) = g.check().errors
     assert error.nodes == ("direct/one/a", "direct/one/b")
-    assert "the same in 5 more child nodes" in error.message
+    assert "the same in 5 more nodes with this graph" in error.message
 
 
 def test_arrays_of_a_child_bound_to_one_array_race() -> None:

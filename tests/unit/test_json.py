@@ -603,6 +603,24 @@ def test_fault_names_line_and_node() -> None:
     assert "grid.0 must be at least 1" in message
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("kind", "memcopy", "nodes[0].kind"), ("kind", 3, "nodes[0].kind"), ("value", 1.5, "nodes[0]"), ("speed", 3, "nodes[0]")],
+)
+def test_fault_of_an_indented_file_names_the_node_and_where_its_kind_stands(field: str, value: Any, said: str) -> None:
+    g = Graph("g")
+    g.memset(g.device_array("x", shape=4, dtype="i4"), 0, name="clear")
+    data = json.loads(text_of(g))
+    data["nodes"][0][field] = value
+    text = json.dumps(data, indent=1)
+    with pytest.raises(DeclarationError, match=re.escape(f"{said} ('clear')")) as caught:
+        Graph.from_json(text)
+    assert caught.value.node == "clear"
+    if field == "kind":
+        line = next(i for i, line in enumerate(text.splitlines(), 1) if line.startswith(f'   "kind": {json.dumps(value)}'))
+        assert f"line {line}, " in str(caught.value)
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
     data = json.loads(text_of(everything()))
