@@ -210,8 +210,8 @@ class Draft:
         at = len(self.nodes)
         while self._noted < at:  # those of the workflow that the draft was created from
             earlier = self.nodes[self._noted]
-            self._note(() if self._hazards is None else self._hazards.edges(earlier.accesses)[1], earlier.recorded)
-        edges, touched = ({}, ()) if self._hazards is None else self._hazards.edges(accesses)
+            self._note(None if self._hazards is None else self._hazards.edges(earlier.accesses)[1], earlier.recorded)
+        edges, touched = ({}, None) if self._hazards is None else self._hazards.edges(accesses)
         if awaited is not None and awaited.name in self._recorded:
             edges.setdefault(self._recorded[awaited.name], Reason("event", awaited.name))
         for source in node.after:

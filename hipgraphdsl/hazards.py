@@ -8,14 +8,11 @@ that the tracker leaves out are implied by those it gives.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .arrays import Access, Mode, Region
-
-_start = attrgetter("start")
 
 
 class Reason(NamedTuple):
@@ -44,6 +41,7 @@ class Reason(NamedTuple):
 
 AFTER = Reason("after")
 _NEAR = 64  # nodes that are looked at for those that one node follows
+_MANY = 8  # readers of a contiguous record before they are looked at
 
 
 def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
@@ -57,9 +55,11 @@ def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
 
 
 class Held:
-    """Base class of the entries of a region index."""
+    """Base class of the entries of a region index, which sets `size` to the class in which it keeps an entry."""
 
-    __slots__ = ("region", "start")
+    __slots__ = ("region", "size", "start")
+
+    size: int
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -77,57 +77,53 @@ class ByRegion(Generic[H]):
     a look-up visits only neighbours.
     """
 
-    __slots__ = ("_exact", "classes", "single")
+    __slots__ = ("classes", "single")
 
     def __init__(self) -> None:
-        self.classes: dict[int, list[H]] = {}
-        self._exact: dict[Region, H] = {}  # the entry last added for each region, if there are several entries
+        self.classes: dict[int, tuple[list[int], list[H]]] = {}  # the starts of the entries, and the entries
         self.single: H | None = None  # the only entry; most arrays never have more
 
-    def at(self, region: Region) -> H | None:
-        """Return the entry of exactly this region that was added last."""
-        single = self.single
-        if single is not None:
-            return single if single.region is region or single.region == region else None
-        return self._exact.get(region)
-
     def meeting(self, region: Region) -> Sequence[H]:
-        """Return the entries whose bytes overlap a region."""
+        """Return the entries whose bytes overlap a region; of those with equal regions, in the order in which they were added."""
         single = self.single
         if single is not None:
             known = single.region
             return (single,) if known is region or known == region or known.overlaps(region) else ()
         found = []
         start, stop, _, dims = region
-        for size, held in self.classes.items():
-            count = len(held)
-            i = bisect_left(held, start - (1 << size) + 1, key=_start)
-            while i < count:
-                item = held[i]
-                if item.start >= stop:
-                    break
+        for size, (starts, held) in self.classes.items():
+            at = bisect_left(starts, start - (1 << size) + 1)
+            for item in held[at : bisect_left(starts, stop, at)]:
                 known = item.region
                 if known.stop > start and (not (dims or known.dims) or known.overlaps(region)):
                     found.append(item)
-                i += 1
         return found
 
     def add(self, item: H) -> None:
         """Add an entry."""
-        if self.single is None and not self.classes:
+        single = self.single
+        if single is not None:
+            self.single = None
+            self._insert(single)
+        elif not self.classes:
             self.single = item
             return
-        if self.single is not None:
-            first, self.single = self.single, None
-            self._insert(first)
         self._insert(item)
 
     def _insert(self, item: H) -> None:
-        self._exact[item.region] = item
-        held = self.classes.setdefault(_size_class(item), [])
-        if held and held[-1].start > item.start:
-            insort(held, item, key=_start)
+        start = item.start
+        size = item.size = (item.region.stop - start - 1).bit_length()
+        known = self.classes.get(size)
+        if known is None:
+            self.classes[size] = [start], [item]
+            return
+        starts, held = known
+        if starts[-1] > start:
+            at = bisect_right(starts, start)
+            starts.insert(at, start)
+            held.insert(at, item)
         else:
+            starts.append(start)
             held.append(item)
 
     def remove(self, item: H) -> None:
@@ -135,20 +131,13 @@ class ByRegion(Generic[H]):
         if self.single is item:
             self.single = None
             return
-        if self._exact.get(item.region) is item:
-            del self._exact[item.region]
-        size = _size_class(item)
-        held = self.classes[size]
-        i = bisect_left(held, item.start, key=_start)
-        while held[i] is not item:
-            i += 1
-        del held[i]
+        starts, held = self.classes[item.size]
+        at = bisect_left(starts, item.start)
+        while held[at] is not item:
+            at += 1
+        del starts[at], held[at]
         if not held:
-            del self.classes[size]
-
-
-def _size_class(item: Held) -> int:
-    return (item.region.stop - item.start - 1).bit_length()
+            del self.classes[item.size]
 
 
 class Record(Held, Generic[N]):
@@ -157,12 +146,20 @@ class Record(Held, Generic[N]):
     __slots__ = ("many", "readers", "writer")
 
     def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
-        super().__init__(region)
+        self.region = region
+        self.start = region.start
         self.writer = writer
         self.readers = readers
         # From so many readers on it is asked which of them the next one follows. Those of a contiguous region go with the next
         # write, but a strided region that writes cover in parts stays.
-        self.many = 1 if region.dims else 8
+        self.many = 1 if region.dims else _MANY
+
+    def cut(self, start: int, stop: int) -> Record[N]:
+        """Make the record, which is contiguous and in no index, that of a part of its bytes."""
+        self.region = Region(start, stop, stop - start)
+        self.start = start
+        self.many = _MANY
+        return self
 
     def add_reader(self, node: N, unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Add a reader; `unfollowed` returns those of the readers so far that it does not follow, which stay."""
@@ -179,48 +176,66 @@ def _reasons(name: str) -> tuple[Reason, Reason, Reason]:
 class _Space(ByRegion[Record[N]]):
     """The records of one address space."""
 
-    __slots__ = ("name", "reasons")
+    __slots__ = ("changes", "name", "reasons")
 
     def __init__(self, name: str) -> None:
-        super().__init__()
+        self.classes = {}
+        self.single = None
         self.name = name
         self.reasons: tuple[Reason, Reason, Reason] | None = None  # made when the first edge is
+        self.changes = 0  # counts what adds or removes records
 
-    def made_reasons(self) -> tuple[Reason, Reason, Reason]:
-        """Return the reasons of edges, made once."""
-        self.reasons = found = _reasons(self.name)
+    def reasons_for(self, name: str) -> tuple[Reason, Reason, Reason]:
+        """Return the reasons of edges that accesses of an array make; those of most are made once."""
+        if self.name is not name:  # external arrays share one space
+            return _reasons(name)
+        found = self.reasons
+        if found is None:
+            self.reasons = found = _reasons(name)
         return found
 
-    def read(self, node: N, region: Region, unfollowed: Callable[[list[N]], list[N]]) -> None:
-        """Record that a node reads a region."""
-        record = self.at(region)
-        if record is None:
-            self.add(Record(region, None, [node]))
-        elif not record.readers or record.readers[-1] != node:
-            record.add_reader(node, unfollowed)
+    def read(self, node: N, region: Region, met: Sequence[Record[N]], unfollowed: Callable[[list[N]], list[N]]) -> None:
+        """Record that a node reads a region, which meets these records."""
+        for record in reversed(met):
+            if record.region == region:
+                if not record.readers or record.readers[-1] != node:
+                    record.add_reader(node, unfollowed)
+                return
+        self.add(Record(region, None, [node]))
+        self.changes += 1
 
-    def write(self, node: N, region: Region) -> None:
-        """Record that a node writes a region."""
+    def write(self, node: N, region: Region, met: Sequence[Record[N]]) -> None:
+        """Record that a node writes a region, which meets these records."""
         single = self.single
         if single is not None and (single.region is region or single.region == region):
             single.writer = node
             if single.readers:
                 single.readers = []
             return
-        for record in tuple(self.meeting(region)):
-            known = record.region
-            if region.contains(known):
-                self.remove(record)
-            elif not region.dims and not known.dims:
-                self.remove(record)
-                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
-                    if start < stop:
-                        self.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
+        self.changes += 1
+        start, stop, _, dims = region
+        for record in met:
+            first, last, _, known_dims = known = record.region
+            if dims or known_dims:
+                if region.contains(known):
+                    self.remove(record)
+                continue
+            self.remove(record)
+            if first < start:
+                self.add(record.cut(first, start))
+                if stop < last:
+                    self.add(Record(Region(stop, last, last - stop), record.writer, [*record.readers]))
+            elif stop < last:
+                self.add(record.cut(stop, last))
         self.add(Record(region, node, []))
 
 
-Touched = list[tuple[_Space[N], Region, Mode]]
-"""What `HazardTracker.edges` finds of a node's accesses, for `HazardTracker.record`."""
+Touched = tuple[list[Record[N]], list[Record[N]], Sequence[tuple[_Space[N], Region, Mode, Sequence[Record[N]], int]]]
+"""What `HazardTracker.edges` finds of a node's accesses, for `HazardTracker.record`.
+
+If each access is the only region of its address space: the records that are read and those that are written. Otherwise both are
+empty, and for each access follow its space, region and mode, the records that it meets, and the changes of the space so far.
+"""
 
 
 class HazardTracker(Generic[N]):
@@ -232,7 +247,9 @@ class HazardTracker(Generic[N]):
     def edges(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
         """Return the nodes that a node with these accesses must wait for, each with the reason, and what `record` takes."""
         found: dict[N, Reason] = {}
-        touched: Touched[N] = []
+        read: list[Record[N]] = []
+        written: list[Record[N]] = []
+        new: list[_Space[N]] = []
         spaces = self._spaces
         for access in accesses:
             view, mode = access.view, access.mode
@@ -240,16 +257,52 @@ class HazardTracker(Generic[N]):
             space = spaces.get(key)
             if space is None:
                 space = spaces[key] = _Space(view.root.name)
-                touched.append((space, region, mode))
+                space.single = record = Record(region, None, [])
+                new.append(space)
+                (read if mode == "read" else written).append(record)
                 continue
-            touched.append((space, region, mode))
-            name = view.root.name
-            if space.name is not name:  # external arrays share one space
-                raw, war, waw = _reasons(name)
-            else:
-                raw, war, waw = space.reasons or space.made_reasons()
             single = space.single
-            for record in (single,) if single is not None and single.region is region else space.meeting(region):
+            if single is None or (single.region is not region and single.region != region):
+                for space in new:
+                    space.single = None
+                return self._edges_by_region(accesses)
+            writer = single.writer
+            if mode == "read":
+                read.append(single)
+                if writer is not None:
+                    found[writer] = space.reasons_for(view.root.name)[0]
+                continue
+            written.append(single)
+            readers = single.readers
+            if writer is not None or readers:
+                raw, war, waw = space.reasons_for(view.root.name)
+                if writer is not None:
+                    if mode == "update":
+                        found[writer] = raw
+                    elif writer not in found:
+                        found[writer] = waw
+                for reader in readers:
+                    if reader not in found:
+                        found[reader] = war
+        return found, (read, written, ())
+
+    def _edges_by_region(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
+        """Do what `edges` does for accesses of several regions of one address space."""
+        found: dict[N, Reason] = {}
+        others: list[tuple[_Space[N], Region, Mode, Sequence[Record[N]], int]] = []
+        spaces = self._spaces
+        for access in accesses:
+            view, mode = access.view, access.mode
+            key, region = view.hazard if access.region is None else access.hazard
+            space = spaces.get(key)
+            if space is None:
+                space = spaces[key] = _Space(view.root.name)
+            records = space.meeting(region)
+            others.append((space, region, mode, records, space.changes))
+            if not records:
+                continue
+            raw, war, waw = space.reasons_for(view.root.name)
+            for record in records:
                 writer = record.writer
                 if writer is not None:
                     if mode != "write":
@@ -260,13 +313,25 @@ class HazardTracker(Generic[N]):
                     for reader in record.readers:
                         if reader not in found:
                             found[reader] = war
-        return found, touched
+        return found, ([], [], others)
 
     def record(self, node: N, touched: Touched[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Record the node's accesses, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
-        for space, region, mode in touched:
+        read, written, others = touched
+        for record in read:
+            readers = record.readers
+            if not readers or readers[-1] != node:
+                if len(readers) < record.many:
+                    readers.append(node)
+                else:
+                    record.add_reader(node, unfollowed)
+        for record in written:
+            record.writer = node
+            if record.readers:
+                record.readers = []
+        for space, region, mode, records, changes in others:
             if mode == "read":
-                space.read(node, region, unfollowed)
-        for space, region, mode in touched:
+                space.read(node, region, records if space.changes == changes else space.meeting(region), unfollowed)
+        for space, region, mode, records, changes in others:
             if mode != "read":
-                space.write(node, region)
+                space.write(node, region, records if space.changes == changes else space.meeting(region))
