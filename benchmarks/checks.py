@@ -565,8 +565,8 @@ def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
     names = {node.name: k for k, node in enumerate(nodes)}
     predecessors: list[list[int]] = []
     for node in nodes:
-        edges, touched = tracker.edges(node.accesses)
-        sources = {*edges, *(names[name] for name in node.after)}
+        touched = tracker.touched(node.accesses)
+        sources = {*tracker.edges(touched), *(names[name] for name in node.after)}
         old = workflow.index[node.name]
         for source, reason in zip(workflow.predecessors[old], workflow.reasons[old]):
             if not reason.inferred:

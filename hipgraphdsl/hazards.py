@@ -176,14 +176,14 @@ def _reasons(name: str) -> tuple[Reason, Reason, Reason]:
 class _Space(ByRegion[Record[N]]):
     """The records of one address space."""
 
-    __slots__ = ("changes", "name", "reasons")
+    __slots__ = ("met", "name", "reasons")
 
     def __init__(self, name: str) -> None:
         self.classes = {}
         self.single = None
         self.name = name
         self.reasons: tuple[Reason, Reason, Reason] | None = None  # made when the first edge is
-        self.changes = 0  # counts what adds or removes records
+        self.met: tuple[Region, Sequence[Record[N]]] | None = None  # the last region looked up, while no record is added since
 
     def reasons_for(self, name: str) -> tuple[Reason, Reason, Reason]:
         """Return the reasons of edges that accesses of an array make; those of most are made once."""
@@ -194,27 +194,29 @@ class _Space(ByRegion[Record[N]]):
             self.reasons = found = _reasons(name)
         return found
 
-    def read(self, node: N, region: Region, met: Sequence[Record[N]], unfollowed: Callable[[list[N]], list[N]]) -> None:
-        """Record that a node reads a region, which meets these records."""
-        for record in reversed(met):
+    def met_by(self, region: Region) -> Sequence[Record[N]]:
+        """Return `meeting`, which is looked up once for each access."""
+        met = self.met
+        if met is None or met[0] is not region:
+            self.met = met = region, self.meeting(region)
+        return met[1]
+
+    def read(self, node: N, region: Region, unfollowed: Callable[[list[N]], list[N]]) -> None:
+        """Record that a node reads a region."""
+        for record in reversed(self.met_by(region)):
             if record.region == region:
                 if not record.readers or record.readers[-1] != node:
                     record.add_reader(node, unfollowed)
                 return
+        self.met = None
         self.add(Record(region, None, [node]))
-        self.changes += 1
 
-    def write(self, node: N, region: Region, met: Sequence[Record[N]]) -> None:
-        """Record that a node writes a region, which meets these records."""
-        single = self.single
-        if single is not None and (single.region is region or single.region == region):
-            single.writer = node
-            if single.readers:
-                single.readers = []
-            return
-        self.changes += 1
+    def write(self, node: N, region: Region) -> None:
+        """Record that a node writes a region."""
+        records = self.met_by(region)
+        self.met = None
         start, stop, _, dims = region
-        for record in met:
+        for record in records:
             first, last, _, known_dims = known = record.region
             if dims or known_dims:
                 if region.contains(known):
@@ -230,78 +232,50 @@ class _Space(ByRegion[Record[N]]):
         self.add(Record(region, node, []))
 
 
-Touched = tuple[list[Record[N]], list[Record[N]], Sequence[tuple[_Space[N], Region, Mode, Sequence[Record[N]], int]]]
-"""What `HazardTracker.edges` finds of a node's accesses, for `HazardTracker.record`.
-
-If each access is the only region of its address space: the records that are read and those that are written. Otherwise both are
-empty, and for each access follow its space, region and mode, the records that it meets, and the changes of the space so far.
-"""
+Touched = list[tuple[_Space[N], Region, Mode, str]]
+"""What accesses touch, as `HazardTracker` takes it: for each its space, region and mode, and the array's name."""
 
 
 class HazardTracker(Generic[N]):
-    """Turns accesses, node by node, into the edges that they need."""
+    """Turns accesses, node by node, into the edges that they need.
+
+    The record of an access that is the only one of its address space is found without a look-up by region.
+    """
 
     def __init__(self) -> None:
         self._spaces: dict[Any, _Space[N]] = {}
 
-    def edges(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
-        """Return the nodes that a node with these accesses must wait for, each with the reason, and what `record` takes."""
-        found: dict[N, Reason] = {}
-        read: list[Record[N]] = []
-        written: list[Record[N]] = []
-        new: list[_Space[N]] = []
+    def touched(self, accesses: tuple[Access, ...]) -> Touched[N]:
+        """Return what accesses touch: the same for all nodes with them."""
+        found: Touched[N] = []
         spaces = self._spaces
         for access in accesses:
-            view, mode = access.view, access.mode
+            view = access.view
             key, region = view.hazard if access.region is None else access.hazard
+            name = view.root.name
             space = spaces.get(key)
             if space is None:
-                space = spaces[key] = _Space(view.root.name)
-                space.single = record = Record(region, None, [])
-                new.append(space)
-                (read if mode == "read" else written).append(record)
-                continue
-            single = space.single
-            if single is None or (single.region is not region and single.region != region):
-                for space in new:
-                    space.single = None
-                return self._edges_by_region(accesses)
-            writer = single.writer
-            if mode == "read":
-                read.append(single)
-                if writer is not None:
-                    found[writer] = space.reasons_for(view.root.name)[0]
-                continue
-            written.append(single)
-            readers = single.readers
-            if writer is not None or readers:
-                raw, war, waw = space.reasons_for(view.root.name)
-                if writer is not None:
-                    if mode == "update":
-                        found[writer] = raw
-                    elif writer not in found:
-                        found[writer] = waw
-                for reader in readers:
-                    if reader not in found:
-                        found[reader] = war
-        return found, (read, written, ())
+                space = spaces[key] = _Space(name)
+            found.append((space, region, access.mode, name))
+        return found
 
-    def _edges_by_region(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
-        """Do what `edges` does for accesses of several regions of one address space."""
+    def edges(self, touched: Touched[N]) -> dict[N, Reason]:
+        """Return the nodes that a node which touches this must wait for, each with the reason."""
         found: dict[N, Reason] = {}
-        others: list[tuple[_Space[N], Region, Mode, Sequence[Record[N]], int]] = []
-        spaces = self._spaces
-        for access in accesses:
-            view, mode = access.view, access.mode
-            key, region = view.hazard if access.region is None else access.hazard
-            space = spaces.get(key)
-            if space is None:
-                space = spaces[key] = _Space(view.root.name)
-            records = space.meeting(region)
-            others.append((space, region, mode, records, space.changes))
+        for space, region, mode, name in touched:
+            single = space.single
+            if single is None:
+                if not space.classes:
+                    continue
+                records = space.met_by(region)
+            elif single.region is region or single.region == region:
+                records = (single,)
+            else:
+                records = space.met_by(region)
             if not records:
                 continue
-            raw, war, waw = space.reasons_for(view.root.name)
+            known = space.reasons
+            raw, war, waw = space.reasons_for(name) if known is None or space.name is not name else known
             for record in records:
                 writer = record.writer
                 if writer is not None:
@@ -313,25 +287,30 @@ class HazardTracker(Generic[N]):
                     for reader in record.readers:
                         if reader not in found:
                             found[reader] = war
-        return found, ([], [], others)
+        return found
 
     def record(self, node: N, touched: Touched[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
-        """Record the node's accesses, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
-        read, written, others = touched
-        for record in read:
-            readers = record.readers
+        """Record what a node touches, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
+        for space, region, mode, _ in touched:
+            if mode != "read":
+                continue
+            single = space.single
+            if single is None or (single.region is not region and single.region != region):
+                space.read(node, region, unfollowed)
+                continue
+            readers = single.readers
             if not readers or readers[-1] != node:
-                if len(readers) < record.many:
+                if len(readers) < single.many:
                     readers.append(node)
                 else:
-                    record.add_reader(node, unfollowed)
-        for record in written:
-            record.writer = node
-            if record.readers:
-                record.readers = []
-        for space, region, mode, records, changes in others:
+                    single.add_reader(node, unfollowed)
+        for space, region, mode, _ in touched:
             if mode == "read":
-                space.read(node, region, records if space.changes == changes else space.meeting(region), unfollowed)
-        for space, region, mode, records, changes in others:
-            if mode != "read":
-                space.write(node, region, records if space.changes == changes else space.meeting(region))
+                continue
+            single = space.single
+            if single is None or (single.region is not region and single.region != region):
+                space.write(node, region)
+                continue
+            single.writer = node
+            if single.readers:
+                single.readers = []

@@ -102,8 +102,8 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     for i, (node, sources) in enumerate(zip(workflow.nodes, predecessors)):
         accesses = node.accesses
         if accesses:
-            edges, touched = tracker.edges(accesses)
-            if not edges.keys() <= {*sources}:
+            touched = tracker.touched(accesses)
+            if not tracker.edges(touched).keys() <= {*sources}:
                 return False
             near = near_before(predecessors, i)
             tracker.record(i, touched, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
