@@ -27,7 +27,7 @@ from .arrays import (
     whole_array,
 )
 from .errors import DeclarationError, listed, node_error
-from .hazards import AFTER, HazardTracker, Reason, near_before
+from .hazards import AFTER, HazardTracker, Reason, Touched, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
 from .nodes.kernel import Launches
@@ -204,6 +204,7 @@ class Draft:
         if self._noted < at:
             self._note_earlier()
         edges: dict[int, Reason] = {}
+        touched: Touched[int] | None = None
         if hazards is not None:
             touched = None if repeats is None else repeats.touched
             if touched is None:
@@ -223,7 +224,7 @@ class Draft:
         self.predecessors.append(tuple(edges))
         self.reasons.append(tuple(edges.values()))
         self.snapshot = None
-        if hazards is not None:
+        if hazards is not None and touched is not None:
             hazards.record(at, touched, self._unfollowed)
         if recorded is not None:
             self._recorded[recorded.name] = at

@@ -367,10 +367,12 @@ _SHARED_BY_DEFAULT: Final = {field.name: field.default for field in KernelNode.f
 def _share(data: dict[str, Any]) -> tuple[Any, ...] | None:
     """Return what a launch may share, as it was given; None if it lacks a field."""
     try:
-        return _shares(data)
+        found: tuple[Any, ...] = _shares(data)
     except KeyError:
-        data = {**_SHARED_BY_DEFAULT, **data}
-        return _shares(data) if "grid" in data and "block" in data else None
+        if "grid" not in data or "block" not in data:
+            return None
+        found = _shares({**_SHARED_BY_DEFAULT, **data})
+    return found
 
 
 def _known(data: dict[str, Any]) -> _Shared | None:
@@ -590,7 +592,7 @@ class Launches:
             return False
         self._key = key = (shared.number, *map(id, args))
         known = self._known.get(key)
-        if known is not None and type(known) is not Repeated:
+        if isinstance(known, KernelNode):
             known = _repeated(known, tuple(args), len(shared.state))
             if known is not None:
                 self._known[key] = known
