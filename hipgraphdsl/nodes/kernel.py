@@ -12,6 +12,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+import numpy as np
 from pydantic import Field, ValidationInfo
 
 from ..arrays import (
@@ -217,10 +218,15 @@ class KernelNode(Node):
             super().take(data)
 
     def _fill(self, data: dict[str, Any], names: Names | None = None) -> None:
+        launches = names.launches if names is not None and type(self) is KernelNode else None
+        if launches is not None and launches.read_again(self, data):
+            return
         given = data if names is None else _of_file(data, names)
         shared = _known(given) if type(self) is KernelNode else None
         try:
             if shared is not None and shared.may_complete(given) and shared.complete(self, given, names):
+                if launches is not None:
+                    launches.read(self)
                 return
         except DeclarationError:
             pass  # validation raises it with its field
@@ -547,6 +553,14 @@ class _Shared:
 _DECLARED: Final = {"kernel", "grid", "block", "args", "name", "source", "shared_bytes", "cooperative", "priority", "cluster",
     "device"}  # fmt: skip
 """The fields that `Graph.kernel` gives without options."""
+_STORED: Final = {"name", "kernel", "grid", "block", "args"}
+"""The fields that a file stores of most launches."""
+_OF_LAUNCH: Final = KernelNode.model_fields.keys() | {
+    "accesses", "addresses", "alike", "least_threads", "parameters", "plain", "signature",
+}  # fmt: skip
+"""What `_Shared.complete` sets of a node."""
+_CHANGEABLE: Final = frozenset({np.void, np.ndarray, list, dict})
+"""Types of values that each node has for itself."""
 _MOST_REPEATED = 4096  # launches of one draft that are looked at for those that a node may repeat
 
 
@@ -571,7 +585,7 @@ class Repeated:
 
 
 class Launches:
-    """The launches of a draft, by what they share with others and the identities of their arguments.
+    """The launches of a draft, by what they share with others and the identities of their arguments, or by their text in a file.
 
     A node that repeats a launch, under another name, takes its arguments, accesses and all other fields.
     """
@@ -579,8 +593,8 @@ class Launches:
     __slots__ = ("_key", "_known", "_made")
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], KernelNode | Repeated] = {}
-        self._key: tuple[int, ...] = ()  # that of the node made last
+        self._known: dict[tuple[Any, ...], KernelNode | Repeated] = {}
+        self._key: tuple[Any, ...] = ()  # that of the node made last
         self._made: tuple[Any, Repeated | None] = None, None  # the node made last, with the launch that it repeats
 
     def make(self, node: KernelNode, data: dict[str, Any]) -> bool:
@@ -593,7 +607,7 @@ class Launches:
         self._key = key = (shared.number, *map(id, args))
         known = self._known.get(key)
         if isinstance(known, KernelNode):
-            known = _repeated(known, tuple(args), len(shared.state))
+            known = _repeated(known, tuple(args))
             if known is not None:
                 self._known[key] = known
         try:
@@ -610,6 +624,32 @@ class Launches:
             self._made = node, known
         return done
 
+    def read_again(self, node: KernelNode, data: dict[str, Any]) -> bool:
+        """Give a node of a file its fields, if it is stored like an earlier one but for its name; else return False."""
+        self._made, self._key = (None, None), ()
+        if data.keys() != _STORED:
+            return False
+        self._key = key = data["kernel"], repr((data["grid"], data["block"], data["args"]))
+        try:
+            known = self._known.get(key)
+            if isinstance(known, KernelNode):
+                known = _repeated(known, known.args)
+                if known is not None:
+                    self._known[key] = known
+            if known is None:
+                return False
+            fields = known.fields.copy()
+            fields["name"] = check_name(data["name"], "node")
+        except (DeclarationError, TypeError):  # validation raises it with its field
+            return False
+        set_state(node, fields, _STORED)
+        self._made = node, known
+        return True
+
+    def read(self, node: KernelNode) -> None:
+        """Take a node of a file, which `read_again` has left, as one that later ones may repeat."""
+        self._made = (node, None) if self._key and not _CHANGEABLE.intersection(map(type, node.args)) else (None, None)
+
     def repeats(self, node: Any) -> Repeated | None:
         """Return the launch that a node repeats, if it is the node made last."""
         made, known = self._made
@@ -623,12 +663,12 @@ class Launches:
             self._known[self._key] = node
 
 
-def _repeated(node: KernelNode, args: tuple[Any, ...], fields: int) -> Repeated | None:
+def _repeated(node: KernelNode, args: tuple[Any, ...]) -> Repeated | None:
     """Return the launch of a node for others with these arguments; None if they are not those of the node, or may change."""
     for value, arg in zip(node.args, args):
         if value is not arg and (type(value) is not ArrayView or value.root not in (arg, getattr(arg, "made", None))):
             return None
-    return Repeated(node.__dict__.copy(), args) if len(node.__dict__) == fields else None
+    return Repeated(node.__dict__.copy(), args) if node.__dict__.keys() == _OF_LAUNCH else None  # without what else is computed
 
 
 _ATTRIBUTES: Final = {field.name: field.default for field in KernelNode.fields if field.rule.fixed == _ATTRIBUTE}

@@ -134,6 +134,7 @@ class Names:
         self._module_keys = {module: key for key, module in self.modules.items()}
         self._workflow_keys = {id(workflow): key for key, workflow in self.workflows.items()}
         self._kernels: dict[str, Kernel] = {}
+        self.launches: Any = None  # `nodes.kernel.Launches` of the draft that a file is read into
 
     # -- writing
 
