@@ -27,7 +27,7 @@ from .arrays import (
     whole_array,
 )
 from .errors import DeclarationError, listed, node_error
-from .hazards import AFTER, HazardTracker, Reason, Touched, near_before
+from .hazards import AFTER, HazardTracker, Pending, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
 from .nodes.kernel import Launches
@@ -188,12 +188,15 @@ class Draft:
         name, index, arrays = node.name, self.index, self.arrays
         if name in index:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
-        for source in node.after:
+        after = node.after
+        for source in after:
             if source not in index:
                 raise self.no_node(source)
         repeats = self.launches.repeats(node)  # a launch that the draft has accepted
-        made, awaited, recorded = (node.made, node.awaited, node.recorded) if _says(type(node)) else (None, None, None)
+        made = awaited = recorded = None
         if repeats is None:
+            if _says(type(node)):
+                made, awaited, recorded = node.made, node.awaited, node.recorded
             self._require_declared(node, made)
         if made is not None:
             if arrays.get(made.name, made) is not made:
@@ -204,17 +207,17 @@ class Draft:
         if self._noted < at:
             self._note_earlier()
         edges: dict[int, Reason] = {}
-        touched: Touched[int] | None = None
+        pending: Pending[int] | None = None
         if hazards is not None:
             touched = None if repeats is None else repeats.touched
             if touched is None:
                 touched = hazards.touched(node.accesses)
                 if repeats is not None:
                     repeats.touched = touched
-            edges = hazards.edges(touched)
+            edges, pending = hazards.edges(touched)
         if awaited is not None and awaited.name in self._recorded:
             edges.setdefault(self._recorded[awaited.name], Reason("event", awaited.name))
-        for source in node.after:
+        for source in after:
             edges.setdefault(index[source], AFTER)
         proposed, base, count = self._proposed
         if proposed == name:
@@ -224,8 +227,8 @@ class Draft:
         self.predecessors.append(tuple(edges))
         self.reasons.append(tuple(edges.values()))
         self.snapshot = None
-        if hazards is not None and touched is not None:
-            hazards.record(at, touched, self._unfollowed)
+        if hazards is not None and pending is not None:
+            hazards.record(at, pending, self._unfollowed)
         if recorded is not None:
             self._recorded[recorded.name] = at
         self._noted = at + 1
@@ -287,7 +290,7 @@ class Draft:
         for at in range(self._noted, len(self.nodes)):
             earlier = self.nodes[at]
             if self._hazards is not None:
-                self._hazards.record(at, self._hazards.touched(earlier.accesses), self._unfollowed)
+                self._hazards.record(at, ((), (), self._hazards.touched(earlier.accesses)), self._unfollowed)
             if earlier.recorded is not None:
                 self._recorded[earlier.recorded.name] = at
             self._noted = at + 1

@@ -181,17 +181,15 @@ class _Space(ByRegion[Record[N]]):
     def __init__(self, name: str) -> None:
         self.classes = {}
         self.single = None
-        self.name = name
-        self.reasons: tuple[Reason, Reason, Reason] | None = None  # made when the first edge is
+        self.name: str | None = name  # that of its only array
+        self.reasons: tuple[Reason, Reason, Reason] | None = None  # those of edges by its only array, made with the first edge
         self.met: tuple[Region, Sequence[Record[N]]] | None = None  # the last region looked up, while no record is added since
 
     def reasons_for(self, name: str) -> tuple[Reason, Reason, Reason]:
-        """Return the reasons of edges that accesses of an array make; those of most are made once."""
-        if self.name is not name:  # external arrays share one space
-            return _reasons(name)
-        found = self.reasons
-        if found is None:
-            self.reasons = found = _reasons(name)
+        """Return the reasons of edges that accesses of an array make, and keep them unless other arrays share the space."""
+        found = _reasons(name)
+        if self.name is name:
+            self.reasons = found
         return found
 
     def met_by(self, region: Region) -> Sequence[Record[N]]:
@@ -213,6 +211,10 @@ class _Space(ByRegion[Record[N]]):
 
     def write(self, node: N, region: Region) -> None:
         """Record that a node writes a region."""
+        single = self.single
+        if single is not None and (single.region is region or single.region == region):
+            single.writer, single.readers = node, []
+            return
         records = self.met_by(region)
         self.met = None
         start, stop, _, dims = region
@@ -234,6 +236,8 @@ class _Space(ByRegion[Record[N]]):
 
 Touched = list[tuple[_Space[N], Region, Mode, str]]
 """What accesses touch, as `HazardTracker` takes it: for each its space, region and mode, and the array's name."""
+Pending = tuple[Sequence[Record[N]], Sequence[Record[N]], Sequence[tuple[_Space[N], Region, Mode, str]]]
+"""The records that a node reads and those that it writes, if each has its address space alone; else all that it touches."""
 
 
 class HazardTracker(Generic[N]):
@@ -256,26 +260,38 @@ class HazardTracker(Generic[N]):
             space = spaces.get(key)
             if space is None:
                 space = spaces[key] = _Space(name)
+            elif space.name is not name:  # external arrays share one space
+                space.name = space.reasons = None
             found.append((space, region, access.mode, name))
         return found
 
-    def edges(self, touched: Touched[N]) -> dict[N, Reason]:
-        """Return the nodes that a node which touches this must wait for, each with the reason."""
+    def edges(self, touched: Touched[N]) -> tuple[dict[N, Reason], Pending[N]]:
+        """Return the nodes that a node which touches this must wait for, each with the reason, and what `record` takes."""
         found: dict[N, Reason] = {}
+        read: list[Record[N]] = []
+        written: list[Record[N]] = []
+        new: list[_Space[N]] = []
+        alone = True
         for space, region, mode, name in touched:
             single = space.single
-            if single is None:
-                if not space.classes:
-                    continue
+            if single is None and not space.classes:
+                space.single = single = Record(region, None, [])
+                new.append(space)
+            if single is None or (single.region is not region and single.region != region):
+                alone = False
                 records = space.met_by(region)
-            elif single.region is region or single.region == region:
-                records = (single,)
-            else:
-                records = space.met_by(region)
-            if not records:
+            elif mode == "read":
+                read.append(single)
+                writer = single.writer
+                if writer is not None:
+                    found[writer] = (space.reasons or space.reasons_for(name))[0]
                 continue
-            known = space.reasons
-            raw, war, waw = space.reasons_for(name) if known is None or space.name is not name else known
+            else:
+                written.append(single)
+                if single.writer is None and not single.readers:
+                    continue
+                records = (single,)
+            raw, war, waw = space.reasons or space.reasons_for(name)
             for record in records:
                 writer = record.writer
                 if writer is not None:
@@ -287,30 +303,29 @@ class HazardTracker(Generic[N]):
                     for reader in record.readers:
                         if reader not in found:
                             found[reader] = war
-        return found
+        if alone:
+            return found, (read, written, ())
+        for space in new:
+            space.single = space.met = None
+        return found, ((), (), touched)
 
-    def record(self, node: N, touched: Touched[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
+    def record(self, node: N, pending: Pending[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Record what a node touches, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
-        for space, region, mode, _ in touched:
-            if mode != "read":
-                continue
-            single = space.single
-            if single is None or (single.region is not region and single.region != region):
-                space.read(node, region, unfollowed)
-                continue
-            readers = single.readers
+        read, written, touched = pending
+        for record in read:
+            readers = record.readers
             if not readers or readers[-1] != node:
-                if len(readers) < single.many:
+                if len(readers) < record.many:
                     readers.append(node)
                 else:
-                    single.add_reader(node, unfollowed)
+                    record.add_reader(node, unfollowed)
+        for record in written:
+            record.writer = node
+            if record.readers:
+                record.readers = []
         for space, region, mode, _ in touched:
             if mode == "read":
-                continue
-            single = space.single
-            if single is None or (single.region is not region and single.region != region):
+                space.read(node, region, unfollowed)
+        for space, region, mode, _ in touched:
+            if mode != "read":
                 space.write(node, region)
-                continue
-            single.writer = node
-            if single.readers:
-                single.readers = []

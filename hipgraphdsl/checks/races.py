@@ -102,11 +102,11 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     for i, (node, sources) in enumerate(zip(workflow.nodes, predecessors)):
         accesses = node.accesses
         if accesses:
-            touched = tracker.touched(accesses)
-            if not tracker.edges(touched).keys() <= {*sources}:
+            edges, pending = tracker.edges(tracker.touched(accesses))
+            if not edges.keys() <= {*sources}:
                 return False
             near = near_before(predecessors, i)
-            tracker.record(i, touched, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
+            tracker.record(i, pending, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
     return True
 
 
