@@ -381,14 +381,14 @@ def selector_text(selector: Any) -> str:
     return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
 
 
+_BOUND_TYPES = frozenset({int, type(None)})
+
+
 def _as_key(key: Any) -> Any:
     """Return a hashable equivalent of a key of integers and slices of these; None for others, such as a bool, which equals 1."""
     if type(key) is slice:
         bounds = (key.start, key.stop, key.step)
-        for bound in bounds:
-            if bound is not None and type(bound) is not int:
-                return None
-        return bounds
+        return bounds if _BOUND_TYPES.issuperset(map(type, bounds)) else None
     if type(key) is not tuple:
         return None
     parts = []
