@@ -192,7 +192,9 @@ class Draft:
         for source in after:
             if source not in index:
                 raise self.no_node(source)
-        repeats = self.launches.repeats(node)  # a launch that the draft has accepted
+        last, repeats = self.launches.made
+        if last is not node:
+            repeats = None  # else a launch that the draft has accepted
         made = awaited = recorded = None
         if repeats is None:
             if _says(type(node)):

@@ -588,18 +588,23 @@ class Launches:
     """The launches of a draft, by what they share with others and the identities of their arguments, or by their text in a file.
 
     A node that repeats a launch, under another name, takes its arguments, accesses and all other fields.
+
+    Attributes
+    ----------
+    made : tuple of (KernelNode or None, Repeated or None)
+        The node made last, with the launch that it repeats.
     """
 
-    __slots__ = ("_key", "_known", "_made")
+    __slots__ = ("_key", "_known", "made")
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], KernelNode | Repeated] = {}
         self._key: tuple[Any, ...] = ()  # that of the node made last
-        self._made: tuple[Any, Repeated | None] = None, None  # the node made last, with the launch that it repeats
+        self.made: tuple[Any, Repeated | None] = None, None
 
     def make(self, node: KernelNode, data: dict[str, Any]) -> bool:
         """Give a node that `Graph.kernel` declares its fields; leave it, and return False, if validation must do so."""
-        self._made = None, None
+        self.made = None, None
         args = data["args"]
         shared = _known(data) if len(data) == len(_DECLARED) and (type(args) is tuple or type(args) is list) else None
         if shared is None:
@@ -621,12 +626,12 @@ class Launches:
         except DeclarationError:
             done = False  # validation raises it with its field
         if done:
-            self._made = node, known
+            self.made = node, known
         return done
 
     def read_again(self, node: KernelNode, data: dict[str, Any]) -> bool:
         """Give a node of a file its fields, if it is stored like an earlier one but for its name; else return False."""
-        self._made, self._key = (None, None), ()
+        self.made, self._key = (None, None), ()
         if data.keys() != _STORED:
             return False
         self._key = key = data["kernel"], repr((data["grid"], data["block"], data["args"]))
@@ -643,21 +648,16 @@ class Launches:
         except (DeclarationError, TypeError):  # validation raises it with its field
             return False
         set_state(node, fields, _STORED)
-        self._made = node, known
+        self.made = node, known
         return True
 
     def read(self, node: KernelNode) -> None:
         """Take a node of a file, which `read_again` has left, as one that later ones may repeat."""
-        self._made = (node, None) if self._key and not _CHANGEABLE.intersection(map(type, node.args)) else (None, None)
-
-    def repeats(self, node: Any) -> Repeated | None:
-        """Return the launch that a node repeats, if it is the node made last."""
-        made, known = self._made
-        return known if made is node else None
+        self.made = (node, None) if self._key and not _CHANGEABLE.intersection(map(type, node.args)) else (None, None)
 
     def keep(self, node: Any) -> None:
         """Keep the launch of a node that the draft has accepted, if the node was made last and another one can repeat it."""
-        if self._made[0] is node and not node.parameters:
+        if self.made[0] is node and not node.parameters:
             if len(self._known) >= _MOST_REPEATED:
                 self._known.clear()
             self._known[self._key] = node
