@@ -267,7 +267,7 @@ def _declared(launches: list[Any], forget: bool) -> tuple[list[Any], list[Any]]:
     draft = g._draft
     held = [
         [node.__dict__[name] for name in hg.KernelNode.model_fields if name != "source"]
-        + [node.accesses, node.addresses, node.parameters, node.needs, node.model_fields_set]
+        + [node.accesses, node.addresses, node.parameters, node.needs, sorted(node.model_fields_set)]
         for node in g
         if isinstance(node, hg.KernelNode)
     ]
