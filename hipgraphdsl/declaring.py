@@ -615,6 +615,8 @@ class Declaring:
 
 def _where(array: str, device: Any, access: Any) -> dict[str, Any]:
     """Return the validated `device` and `access` arguments of an array as a dict."""
+    if device is None and type(access) is tuple and not access:
+        return {}
     what = f"array {array!r}"
     return {"device": as_device(device, what), "access": as_devices(access, what)}
 

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 from pydantic import Field, ValidationInfo
 
-from ..arrays import (
-    Access,
-    ArrayView,
-    Need,
-    Parameter,
-    Sliceable,
-    Viewable,
-)
+from ..arrays import Access, ArrayView, DeviceArray, Need, Parameter, Sliceable, Viewable
 from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature
 from ..lazy import lazy
@@ -536,7 +529,9 @@ class _Shared:
             if known is not None and access is not None and access.view is arg:
                 arg.fits[id(parameter)] = known
                 return arg, arg, access
-        given = fitting_argument(parameter, arg, node, self._kernel.name)
+        wanted = parameter.dtype
+        fits = type(arg) is DeviceArray and wanted is not None and arg.dtype == wanted and parameter.lanes == 1  # as nearly always
+        given = arg.as_view() if fits else fitting_argument(parameter, arg, node, self._kernel.name)
         if given is None:
             return None, None, None
         if isinstance(given, Access):
