@@ -254,7 +254,9 @@ class ArrayView(Sliceable):
     @lazy
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
-        return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
+        root = self.root
+        offset = root.hazard_offset
+        return root.hazard_key, self.region.shifted(offset) if offset else self.region
 
     @lazy
     def _parts(self) -> dict[Any, weakref.ref[ArrayView]]:

@@ -530,13 +530,15 @@ class _Shared:
                 arg.fits[id(parameter)] = known
                 return arg, arg, access
         wanted = parameter.dtype
-        fits = type(arg) is DeviceArray and wanted is not None and arg.dtype == wanted and parameter.lanes == 1  # as nearly always
-        given = arg.as_view() if fits else fitting_argument(parameter, arg, node, self._kernel.name)
-        if given is None:
-            return None, None, None
-        if isinstance(given, Access):
-            given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
-            return given, given.view, given
+        if type(arg) is DeviceArray and wanted is not None and arg.dtype == wanted and parameter.lanes == 1:
+            given = arg.as_view()  # fits, as nearly always
+        else:
+            given = fitting_argument(parameter, arg, node, self._kernel.name)
+            if given is None:
+                return None, None, None
+            if isinstance(given, Access):
+                given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
+                return given, given.view, given
         if isinstance(self._kernel.module, ForeignModule):  # nobody knows how it accesses its arguments
             return given, given, None
         access = given.accessed("read" if parameter.const else "update")
