@@ -57,13 +57,14 @@ def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
 class Held:
     """Base class of the entries of a region index, which sets `size` to the class in which it keeps an entry."""
 
-    __slots__ = ("region", "size", "start")
+    __slots__ = ("region", "size", "start", "stop")
 
     size: int
 
     def __init__(self, region: Region) -> None:
         self.region = region
         self.start = region.start
+        self.stop = region.stop
 
 
 H = TypeVar("H", bound=Held)
@@ -90,12 +91,11 @@ class ByRegion(Generic[H]):
             known = single.region
             return (single,) if known is region or known == region or known.overlaps(region) else ()
         found = []
-        start, stop, _, dims = region
+        start, stop, dims = region.start, region.stop, region.dims
         for size, (starts, held) in self.classes.items():
             at = bisect_left(starts, start - (1 << size) + 1)
             for item in held[at : bisect_left(starts, stop, at)]:
-                known = item.region
-                if known.stop > start and (not (dims or known.dims) or known.overlaps(region)):
+                if item.stop > start and (not (dims or item.region.dims) or item.region.overlaps(region)):
                     found.append(item)
         return found
 
@@ -112,7 +112,7 @@ class ByRegion(Generic[H]):
 
     def _insert(self, item: H) -> None:
         start = item.start
-        size = item.size = (item.region.stop - start - 1).bit_length()
+        size = item.size = (item.stop - start - 1).bit_length()
         known = self.classes.get(size)
         if known is None:
             self.classes[size] = [start], [item]
@@ -148,6 +148,7 @@ class Record(Held, Generic[N]):
     def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
         self.region = region
         self.start = region.start
+        self.stop = region.stop
         self.writer = writer
         self.readers = readers
         # From so many readers on it is asked which of them the next one follows. Those of a contiguous region go with the next
@@ -157,7 +158,7 @@ class Record(Held, Generic[N]):
     def cut(self, start: int, stop: int) -> Record[N]:
         """Make the record, which is contiguous and in no index, that of a part of its bytes."""
         self.region = Region(start, stop, stop - start)
-        self.start = start
+        self.start, self.stop = start, stop
         self.many = _MANY
         return self
 
@@ -217,13 +218,14 @@ class _Space(ByRegion[Record[N]]):
             return
         records = self.met_by(region)
         self.met = None
-        start, stop, _, dims = region
+        start, stop, dims = region.start, region.stop, region.dims
         for record in records:
-            first, last, _, known_dims = known = record.region
-            if dims or known_dims:
+            known = record.region
+            if dims or known.dims:
                 if region.contains(known):
                     self.remove(record)
                 continue
+            first, last = record.start, record.stop
             self.remove(record)
             if first < start:
                 self.add(record.cut(first, start))

@@ -20,7 +20,7 @@ from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature
 from ..lazy import lazy
 from .arguments import BOUNDS, fitting_argument, reached_by, signature_of
-from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
+from .base import Node, argument_text, check_name, parameters_of, same, set_state, views_of
 from .fields import (
     EXTENTS,
     VALUES,
@@ -663,7 +663,8 @@ class Launches:
 def _repeated(node: KernelNode, args: tuple[Any, ...]) -> Repeated | None:
     """Return the launch of a node for others with these arguments; None if they are not those of the node, or may change."""
     for value, arg in zip(node.args, args):
-        if value is not arg and (type(value) is not ArrayView or value.root not in (arg, getattr(arg, "made", None))):
+        plain = value is arg or (type(arg) is float and same(value, arg))
+        if not plain and (type(value) is not ArrayView or value.root not in (arg, getattr(arg, "made", None))):
             return None
     return Repeated(node.__dict__.copy(), args) if node.__dict__.keys() == _OF_LAUNCH else None  # without what else is computed
 
