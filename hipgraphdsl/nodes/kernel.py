@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import math
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
@@ -529,10 +530,9 @@ class _Shared:
             if known is not None and access is not None and access.view is arg:
                 arg.fits[id(parameter)] = known
                 return arg, arg, access
-        wanted = parameter.dtype
-        if type(arg) is DeviceArray and wanted is not None and arg.dtype == wanted and parameter.lanes == 1:
-            given = arg.as_view()  # fits, as nearly always
-        else:
+        given = arg.as_view() if type(arg) is DeviceArray else arg
+        whole = type(given) is ArrayView and type(given.root) is DeviceArray and given.is_whole
+        if not whole or parameter.lanes > 1 or parameter.dtype is None or given.dtype != parameter.dtype:  # it may not fit
             given = fitting_argument(parameter, arg, node, self._kernel.name)
             if given is None:
                 return None, None, None
@@ -631,7 +631,8 @@ class Launches:
         self.made, self._key = (None, None), ()
         if data.keys() != _STORED:
             return False
-        self._key = key = data["kernel"], repr((data["grid"], data["block"], data["args"]))
+        # As bytes, equal values are of equal types; version 2 of the format does not depend on which objects are the same.
+        self._key = key = data["kernel"], marshal.dumps((data["grid"], data["block"], data["args"]), 2)
         try:
             known = self._known.get(key)
             if isinstance(known, KernelNode):

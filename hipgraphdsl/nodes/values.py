@@ -301,6 +301,9 @@ class Names:
         """Return the value that data represents."""
         kind = type(data)
         if kind is str:
+            whole = self.arrays.get(data)
+            if whole is not None:
+                return whole.as_view()
             found = self.selected(data, self.array)
             return found if isinstance(found, ArrayView) else found.as_view()
         if kind is list:
