@@ -565,7 +565,7 @@ def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
     names = {node.name: k for k, node in enumerate(nodes)}
     predecessors: list[list[int]] = []
     for node in nodes:
-        edges, touched = tracker.edges(node.accesses)
+        edges, pending = tracker.edges(tracker.touched(node.accesses))
         sources = {*edges, *(names[name] for name in node.after)}
         old = workflow.index[node.name]
         for source, reason in zip(workflow.predecessors[old], workflow.reasons[old]):
@@ -573,7 +573,7 @@ def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
                 sources.add(names[workflow.nodes[source].name])
         predecessors.append(sorted(sources))
         near = near_before(predecessors, len(predecessors) - 1)
-        tracker.record(len(predecessors) - 1, touched, lambda earlier: [k for k in earlier if k not in near])  # noqa: B023
+        tracker.record(len(predecessors) - 1, pending, lambda earlier: [k for k in earlier if k not in near])  # noqa: B023
     return _with(workflow, nodes, predecessors, infer=True)
 
 

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from .arrays import (
@@ -605,15 +606,17 @@ class Declaring:
                 fields["after"] = draft.names_of(after)
             if ignore is not None:
                 fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
-        fields["name"], fields["source"] = draft.default_name(base) if name is None else name, caller()
+        fields["name"], fields["source"] = draft.default_name(base) if name is None else name, caller(3)
         node = kind.__new__(kind)
-        node.take(fields)  # without a copy of the fields for `__init__`
+        node.take(fields, draft.launches)  # without a copy of the fields for `__init__`
         draft.add(node)
         return node
 
 
 def _where(array: str, device: Any, access: Any) -> dict[str, Any]:
     """Return the validated `device` and `access` arguments of an array as a dict."""
+    if device is None and type(access) is tuple and not access:
+        return {}
     what = f"array {array!r}"
     return {"device": as_device(device, what), "access": as_devices(access, what)}
 
@@ -633,9 +636,25 @@ def _root_name(obj: Any) -> str:
     return str(getattr(getattr(obj, "root", None) or getattr(obj, "array", None) or obj, "name", "array"))
 
 
-def caller() -> tuple[str, int]:
-    """Return file and line of the innermost frame outside of this module and `graph.py`."""
-    frame: FrameType | None = sys._getframe(2)
+_places: dict[int, tuple[CodeType, dict[int, tuple[str, int]]]] = {}
+"""File and line of calls by their place in a function's code, by the code's identity; a frame looks for its line for long."""
+_MOST_PLACES = 256  # functions
+
+
+def caller(depth: int = 2) -> tuple[str, int]:
+    """Return file and line of the innermost frame outside of this module and `graph.py`; it is at least `depth` frames away."""
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None and frame.f_globals.get("__name__") in _OWN:
         frame = frame.f_back
-    return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    if frame is None:
+        return "<unknown>", 0
+    code, at = frame.f_code, frame.f_lasti
+    known = _places.get(id(code))
+    if known is None:
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        known = _places[id(code)] = code, {}
+    found = known[1].get(at)
+    if found is None:
+        found = known[1][at] = code.co_filename, frame.f_lineno
+    return found

@@ -27,9 +27,10 @@ from .arrays import (
     whole_array,
 )
 from .errors import DeclarationError, listed, node_error
-from .hazards import AFTER, HazardTracker, Reason, near_before
+from .hazards import AFTER, HazardTracker, Pending, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
+from .nodes.kernel import Launches
 from .nodes.memory import kept_value
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Draft:
         Plain edges that `order` added.
     snapshot : Workflow or None
         The result of `Workflow.of`; None if the draft has changed since.
+    launches : Launches
+        The kernel nodes that later ones may repeat.
     """
 
     def __init__(self, name: str = "graph", infer: bool = True) -> None:
@@ -79,6 +82,7 @@ class Draft:
         self.reasons: list[tuple[Reason, ...]] = []
         self.ordered: list[tuple[str, str]] = []
         self.snapshot: Any = None
+        self.launches = Launches()
         self._hazards: HazardTracker[int] | None = HazardTracker() if infer else None
         self._noted = 0  # number of nodes recorded in `_hazards` and `_recorded`
         self._recorded: dict[str, int] = {}  # the last node that records each event
@@ -184,12 +188,62 @@ class Draft:
         name, index, arrays = node.name, self.index, self.arrays
         if name in index:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
-        for source in node.after:
+        after = node.after
+        for source in after:
             if source not in index:
                 raise self.no_node(source)
-        accesses = node.accesses
-        made, awaited, recorded = (node.made, node.awaited, node.recorded) if _says(type(node)) else (None, None, None)
-        for access in accesses:
+        last, repeats = self.launches.made
+        if last is not node:
+            repeats = None  # else a launch that the draft has accepted
+        made = awaited = recorded = None
+        if repeats is None:
+            if _says(type(node)):
+                made, awaited, recorded = node.made, node.awaited, node.recorded
+            self._require_declared(node, made)
+        if made is not None:
+            if arrays.get(made.name, made) is not made:
+                self.require_new(made.name, "array", arrays)
+            arrays[made.name] = made
+        nodes, hazards = self.nodes, self._hazards
+        at = len(nodes)
+        if self._noted < at:
+            self._note_earlier()
+        edges: dict[int, Reason] = {}
+        pending: Pending[int] | None = None
+        if hazards is not None:
+            touched = None if repeats is None else repeats.touched
+            if touched is None:
+                touched = hazards.touched(node.accesses)
+                if repeats is not None:
+                    repeats.touched = touched
+            edges, pending = hazards.edges(touched)
+        if awaited is not None and awaited.name in self._recorded:
+            edges.setdefault(self._recorded[awaited.name], Reason("event", awaited.name))
+        for source in after:
+            edges.setdefault(index[source], AFTER)
+        proposed, base, count = self._proposed
+        if proposed == name:
+            self._counts[base] = count
+        index[name] = at
+        nodes.append(node)
+        self.predecessors.append(tuple(edges))
+        self.reasons.append(tuple(edges.values()))
+        self.snapshot = None
+        if hazards is not None and pending is not None:
+            hazards.record(at, pending, self._unfollowed)
+        if recorded is not None:
+            self._recorded[recorded.name] = at
+        self._noted = at + 1
+        if repeats is None:
+            self.launches.keep(node)
+        if self._dag is not None:
+            self._dag.add_node(name, node=node)
+            self._dag.add_edges_from([(nodes[i].name, name, {"reason": str(reason)}) for i, reason in edges.items()])
+
+    def _require_declared(self, node: Node, made: AllocArray | None) -> None:
+        """Raise DeclarationError if a node uses arrays or parameters that the draft does not have, or cannot use defaults."""
+        arrays = self.arrays
+        for access in node.accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
                 self._require_known(root, node)
@@ -203,30 +257,6 @@ class Draft:
                 self._require_known(parameter, node)
         if parameters:
             self._require_usable_defaults(node, parameters)
-        if made is not None:
-            if arrays.get(made.name, made) is not made:
-                self.require_new(made.name, "array", arrays)
-            arrays[made.name] = made
-        at = len(self.nodes)
-        while self._noted < at:  # those of the workflow that the draft was created from
-            earlier = self.nodes[self._noted]
-            self._note(() if self._hazards is None else self._hazards.edges(earlier.accesses)[1], earlier.recorded)
-        edges, touched = ({}, ()) if self._hazards is None else self._hazards.edges(accesses)
-        if awaited is not None and awaited.name in self._recorded:
-            edges.setdefault(self._recorded[awaited.name], Reason("event", awaited.name))
-        for source in node.after:
-            edges.setdefault(index[source], AFTER)
-        if self._proposed[0] == name:
-            self._counts[self._proposed[1]] = self._proposed[2]
-        index[name] = at
-        self.nodes.append(node)
-        self.predecessors.append(tuple(edges))
-        self.reasons.append(tuple(edges.values()))
-        self.snapshot = None
-        self._note(touched, recorded)
-        if self._dag is not None:
-            self._dag.add_node(name, node=node)
-            self._dag.add_edges_from([(self.nodes[i].name, name, {"reason": str(reason)}) for i, reason in edges.items()])
 
     def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
@@ -257,13 +287,15 @@ class Draft:
         self._proposed = (name, base, count)
         return name
 
-    def _note(self, touched: Any, recorded: Any) -> None:
-        """Note the next node for the edges of later ones: what its accesses touch, and the event that it records."""
-        if self._hazards is not None:
-            self._hazards.record(self._noted, touched, self._unfollowed)
-        if recorded is not None:
-            self._recorded[recorded.name] = self._noted
-        self._noted += 1
+    def _note_earlier(self) -> None:
+        """Note the nodes of the workflow that the draft was created from for the edges of later ones."""
+        for at in range(self._noted, len(self.nodes)):
+            earlier = self.nodes[at]
+            if self._hazards is not None:
+                self._hazards.record(at, ((), (), self._hazards.touched(earlier.accesses)), self._unfollowed)
+            if earlier.recorded is not None:
+                self._recorded[earlier.recorded.name] = at
+            self._noted = at + 1
 
     def _unfollowed(self, readers: list[int]) -> list[int]:
         """Return those of earlier nodes that the node now being recorded does not follow closely."""

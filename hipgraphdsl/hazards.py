@@ -8,14 +8,11 @@ that the tracker leaves out are implied by those it gives.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .arrays import Access, Mode, Region
-
-_start = attrgetter("start")
 
 
 class Reason(NamedTuple):
@@ -44,6 +41,7 @@ class Reason(NamedTuple):
 
 AFTER = Reason("after")
 _NEAR = 64  # nodes that are looked at for those that one node follows
+_MANY = 8  # readers of a contiguous record before they are looked at
 
 
 def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
@@ -57,13 +55,16 @@ def near_before(predecessors: Sequence[Sequence[int]], at: int) -> set[int]:
 
 
 class Held:
-    """Base class of the entries of a region index."""
+    """Base class of the entries of a region index, which sets `size` to the class in which it keeps an entry."""
 
-    __slots__ = ("region", "start")
+    __slots__ = ("region", "size", "start", "stop")
+
+    size: int
 
     def __init__(self, region: Region) -> None:
         self.region = region
         self.start = region.start
+        self.stop = region.stop
 
 
 H = TypeVar("H", bound=Held)
@@ -77,57 +78,52 @@ class ByRegion(Generic[H]):
     a look-up visits only neighbours.
     """
 
-    __slots__ = ("_exact", "classes", "single")
+    __slots__ = ("classes", "single")
 
     def __init__(self) -> None:
-        self.classes: dict[int, list[H]] = {}
-        self._exact: dict[Region, H] = {}  # the entry last added for each region, if there are several entries
+        self.classes: dict[int, tuple[list[int], list[H]]] = {}  # the starts of the entries, and the entries
         self.single: H | None = None  # the only entry; most arrays never have more
 
-    def at(self, region: Region) -> H | None:
-        """Return the entry of exactly this region that was added last."""
-        single = self.single
-        if single is not None:
-            return single if single.region is region or single.region == region else None
-        return self._exact.get(region)
-
     def meeting(self, region: Region) -> Sequence[H]:
-        """Return the entries whose bytes overlap a region."""
+        """Return the entries whose bytes overlap a region; of those with equal regions, in the order in which they were added."""
         single = self.single
         if single is not None:
             known = single.region
             return (single,) if known is region or known == region or known.overlaps(region) else ()
         found = []
-        start, stop, _, dims = region
-        for size, held in self.classes.items():
-            count = len(held)
-            i = bisect_left(held, start - (1 << size) + 1, key=_start)
-            while i < count:
-                item = held[i]
-                if item.start >= stop:
-                    break
-                known = item.region
-                if known.stop > start and (not (dims or known.dims) or known.overlaps(region)):
+        start, stop, dims = region.start, region.stop, region.dims
+        for size, (starts, held) in self.classes.items():
+            at = bisect_left(starts, start - (1 << size) + 1)
+            for item in held[at : bisect_left(starts, stop, at)]:
+                if item.stop > start and (not (dims or item.region.dims) or item.region.overlaps(region)):
                     found.append(item)
-                i += 1
         return found
 
     def add(self, item: H) -> None:
         """Add an entry."""
-        if self.single is None and not self.classes:
+        single = self.single
+        if single is not None:
+            self.single = None
+            self._insert(single)
+        elif not self.classes:
             self.single = item
             return
-        if self.single is not None:
-            first, self.single = self.single, None
-            self._insert(first)
         self._insert(item)
 
     def _insert(self, item: H) -> None:
-        self._exact[item.region] = item
-        held = self.classes.setdefault(_size_class(item), [])
-        if held and held[-1].start > item.start:
-            insort(held, item, key=_start)
+        start = item.start
+        size = item.size = (item.stop - start - 1).bit_length()
+        known = self.classes.get(size)
+        if known is None:
+            self.classes[size] = [start], [item]
+            return
+        starts, held = known
+        if starts[-1] > start:
+            at = bisect_right(starts, start)
+            starts.insert(at, start)
+            held.insert(at, item)
         else:
+            starts.append(start)
             held.append(item)
 
     def remove(self, item: H) -> None:
@@ -135,20 +131,13 @@ class ByRegion(Generic[H]):
         if self.single is item:
             self.single = None
             return
-        if self._exact.get(item.region) is item:
-            del self._exact[item.region]
-        size = _size_class(item)
-        held = self.classes[size]
-        i = bisect_left(held, item.start, key=_start)
-        while held[i] is not item:
-            i += 1
-        del held[i]
+        starts, held = self.classes[item.size]
+        at = bisect_left(starts, item.start)
+        while held[at] is not item:
+            at += 1
+        del starts[at], held[at]
         if not held:
-            del self.classes[size]
-
-
-def _size_class(item: Held) -> int:
-    return (item.region.stop - item.start - 1).bit_length()
+            del self.classes[item.size]
 
 
 class Record(Held, Generic[N]):
@@ -157,12 +146,21 @@ class Record(Held, Generic[N]):
     __slots__ = ("many", "readers", "writer")
 
     def __init__(self, region: Region, writer: N | None, readers: list[N]) -> None:
-        super().__init__(region)
+        self.region = region
+        self.start = region.start
+        self.stop = region.stop
         self.writer = writer
         self.readers = readers
         # From so many readers on it is asked which of them the next one follows. Those of a contiguous region go with the next
         # write, but a strided region that writes cover in parts stays.
-        self.many = 1 if region.dims else 8
+        self.many = 1 if region.dims else _MANY
+
+    def cut(self, start: int, stop: int) -> Record[N]:
+        """Make the record, which is contiguous and in no index, that of a part of its bytes."""
+        self.region = Region(start, stop, stop - start)
+        self.start, self.stop = start, stop
+        self.many = _MANY
+        return self
 
     def add_reader(self, node: N, unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Add a reader; `unfollowed` returns those of the readers so far that it does not follow, which stay."""
@@ -179,77 +177,124 @@ def _reasons(name: str) -> tuple[Reason, Reason, Reason]:
 class _Space(ByRegion[Record[N]]):
     """The records of one address space."""
 
-    __slots__ = ("name", "reasons")
+    __slots__ = ("met", "name", "reasons")
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self.reasons: tuple[Reason, Reason, Reason] | None = None  # made when the first edge is
+        self.classes = {}
+        self.single = None
+        self.name: str | None = name  # that of its only array
+        self.reasons: tuple[Reason, Reason, Reason] | None = None  # those of edges by its only array, made with the first edge
+        self.met: tuple[Region, Sequence[Record[N]]] | None = None  # the last region looked up, while no record is added since
 
-    def made_reasons(self) -> tuple[Reason, Reason, Reason]:
-        """Return the reasons of edges, made once."""
-        self.reasons = found = _reasons(self.name)
+    def reasons_for(self, name: str) -> tuple[Reason, Reason, Reason]:
+        """Return the reasons of edges that accesses of an array make, and keep them unless other arrays share the space."""
+        found = _reasons(name)
+        if self.name is name:
+            self.reasons = found
         return found
+
+    def met_by(self, region: Region) -> Sequence[Record[N]]:
+        """Return `meeting`, which is looked up once for each access."""
+        met = self.met
+        if met is None or met[0] is not region:
+            self.met = met = region, self.meeting(region)
+        return met[1]
 
     def read(self, node: N, region: Region, unfollowed: Callable[[list[N]], list[N]]) -> None:
         """Record that a node reads a region."""
-        record = self.at(region)
-        if record is None:
-            self.add(Record(region, None, [node]))
-        elif not record.readers or record.readers[-1] != node:
-            record.add_reader(node, unfollowed)
+        for record in reversed(self.met_by(region)):
+            if record.region == region:
+                if not record.readers or record.readers[-1] != node:
+                    record.add_reader(node, unfollowed)
+                return
+        self.met = None
+        self.add(Record(region, None, [node]))
 
     def write(self, node: N, region: Region) -> None:
         """Record that a node writes a region."""
         single = self.single
         if single is not None and (single.region is region or single.region == region):
-            single.writer = node
-            if single.readers:
-                single.readers = []
+            single.writer, single.readers = node, []
             return
-        for record in tuple(self.meeting(region)):
+        records = self.met_by(region)
+        self.met = None
+        start, stop, dims = region.start, region.stop, region.dims
+        for record in records:
             known = record.region
-            if region.contains(known):
-                self.remove(record)
-            elif not region.dims and not known.dims:
-                self.remove(record)
-                for start, stop in ((known.start, region.start), (region.stop, known.stop)):
-                    if start < stop:
-                        self.add(Record(Region(start, stop, stop - start), record.writer, list(record.readers)))
+            if dims or known.dims:
+                if region.contains(known):
+                    self.remove(record)
+                continue
+            first, last = record.start, record.stop
+            self.remove(record)
+            if first < start:
+                self.add(record.cut(first, start))
+                if stop < last:
+                    self.add(Record(Region(stop, last, last - stop), record.writer, [*record.readers]))
+            elif stop < last:
+                self.add(record.cut(stop, last))
         self.add(Record(region, node, []))
 
 
-Touched = list[tuple[_Space[N], Region, Mode]]
-"""What `HazardTracker.edges` finds of a node's accesses, for `HazardTracker.record`."""
+Touched = list[tuple[_Space[N], Region, Mode, str]]
+"""What accesses touch, as `HazardTracker` takes it: for each its space, region and mode, and the array's name."""
+Pending = tuple[Sequence[Record[N]], Sequence[Record[N]], Sequence[tuple[_Space[N], Region, Mode, str]]]
+"""The records that a node reads and those that it writes, if each has its address space alone; else all that it touches."""
 
 
 class HazardTracker(Generic[N]):
-    """Turns accesses, node by node, into the edges that they need."""
+    """Turns accesses, node by node, into the edges that they need.
+
+    The record of an access that is the only one of its address space is found without a look-up by region.
+    """
 
     def __init__(self) -> None:
         self._spaces: dict[Any, _Space[N]] = {}
 
-    def edges(self, accesses: tuple[Access, ...]) -> tuple[dict[N, Reason], Touched[N]]:
-        """Return the nodes that a node with these accesses must wait for, each with the reason, and what `record` takes."""
-        found: dict[N, Reason] = {}
-        touched: Touched[N] = []
+    def touched(self, accesses: tuple[Access, ...]) -> Touched[N]:
+        """Return what accesses touch: the same for all nodes with them."""
+        found: Touched[N] = []
         spaces = self._spaces
         for access in accesses:
-            view, mode = access.view, access.mode
+            view = access.view
             key, region = view.hazard if access.region is None else access.hazard
+            name = view.root.name
             space = spaces.get(key)
             if space is None:
-                space = spaces[key] = _Space(view.root.name)
-                touched.append((space, region, mode))
-                continue
-            touched.append((space, region, mode))
-            name = view.root.name
-            if space.name is not name:  # external arrays share one space
-                raw, war, waw = _reasons(name)
-            else:
-                raw, war, waw = space.reasons or space.made_reasons()
+                space = spaces[key] = _Space(name)
+            elif space.name is not name:  # external arrays share one space
+                space.name = space.reasons = None
+            found.append((space, region, access.mode, name))
+        return found
+
+    def edges(self, touched: Touched[N]) -> tuple[dict[N, Reason], Pending[N]]:
+        """Return the nodes that a node which touches this must wait for, each with the reason, and what `record` takes."""
+        found: dict[N, Reason] = {}
+        read: list[Record[N]] = []
+        written: list[Record[N]] = []
+        new: list[_Space[N]] = []
+        alone = True
+        for space, region, mode, name in touched:
             single = space.single
-            for record in (single,) if single is not None and single.region is region else space.meeting(region):
+            if single is None and not space.classes:
+                space.single = single = Record(region, None, [])
+                new.append(space)
+            if single is None or (single.region is not region and single.region != region):
+                alone = False
+                records = space.met_by(region)
+            elif mode == "read":
+                read.append(single)
+                writer = single.writer
+                if writer is not None:
+                    found[writer] = (space.reasons or space.reasons_for(name))[0]
+                continue
+            else:
+                written.append(single)
+                if single.writer is None and not single.readers:
+                    continue
+                records = (single,)
+            raw, war, waw = space.reasons or space.reasons_for(name)
+            for record in records:
                 writer = record.writer
                 if writer is not None:
                     if mode != "write":
@@ -260,13 +305,29 @@ class HazardTracker(Generic[N]):
                     for reader in record.readers:
                         if reader not in found:
                             found[reader] = war
-        return found, touched
+        if alone:
+            return found, (read, written, ())
+        for space in new:
+            space.single = space.met = None
+        return found, ((), (), touched)
 
-    def record(self, node: N, touched: Touched[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
-        """Record the node's accesses, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
-        for space, region, mode in touched:
+    def record(self, node: N, pending: Pending[N], unfollowed: Callable[[list[N]], list[N]]) -> None:
+        """Record what a node touches, for the edges of later nodes; `unfollowed` is as for `Record.add_reader`."""
+        read, written, touched = pending
+        for record in read:
+            readers = record.readers
+            if not readers or readers[-1] != node:
+                if len(readers) < record.many:
+                    readers.append(node)
+                else:
+                    record.add_reader(node, unfollowed)
+        for record in written:
+            record.writer = node
+            if record.readers:
+                record.readers = []
+        for space, region, mode, _ in touched:
             if mode == "read":
                 space.read(node, region, unfollowed)
-        for space, region, mode in touched:
+        for space, region, mode, _ in touched:
             if mode != "read":
                 space.write(node, region)

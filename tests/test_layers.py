@@ -71,6 +71,7 @@ ORDER = (
     "nodes.reading",
     "nodes.values",
     "nodes.facets",
+    "nodes.arguments",
     "nodes.fields",
     "nodes.schema",
     "nodes.base",

@@ -44,6 +44,8 @@ def lacking(view: ArrayView, need: Need) -> str:
     what, align = need
     if what == "device" and root.on_device and not view.offset_bytes % align and not root.hazard_offset % align:
         return ""  # as nearly always
+    if what == "write" and root.writeable and align == 1:
+        return ""
     if what == "collective":
         able = isinstance(root, Array) and not isinstance(root, AllocArray) and not root.on_host
         return "" if able else f"a collective is about device arrays (got {root.kind} {root.name!r})"

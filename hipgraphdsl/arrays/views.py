@@ -254,7 +254,9 @@ class ArrayView(Sliceable):
     @lazy
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
-        return self.root.hazard_key, self.region.shifted(self.root.hazard_offset)
+        root = self.root
+        offset = root.hazard_offset
+        return root.hazard_key, self.region.shifted(offset) if offset else self.region
 
     @lazy
     def _parts(self) -> dict[Any, weakref.ref[ArrayView]]:
@@ -381,14 +383,14 @@ def selector_text(selector: Any) -> str:
     return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
 
 
+_BOUND_TYPES = frozenset({int, type(None)})
+
+
 def _as_key(key: Any) -> Any:
     """Return a hashable equivalent of a key of integers and slices of these; None for others, such as a bool, which equals 1."""
     if type(key) is slice:
         bounds = (key.start, key.stop, key.step)
-        for bound in bounds:
-            if bound is not None and type(bound) is not int:
-                return None
-        return bounds
+        return bounds if _BOUND_TYPES.issuperset(map(type, bounds)) else None
     if type(key) is not tuple:
         return None
     parts = []

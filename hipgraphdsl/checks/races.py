@@ -48,6 +48,7 @@ def racing_pairs(
         if stop - start < 2 or (within is not None and within[start] < 2):
             continue
         spaces: defaultdict[Any, ByRegion[_Entry]] = defaultdict(ByRegion)
+        entries: dict[tuple[Any, Region], _Entry] = {}
         listed, more = Counter[Any](), Counter[Any]()  # racing pairs of each space
         for position, (i, ancestors) in enumerate(reach.walk(start, stop)):
             node = nodes[i]
@@ -71,9 +72,10 @@ def racing_pairs(
                             listed[key] += 1
                     more[key] += racing.bit_count()
             for mode, key, region in placed:
-                known = spaces[key].at(region)
+                known = entries.get((key, region))
                 entry = known or _Entry(region, position)
                 if known is None:
+                    entries[key, region] = entry
                     spaces[key].add(entry)
                 bit = 1 << (position - entry.base)
                 if mode == "read":
@@ -100,17 +102,17 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     for i, (node, sources) in enumerate(zip(workflow.nodes, predecessors)):
         accesses = node.accesses
         if accesses:
-            edges, touched = tracker.edges(accesses)
+            edges, pending = tracker.edges(tracker.touched(accesses))
             if not edges.keys() <= {*sources}:
                 return False
             near = near_before(predecessors, i)
-            tracker.record(i, touched, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
+            tracker.record(i, pending, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
     return True
 
 
 def _parts_covered(workflow: Workflow) -> bool | None:
     """Fast path of `edges_cover_accesses`, in half the time, if regions of one array are equal or disjoint; None otherwise."""
-    arrays: dict[Any, ByRegion[Record[int]]] = {}
+    arrays: dict[Any, tuple[dict[Region, Record[int]], ByRegion[Record[int]]]] = {}
     predecessors = workflow.predecessors
     for i, node in enumerate(workflow.nodes):
         accesses = node.accesses
@@ -126,13 +128,14 @@ def _parts_covered(workflow: Workflow) -> bool | None:
             if parts is None:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
-                parts = arrays[root] = ByRegion()
-            part = parts.at(region)
+                parts = arrays[root] = {}, ByRegion()
+            exact, index = parts
+            part = exact.get(region)
             if part is None:
-                if region.dims or parts.meeting(region):
+                if region.dims or index.meeting(region):
                     return None
-                part = Record(region, None, [])
-                parts.add(part)
+                part = exact[region] = Record(region, None, [])
+                index.add(part)
             writer = part.writer
             if writer is not None and writer != i and writer not in before:
                 return False

@@ -214,6 +214,7 @@ class _Section(Names):
         with loader.at(*self.place, "name"):
             self.made = Draft(data.get("name", key), infer)
         super().__init__(self.made.arrays, self.made.parameters, loader.modules, loader.children)
+        self.launches = self.made.launches
 
     def draft(self) -> Draft:
         """Return the draft that the section declares."""

@@ -169,8 +169,8 @@ class Node(BaseModel):
     def __init__(self, /, **data: Any) -> None:
         self.take(data)
 
-    def take(self, data: dict[str, Any]) -> None:
-        """Validate a new node's fields and set them."""
+    def take(self, data: dict[str, Any], launches: Any = None) -> None:
+        """Validate a new node's fields and set them; `launches` has those of the draft that declares it (`nodes.kernel`)."""
         try:
             self._fill(data)
         except ValidationError as error:

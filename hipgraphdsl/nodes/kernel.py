@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
+import marshal
 import math
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 from pydantic import Field, ValidationInfo
 
-from ..arrays import (
-    WRITE,
-    Access,
-    ArrayView,
-    Need,
-    Parameter,
-    Sliceable,
-    Viewable,
-    device_need,
-    kind_of,
-    lacking,
-    no_array,
-    part_of,
-)
+from ..arrays import Access, ArrayView, DeviceArray, Need, Parameter, Sliceable, Viewable
 from ..errors import DeclarationError, listed, node_error, shown, suggested
-from ..kernels import Kernel, KernelParameter, Signature, check_argument
+from ..kernels import Kernel, KernelParameter, Signature
 from ..lazy import lazy
-from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
+from .arguments import BOUNDS, fitting_argument, reached_by, signature_of
+from .base import Node, argument_text, check_name, parameters_of, same, set_state, views_of
 from .fields import (
     EXTENTS,
     VALUES,
@@ -52,12 +42,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .values import Names
-
-_BOUNDS: dict[object, tuple[int, int]] = {
-    np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
-    for kind in "iu"
-    for size in (1, 2, 4, 8)
-}
 
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_CLUSTER = 8  # blocks, on every device that has clusters
@@ -123,14 +107,14 @@ def _arguments(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
         args = (args,)
     if signature is None:
         args = tuple([a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args])
-        signature = _signature_of(kernel.name, args, name)
+        signature = signature_of(kernel.name, args, name)
     parameters = signature.parameters
     if len(args) != len(parameters):
         wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
         raise node_error(name, f"kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}")
     known = signature is kernel.signature
     pairs = zip(parameters, args)
-    return tuple([_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
+    return tuple([fitting_argument(p, a, name, kernel.name) if known or p.pointer else deepcopy(a) for p, a in pairs])
 
 
 def _shortest(args: Sequence[Any], node: KernelNode) -> Sequence[Any]:
@@ -223,18 +207,26 @@ class KernelNode(Node):
     cluster: Annotated[tuple[int, int, int] | None, replace(EXTENTS, read=_cluster), Rule(fixed=_ATTRIBUTE)] = None
     device: Device = None
 
+    def take(self, data: dict[str, Any], launches: Launches | None = None) -> None:
+        if launches is None or type(self) is not KernelNode or not launches.make(self, data):
+            super().take(data)
+
     def _fill(self, data: dict[str, Any], names: Names | None = None) -> None:
+        launches = names.launches if names is not None and type(self) is KernelNode else None
+        if launches is not None and launches.read_again(self, data):
+            return
         given = data if names is None else _of_file(data, names)
-        key = _shared_key(given) if type(self) is KernelNode else None
-        shared: _Shared | None = None if key is None else given["kernel"].launches.get(key)
+        shared = _known(given) if type(self) is KernelNode else None
         try:
-            if shared is not None and shared.complete(self, given, names):
+            if shared is not None and shared.may_complete(given) and shared.complete(self, given, names):
+                if launches is not None:
+                    launches.read(self)
                 return
         except DeclarationError:
             pass  # validation raises it with its field
         super()._fill(data, names)
-        if key is not None and shared is None:
-            _keep(key, self, tuple(data))
+        if shared is None and type(self) is KernelNode:
+            _keep(given, self, tuple(data))
 
     @lazy
     def plain(self) -> bool:
@@ -254,7 +246,7 @@ class KernelNode(Node):
     @lazy
     def signature(self) -> Signature:
         """The kernel's signature; for a code object without one, a signature derived from the argument types."""
-        return self.kernel.signature or _signature_of(self.kernel.name, self.args, self.name)
+        return self.kernel.signature or signature_of(self.kernel.name, self.args, self.name)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -304,7 +296,7 @@ class KernelNode(Node):
     def _reached(self) -> list[tuple[ArrayView, Need]]:
         signature = self.kernel.signature or self.signature
         pairs = ((p, arg.view if type(arg) is Access else arg) for p, arg in zip(signature.parameters, self.args))
-        return [(view, _reached(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
+        return [(view, reached_by(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
 
     @property
     def launched(self) -> Self:
@@ -367,41 +359,61 @@ def _of_file(data: dict[str, Any], names: Names) -> dict[str, Any]:
         return data
 
 
-def _shared_key(data: dict[str, Any]) -> Any:
-    """Return a key of all that a launch may share with others, as it was given; None for what others rarely share.
+_shares = itemgetter("grid", "block", "shared_bytes", "cooperative", "priority", "device", "cluster")
+"""The fields that launches of a kernel may share."""
+_SHARED_BY_DEFAULT: Final = {field.name: field.default for field in KernelNode.fields if field.default is not ...}
 
-    Equal keys stand for equal values of equal types: True and 1.0 equal 1, and are not taken for it.
+
+def _share(data: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Return what a launch may share, as it was given; None if it lacks a field."""
+    try:
+        found: tuple[Any, ...] = _shares(data)
+    except KeyError:
+        if "grid" not in data or "block" not in data:
+            return None
+        found = _shares({**_SHARED_BY_DEFAULT, **data})
+    return found
+
+
+def _known(data: dict[str, Any]) -> _Shared | None:
+    """Return what launches of the same kernel that were given the same share with a launch, if there was one.
+
+    Equal values are of equal types: True and 1.0 equal 1, and are not taken for it.
     """
-    grid, block = data.get("grid"), data.get("block")
-    for axes in (grid, block):
-        if type(axes) is not int:
-            if type(axes) is not tuple:
-                return None
-            for axis in axes:
-                if type(axis) is not int:
-                    return None
-    shared_bytes, priority, device = data.get("shared_bytes", 0), data.get("priority"), data.get("device")
-    cooperative = data.get("cooperative", False)
-    if (
-        type(data.get("kernel")) is not Kernel
-        or data.get("cluster") is not None
-        or type(shared_bytes) is not int
-        or not (cooperative is False or cooperative is True)
-        or not (priority is None or type(priority) is int)
-        or not (device is None or type(device) is int)
-    ):
+    kernel, key = data.get("kernel"), _share(data)
+    if type(kernel) is not Kernel or key is None:
         return None
-    return grid, block, shared_bytes, cooperative, priority, device
+    try:
+        found: _Shared | None = kernel.launches.get(key)
+    except TypeError:  # such as a list, which cannot be a key
+        return None
+    if found is None or [*map(type, key)] != found.types:
+        return None
+    return found if found.flat or (_plain_extents(key[0]) and _plain_extents(key[1])) else None
 
 
-def _keep(key: Any, node: KernelNode, order: tuple[str, ...]) -> None:
-    """Keep what a node shares with later ones, unless its signature follows from its arguments."""
-    launches = node.kernel.launches
-    if node.kernel.signature is None:
+def _plain_extents(extents: Any) -> bool:
+    """Return whether extents are an integer or a tuple of integers, which nobody changes."""
+    return type(extents) is int or (type(extents) is tuple and all(type(axis) is int for axis in extents))
+
+
+def _keep(data: dict[str, Any], node: KernelNode, order: tuple[str, ...]) -> None:
+    """Keep what a node shares with later ones, unless its signature follows from its arguments, or others rarely share it."""
+    key = _share(data)
+    if key is None or node.kernel.signature is None or not (_plain_extents(key[0]) and _plain_extents(key[1])):
         return
-    if len(launches) >= _MOST_SHARED:
-        launches.clear()
-    launches[key] = _Shared(node, order)
+    _, _, shared_bytes, cooperative, priority, device, cluster = key
+    if (
+        type(shared_bytes) is int
+        and type(cooperative) is bool
+        and (priority is None or type(priority) is int)
+        and (device is None or type(device) is int)
+        and cluster is None
+    ):
+        launches = node.kernel.launches
+        if len(launches) >= _MOST_SHARED:
+            launches.clear()
+        launches[key] = _Shared(node, key, order)
 
 
 class _Shared:
@@ -410,12 +422,16 @@ class _Shared:
     `complete` gives a node these fields and its own, with what follows from them, and leaves it as validation would.
     """
 
-    __slots__ = ("_block", "_checks", "_given", "_grid", "_kernel", "_order", "_state", "_symbols")
+    __slots__ = ("_block", "_count", "_given", "_grid", "_kernel", "_order", "_pointers", "_symbols", "_values",
+        "flat", "number", "state", "types")  # fmt: skip
 
-    def __init__(self, node: KernelNode, order: tuple[str, ...]) -> None:
+    _numbers = count()
+
+    def __init__(self, node: KernelNode, key: tuple[Any, ...], order: tuple[str, ...]) -> None:
+        self.number = next(self._numbers)
         self._kernel = kernel = node.kernel
         follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
-        self._state = {name: node.__dict__[name] for name in KernelNode.model_fields} | follows | {
+        self.state = {name: node.__dict__[name] for name in KernelNode.model_fields} | follows | {
             "args": (),  # the kernel may outlive the memory of the first node's
             "accesses": (),
             "addresses": (),
@@ -424,13 +440,34 @@ class _Shared:
             "ignore": None,
             "source": None,
         }  # fmt: skip
+        self.types = [*map(type, key)]
+        self.flat = tuple not in self.types
         self._grid, self._block = node.grid, node.block
         self._order, self._given = order, node.model_fields_set
         self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
-        self._checks = [_check_of(parameter) for parameter in node.signature.parameters]
+        parameters = node.signature.parameters
+        self._count = len(parameters)
+        self._pointers = [(at, id(each), each) for at, each in enumerate(parameters) if each.pointer]
+        values = [(at, each) for at, each in enumerate(parameters) if not each.pointer]
+        self._values = [(at, *BOUNDS.get(each.dtype, (1, 0)), each) for at, each in values]  # with the range of an int
 
-    def complete(self, node: KernelNode, data: dict[str, Any], names: Names | None) -> bool:
-        """Give a node its fields; leave it, and return False, if it has more of its own than name, source, edges and arguments.
+    def may_complete(self, data: dict[str, Any]) -> bool:
+        """Return whether a node has no more of its own than name, source, edges and arguments, and these are of their types."""
+        name, source, after = data.get("name"), data.get("source"), data.get("after", ())
+        return (
+            (tuple(data) == self._order or data.keys() <= KernelNode.model_fields.keys())
+            and type(name) is str
+            and (
+                source is None
+                or (type(source) is tuple and len(source) == 2 and type(source[0]) is str and type(source[1]) is int)
+            )
+            and type(after) is tuple
+            and (not after or all(type(name) is str for name in after))
+            and data.get("ignore") is None
+        )
+
+    def complete(self, node: KernelNode, data: dict[str, Any], names: Names | None = None) -> bool:
+        """Give a node its fields; leave it, and return False, if its arguments are no list of the right length.
 
         `names` resolves the arguments of a file.
 
@@ -439,76 +476,69 @@ class _Shared:
         DeclarationError
             If the name or an argument is invalid; it does not name the field.
         """
-        given = self._given if tuple(data) == self._order else {*data}
-        fields = self._state.copy()
+        args = data.get("args")
+        if (type(args) is not tuple and type(args) is not list) or len(args) != self._count:
+            if args is not None or "args" in data or self._count:
+                return False
+            args = ()
+        fields = self.state.copy()
         fields.update(data)
-        name, args, source, after = fields["name"], fields["args"], fields["source"], fields["after"]
-        if (
-            not (given is self._given or given <= KernelNode.model_fields.keys())
-            or "name" not in data
-            or type(name) is not str
-            or ("args" not in data and self._checks)
-            or not (type(args) is tuple or type(args) is list)
-            or len(args) != len(self._checks)
-            or not (
-                source is None
-                or (type(source) is tuple and len(source) == 2 and type(source[0]) is str and type(source[1]) is int)
-            )
-            or not (type(after) is tuple and (not after or all(type(name) is str for name in after)))
-            or fields["ignore"] is not None
-        ):
-            return False
-        check_name(name, "node")
-        if names is not None:
-            args = [names.value(arg) for arg in args]
+        name = check_name(fields["name"], "node")
         fields["grid"], fields["block"] = self._grid, self._block
-        bound, accesses, views, mentions = [], [], [], False
-        for (parameter, key, pointer, least, most), arg in zip(self._checks, args):
+        bound: list[Any] = [*args] if names is None else [names.value(arg) for arg in args]
+        accesses: list[Access] = []
+        views: list[ArrayView] = []
+        mentions = False
+        for at, key, parameter in self._pointers:
+            arg = bound[at]
             kind = type(arg)
-            if pointer:
-                if kind is Access:
-                    fit = arg.view.fits.get((key, arg.mode))
-                else:
-                    fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
-                access = fit[1]() if fit is not None and fit[0] is parameter else None
-                if access is None:
-                    value, view, access = self._fit(parameter, arg, name)
-                else:
-                    view = access.view
-                    value = access if kind is Access else view
-                bound.append(value)
-                if view is not None:
-                    views.append(view)
-                    mentions = mentions or type(view.root) is Parameter
-                    if access is not None:
-                        accesses.append(access)
-            elif kind is int and least <= arg <= most:
-                bound.append(arg)
+            if kind is Access:
+                fit = arg.view.fits.get((key, arg.mode))
             else:
-                bound.append(_argument(parameter, arg, name, self._kernel.name))
-                mentions = mentions or kind is Parameter
+                fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
+            if fit is None or (access := fit[1]()) is None:
+                bound[at], view, access = self._fit(parameter, arg, name)
+                if view is None:
+                    continue
+            else:
+                view = access.view
+                if kind is not Access:
+                    bound[at] = view
+            views.append(view)
+            if access is not None:
+                accesses.append(access)
+            if type(view.root) is Parameter:
+                mentions = True
+        for at, least, most, parameter in self._values:
+            arg = bound[at]
+            if type(arg) is not int or not least <= arg <= most:
+                bound[at] = fitting_argument(parameter, arg, name, self._kernel.name)
+                mentions = mentions or type(arg) is Parameter
         if self._symbols:
             accesses += self._symbols
         fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)
         if mentions:
             fields["parameters"] = parameters_of(bound)
-        set_state(node, fields, given)
+        set_state(node, fields, self._given if tuple(data) == self._order else {*data})
         return True
 
     def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, ArrayView | None, Access | None]:
         """Return a pointer's argument, view and access; raise DeclarationError if it does not fit."""
         if type(arg) is ArrayView:
             known = arg.root.fits.get(id(parameter))  # a view of a whole array, as an earlier node has it
-            access = known[1]() if known is not None and known[0] is parameter else None
+            access = None if known is None else known[1]()
             if known is not None and access is not None and access.view is arg:
                 arg.fits[id(parameter)] = known
                 return arg, arg, access
-        given = _argument(parameter, arg, node, self._kernel.name)
-        if given is None:
-            return None, None, None
-        if isinstance(given, Access):
-            given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
-            return given, given.view, given
+        given = arg.as_view() if type(arg) is DeviceArray else arg
+        whole = type(given) is ArrayView and type(given.root) is DeviceArray and given.is_whole
+        if not whole or parameter.lanes > 1 or parameter.dtype is None or given.dtype != parameter.dtype:  # it may not fit
+            given = fitting_argument(parameter, arg, node, self._kernel.name)
+            if given is None:
+                return None, None, None
+            if isinstance(given, Access):
+                given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
+                return given, given.view, given
         if self._kernel.module.handle is not None:  # nobody knows how it accesses its arguments
             return given, given, None
         access = given.accessed("read" if parameter.const else "update")
@@ -517,9 +547,127 @@ class _Shared:
         return given, given, access
 
 
-def _check_of(parameter: KernelParameter) -> tuple[KernelParameter, int, bool, int, int]:
-    """Return what checks an argument: its parameter with a key in `fits`, whether it is a pointer, the range of an int."""
-    return parameter, id(parameter), parameter.pointer, *_BOUNDS.get(parameter.dtype, (1, 0))
+_DECLARED: Final = {"kernel", "grid", "block", "args", "name", "source", "shared_bytes", "cooperative", "priority", "cluster",
+    "device"}  # fmt: skip
+"""The fields that `Graph.kernel` gives without options."""
+_STORED: Final = {"name", "kernel", "grid", "block", "args"}
+"""The fields that a file stores of most launches."""
+_OF_LAUNCH: Final = KernelNode.model_fields.keys() | {
+    "accesses", "addresses", "alike", "least_threads", "parameters", "plain", "signature",
+}  # fmt: skip
+"""What `_Shared.complete` sets of a node."""
+_CHANGEABLE: Final = frozenset({np.void, np.ndarray, list, dict})
+"""Types of values that each node has for itself."""
+_MOST_REPEATED = 4096  # launches of one draft that are looked at for those that a node may repeat
+
+
+class Repeated:
+    """A launch that later ones of a draft repeat.
+
+    Attributes
+    ----------
+    fields : dict
+        What its nodes are made of, but for name and source.
+    args : tuple
+        Its arguments as they were given, kept as long as their identities stand for them.
+    touched : object or None
+        What its accesses touch, for the draft's hazards, which sets it.
+    """
+
+    __slots__ = ("args", "fields", "touched")
+
+    def __init__(self, fields: dict[str, Any], args: tuple[Any, ...]) -> None:
+        self.fields, self.args = fields, args
+        self.touched: Any = None
+
+
+class Launches:
+    """The launches of a draft, by what they share with others and the identities of their arguments, or by their text in a file.
+
+    A node that repeats a launch, under another name, takes its arguments, accesses and all other fields.
+
+    Attributes
+    ----------
+    made : tuple of (KernelNode or None, Repeated or None)
+        The node made last, with the launch that it repeats.
+    """
+
+    __slots__ = ("_key", "_known", "made")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], KernelNode | Repeated] = {}
+        self._key: tuple[Any, ...] = ()  # that of the node made last
+        self.made: tuple[Any, Repeated | None] = None, None
+
+    def make(self, node: KernelNode, data: dict[str, Any]) -> bool:
+        """Give a node that `Graph.kernel` declares its fields; leave it, and return False, if validation must do so."""
+        self.made = None, None
+        args = data["args"]
+        shared = _known(data) if len(data) == len(_DECLARED) and (type(args) is tuple or type(args) is list) else None
+        if shared is None:
+            return False
+        self._key = key = (shared.number, *map(id, args))
+        known = self._known.get(key)
+        if isinstance(known, KernelNode):
+            known = _repeated(known, tuple(args))
+            if known is not None:
+                self._known[key] = known
+        try:
+            if known is None:
+                done = shared.complete(node, data)
+            else:
+                fields = known.fields.copy()
+                fields["name"], fields["source"] = check_name(data["name"], "node"), data["source"]
+                set_state(node, fields, _DECLARED)
+                done = True
+        except DeclarationError:
+            done = False  # validation raises it with its field
+        if done:
+            self.made = node, known
+        return done
+
+    def read_again(self, node: KernelNode, data: dict[str, Any]) -> bool:
+        """Give a node of a file its fields, if it is stored like an earlier one but for its name; else return False."""
+        self.made, self._key = (None, None), ()
+        if data.keys() != _STORED:
+            return False
+        # As bytes, equal values are of equal types; version 2 of the format does not depend on which objects are the same.
+        self._key = key = data["kernel"], marshal.dumps((data["grid"], data["block"], data["args"]), 2)
+        try:
+            known = self._known.get(key)
+            if isinstance(known, KernelNode):
+                known = _repeated(known, known.args)
+                if known is not None:
+                    self._known[key] = known
+            if known is None:
+                return False
+            fields = known.fields.copy()
+            fields["name"] = check_name(data["name"], "node")
+        except (DeclarationError, TypeError):  # validation raises it with its field
+            return False
+        set_state(node, fields, _STORED)
+        self.made = node, known
+        return True
+
+    def read(self, node: KernelNode) -> None:
+        """Take a node of a file, which `read_again` has left, as one that later ones may repeat."""
+        self.made = (node, None) if self._key and not _CHANGEABLE.intersection(map(type, node.args)) else (None, None)
+
+    def keep(self, node: Any) -> None:
+        """Keep the launch of a node that the draft has accepted, if the node was made last and another one can repeat it."""
+        if self.made[0] is node and not node.parameters:
+            if len(self._known) >= _MOST_REPEATED:
+                self._known.clear()
+            self._known[self._key] = node
+
+
+def _repeated(node: KernelNode, args: tuple[Any, ...]) -> Repeated | None:
+    """Return the launch of a node for others with these arguments; None if they are not those of the node, or may change."""
+    for value, arg in zip(node.args, args):
+        plain = value is arg or (type(arg) is float and same(value, arg))
+        if not plain and (type(value) is not ArrayView or value.root not in (arg, getattr(arg, "made", None))):
+            return None
+    return Repeated(node.__dict__.copy(), args) if node.__dict__.keys() == _OF_LAUNCH else None  # without what else is computed
 
 
 _ATTRIBUTES: Final = {field.name: field.default for field in KernelNode.fields if field.rule.fixed == _ATTRIBUTE}
@@ -549,94 +697,3 @@ def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> No
 def _dim_text(dim: Dim3, between: str = ", ") -> str:
     axes = [a.name if isinstance(a, Parameter) else str(a) for a in without_ones(dim)]
     return axes[0] if len(axes) == 1 else f"({between.join(axes)})"
-
-
-def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
-    """Normalize one argument to an ArrayView, an Access, a Parameter, None for a null pointer, or a checked value."""
-    if (
-        type(arg) is int
-        and (bounds := _BOUNDS.get(parameter.dtype)) is not None
-        and not parameter.pointer
-        and bounds[0] <= arg <= bounds[1]
-    ):
-        return arg
-    given: Any = arg
-    fault, array = "", None
-    if parameter.pointer:
-        if isinstance(arg, Viewable):
-            view = arg.as_view()
-            given = arg if isinstance(arg, Access) else view
-            fault, array = pointer_fault(parameter, view, given), view.root.name
-        elif arg is not None:
-            fault = f" is {parameter.ctype}: give an array, a view of one, or None for a null pointer; {no_array(arg)}"
-    elif isinstance(arg, Parameter):
-        array = arg.name
-        dtype = parameter.value_dtype
-        if arg.shape or dtype != arg.dtype:
-            struct = parameter.dtype is not None and parameter.dtype.names
-            whole = str(dtype) if parameter.lanes > 1 else repr(str(dtype))
-            wanted = f"module.structs[{parameter.ctype!r}]" if struct else whole
-            fault = (
-                f" is {parameter.ctype}, parameter {arg.name!r} is {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it"
-                f" with dtype={wanted}"
-            )
-    elif isinstance(arg, Viewable):
-        fault = f" is {parameter.ctype}, a value; got the array {arg.as_view().name!r}"
-    else:
-        try:
-            value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
-        except DeclarationError as error:
-            raise DeclarationError(str(error), node=node, array=error.array) from None
-        if isinstance(value, bytes) and isinstance(arg, (int, float)):  # bfloat16 or complex passed by value
-            return complex(arg) if parameter.dtype is not None and kind_of(parameter.dtype) == "c" else np.float32(arg)
-        return deepcopy(arg) if isinstance(value, bytes) else value  # copied: the caller may change a dict or a record later
-    if fault:
-        raise node_error(node, f"argument {parameter.name!r} of kernel {kernel!r}{fault}", array=array)
-    return given
-
-
-def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
-    dtypes: list[Any] = []
-    for i, arg in enumerate(args):
-        if isinstance(arg, (ArrayView, Access)):
-            dtypes.append(None)
-        elif isinstance(arg, (Parameter, np.generic, np.ndarray)):
-            dtypes.append(arg.dtype)
-        else:
-            raise node_error(
-                node,
-                f"the signature of kernel {kernel!r} is not known, so argument {i} needs a NumPy type such as"
-                f" numpy.int32({arg!r}); or give signatures= to Module.from_file",
-            )
-    return Signature.of_values(kernel, dtypes)
-
-
-def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> str:
-    """Return why a view cannot be passed to a pointer, worded to follow the argument's name; empty if it can."""
-    wanted = parameter.dtype
-    # A float2 holds a complex64, a half2 a complex32. NumPy treats None as float64, so None is not compared.
-    part = part_of(view.dtype) if parameter.lanes == 2 else None
-    is_complex = part is not None and wanted is not None and wanted == part
-    if wanted is not None and wanted != view.dtype and not is_complex:
-        return f" is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}"
-    if not view.contiguous and not isinstance(given, Access):
-        return (
-            f": the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass the array"
-            f" and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
-            " hg.updates"
-        )
-    if parameter.lanes > 1 and not is_complex:
-        elements = view.region.run // view.dtype.itemsize
-        if elements % parameter.lanes:
-            held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"
-            return f" is {parameter.ctype}: {view.name!r} {held}"
-    mode = given.mode if isinstance(given, Access) else "read" if parameter.const else "update"
-    if mode != "read" and parameter.const:
-        return f" is {parameter.ctype} and cannot be written"
-    fault = lacking(view, _reached(parameter, view)) or (lacking(view, WRITE) if mode != "read" else "")
-    return f": {fault}" if fault else ""
-
-
-def _reached(parameter: KernelParameter, view: ArrayView) -> Need:
-    """Return what a kernel needs of memory whose address it is given: elements of a vector type are aligned as a whole."""
-    return device_need(max(view.dtype.alignment, parameter.target_align))

@@ -134,6 +134,7 @@ class Names:
         self._module_keys = {module: key for key, module in self.modules.items()}
         self._workflow_keys = {id(workflow): key for key, workflow in self.workflows.items()}
         self._kernels: dict[str, Kernel] = {}
+        self.launches: Any = None  # `nodes.kernel.Launches` of the draft that a file is read into
 
     # -- writing
 
@@ -300,6 +301,9 @@ class Names:
         """Return the value that data represents."""
         kind = type(data)
         if kind is str:
+            whole = self.arrays.get(data)
+            if whole is not None:
+                return whole.as_view()
             found = self.selected(data, self.array)
             return found if isinstance(found, ArrayView) else found.as_view()
         if kind is list:

@@ -221,3 +221,80 @@ def test_launches_that_are_kept_are_limited() -> None:
     for grid in range(1, 1100):
         hg.KernelNode(name="a", kernel=kernel, grid=grid, block=1, args=(Y, X, 0.1, 7, True))
     assert len(kernel.launches) < 1025
+
+
+SOURCES = ("x", "y", "z", "tile", "row", "reads", "again", "made", "given", "foreign")
+LAUNCHES = st.lists(
+    st.tuples(
+        st.sampled_from(("pair", "scaled", "opaque")),
+        st.sampled_from((1, 2, (1, 1), True)),
+        st.tuples(st.sampled_from(SOURCES), st.sampled_from(SOURCES), st.sampled_from((1, 300, True, 2**40, SIZE.name, 1.0))),
+        st.sampled_from(({}, {}, {}, {"after": ["first"]}, {"name": "a/b"}, {"name": "own"}, {"ignore": {"HG203": "known"}})),
+        st.sampled_from(("", "", "", "check", "list")),
+    ),
+    min_size=2,
+    max_size=12,
+)
+REPEATED = hg.Module(
+    """
+    extern "C" __global__ void pair(const float* a, float* b, int n) { b[n] = a[n]; }
+    extern "C" __global__ void scaled(float* a, float* b, short n) { b[n] = a[n]; }
+    extern "C" __global__ void opaque(void* a, const float4* b, int n) { }
+    """,
+    name="repeated",
+)
+
+
+def _declared(launches: list[Any], forget: bool) -> tuple[list[Any], list[Any]]:
+    """Return what a graph of these launches holds, and the errors; with `forget` it knows no earlier launch."""
+    g = hg.Graph("g")
+    made: dict[str, Any] = {name: g.device_array(name, shape=(8, 8), dtype="float32") for name in "xyz"}
+    size = g.param("size", "int16", default=1)
+    made |= {"tile": made["x"][2:4, 1:3], "row": made["y"][3], "reads": hg.reads(made["x"]), "again": made["x"][3:4]}
+    made |= {"made": g.alloc("m", (8, 8), "float32"), "given": g.param("given", "float32", shape=(8, 8)), "foreign": FOREIGN}
+    g.empty(name="first")
+    errors: list[Any] = []
+    for kernel, grid, (one, other, n), options, more in [*launches, *launches, *launches]:
+        args: Any = made[one], made[other], size if n == "size" else n
+        if forget:
+            g._draft.launches = type(g._draft.launches)()
+        try:
+            g.kernel(REPEATED[kernel], grid, 1, [*args] if more == "list" else args, **options)
+        except hg.DeclarationError as error:
+            errors.append((str(error), error.node, error.array, error.field))
+        if more == "check":
+            g.check()
+    draft = g._draft
+    held = [
+        [node.__dict__[name] for name in hg.KernelNode.model_fields if name != "source"]
+        + [node.accesses, node.addresses, node.parameters, node.needs, sorted(node.model_fields_set)]
+        for node in g
+        if isinstance(node, hg.KernelNode)
+    ]
+    return [repr(held), draft.predecessors, [[*map(str, each)] for each in draft.reasons], g.to_json()], errors
+
+
+FOREIGN = hg.Graph("foreign").device_array("x", shape=(8, 8), dtype="float32")
+
+
+@settings(max_examples=150, deadline=None)
+@given(LAUNCHES)
+def test_a_launch_that_repeats_one_of_its_graph_is_what_it_would_be_without_it(launches: list[Any]) -> None:
+    graph, errors = _declared(launches, False)
+    assert (graph, errors) == _declared(launches, True)
+    again = hg.Graph.from_json(graph[-1])
+    assert again.to_json() == graph[-1]
+    assert again._draft.predecessors == graph[1]
+
+
+def test_launches_that_repeat_one_share_their_arguments_and_accesses() -> None:
+    g = hg.Graph("g")
+    x, y = (g.device_array(name, shape=8, dtype="float32") for name in "xy")
+    nodes = [g.kernel(REPEATED["pair"], 1, 1, args) for args in ((x, y, 3), (y, x, 3)) for _ in range(3)]
+    assert nodes[2].args is nodes[1].args
+    assert nodes[5].accesses is nodes[4].accesses
+    assert [node.name for node in nodes] == ["pair", "pair_2", "pair_3", "pair_4", "pair_5", "pair_6"]
+    again = hg.Graph.from_json(g.to_json())
+    assert again["pair_3"].accesses is again["pair_2"].accesses
+    lines = [node.source[1] for node in again if node.source is not None]
+    assert lines == [*range(lines[0], lines[0] + 6)]

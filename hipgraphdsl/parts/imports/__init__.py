@@ -40,9 +40,9 @@ from ...nodes import (
     copy_geometry,
     element_bytes,
 )
+from ...nodes.arguments import pointer_fault
 from ...nodes.base import check_name
 from ...nodes.children import ChildGraphNode
-from ...nodes.kernel import pointer_fault
 from ...nodes.workflow import Workflow
 from ...runtimes import opened_runtime
 from ...runtimes.base import Runtime
