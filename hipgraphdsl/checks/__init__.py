@@ -20,7 +20,6 @@ from .catalogue import CATALOGUE, Entry
 from .levels import CheckedLevel, levels_of
 from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
-from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
 from .report import Diagnostic, Report
 from .standing import check_standing
@@ -90,7 +89,10 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
             check_redundant_edges(scope)
             check_reuse(scope)
             check_shape(scope, target)
-            check_defects(scope, target)
+            if target is not None:
+                from .platform import check_defects
+
+                check_defects(scope, target)
         for check in of_others:
             check(scope)
     name = None if target is None else target.name

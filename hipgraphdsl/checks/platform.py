@@ -19,13 +19,11 @@ from .levels import CheckedLevel
 Met = Callable[[CheckedLevel], list[Node]]
 
 
-def check_defects(scope: CheckedLevel, target: Target | None) -> None:
+def check_defects(scope: CheckedLevel, target: Target) -> None:
     """Report each defect of the target that affects the graph, with the affected nodes.
 
     For a target without a version, only defects of all versions are known, and they are reported as infos.
     """
-    if target is None:
-        return
     for defect in defects_for(target):
         rule = _RULES.get(defect.id)
         if rule is None:
