@@ -384,7 +384,7 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
         ('"grid": 1', '"grid": 0', "nodes[1].grid ('K0')"),
         ('"grid": 1', '"grit": 1', "nodes[1].grid ('K0')"),
         ('"block": 64', '"block": "x"', "nodes[1].block ('K0')"),
-        ('"kind": "memcpy"', '"kind": "memcopy"', "nodes[0] ('H2D0')"),
+        ('"kind": "memcpy"', '"kind": "memcopy"', "nodes[0].kind ('H2D0')"),
         ('"dtype": "float32"', '"dtype": "float33"', "arrays[0]"),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_workflow_is_taken_in_each_form(form: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d["nodes"][0].update(kind="explode"), "workflow file, nodes[0] ('bound'): there is no kind 'explode'"),
+        (lambda d: d["nodes"][0].update(kind="explode"), "workflow file, nodes[0].kind ('bound'): there is no kind 'explode'"),
         (lambda d: d.update(hipgraphdsl=9), "workflow file, hipgraphdsl: the file has version 9"),
         (lambda d: d.update(itself=d), "this is no workflow: Circular reference"),
         (lambda d: d.update(name=object()), "this is no workflow: Object of type object is not JSON"),
