@@ -157,6 +157,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     changes: list[Change] = []
     gone: list[Change] = []
     comparison = _Comparison()
+    devices = before.devices or after.devices
     moved = any(array.device != after.arrays.get(name, array).device for name, array in before.arrays.items())
     for name, known, node, lost, come in paired(before, after):
         if node is None:
@@ -173,7 +174,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
             if known is not node and (differing := comparison.differing(known, node)):
                 fields = _fields(known, node, before, differing)
                 changes += fields
-            if fields or moved:
+            if devices and (fields or moved):
                 changes += _moves(known, node)
     changes = gone + changes
     for name, array in before.arrays.items():

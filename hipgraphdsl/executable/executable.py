@@ -434,13 +434,14 @@ class Executable:
         """
         if not callable(getattr(graph, "workflow", None)):
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
-        new = graph.workflow()
-        try:
-            self._own.adopt(self._own.changes.with_workflow(self._own.state, new), new)
-            return
-        except (UpdateError, HipError):  # a rule of the package or of the platform
-            if not rebuild:
-                raise
+        new, state = graph.workflow(), self._own.state
+        if not rebuild or state.workflow.index.keys() == new.index.keys():  # else no two nodes need to be compared
+            try:
+                self._own.adopt(self._own.changes.with_workflow(state, new), new)
+                return
+            except (UpdateError, HipError):  # a rule of the package or of the platform
+                if not rebuild:
+                    raise
         from .rebuilding import afresh, replace_by
 
         replace_by(self, afresh(self, Executable.build, new))
