@@ -42,14 +42,14 @@ def note(deadline: Deadline | None) -> Deadline | None:
 
 
 def let_calls_end() -> None:
-    """Wait until all calls with a time limit have ended that other threads are in now.
+    """Wait until all calls with a time limit that other threads are in now have ended, or their time is up.
 
     HIP frees memory when the device is idle, and AMD's library may keep other threads out of its calls until then: such a call
     would last until all work is done.
     """
     for thread, deadline in tuple(_noted.items()):
         pause = 1e-4
-        while _noted.get(thread) is deadline:
+        while _noted.get(thread) is deadline and not has_passed(deadline):
             time.sleep(pause)
             pause = min(2 * pause, SLICE_S)
 

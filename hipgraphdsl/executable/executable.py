@@ -191,11 +191,12 @@ class Executable:
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
-        outer = None if deadline is None else note(deadline)
         if stream is not None:
             in_flight.keep(handle, stream)
-        noted = object()
+        noted, outer = object(), None
         try:
+            if deadline is not None:
+                outer = note(deadline)
             own.launch(handle)
         except Stopped:
             pass
@@ -206,11 +207,11 @@ class Executable:
             raise told from told.__cause__
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
-            if deadline is not None:
-                note(outer)
             with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt
                 in_flight.pending[handle] = noted
             in_flight.take_over(handle, captured=captured)
+            if deadline is not None:
+                note(outer)
         own.stats.launches += 1
 
     def _give(self, params: Mapping[str, Any], stream: int | None = None) -> bool:

@@ -162,10 +162,12 @@ class InFlight:
     def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished, and raise the error of a failed one; errors name the `unfinished` nodes."""
         deadline = None if timeout_s is None else Deadline.after(timeout_s, unfinished)
-        outer = None if deadline is None else note(deadline)
+        outer = None
         wait = self._runtime.stream_wait
         self.note_compiled()
         try:
+            if deadline is not None:
+                outer = note(deadline)
             while waiting := tuple(self.pending.items()):
                 stream, last = waiting[0]
                 left = slice_s(deadline)
