@@ -4,7 +4,7 @@
 # Versions: iree-base-compiler 3.13.0, iree-base-runtime 3.13.0, NumPy 2.4.6, ml_dtypes 0.6.0, CPython 3.11, a CPU with AVX2
 # Guess: StableHLO's operators are those of IEEE 754 and C: (-2)**3 is -8, x**0 is 1, and a cosine is within -1 and 1, if not exact.
 #   A program that converts int32 to float64 and back keeps its values; each bfloat16 operation rounds.
-# What happens: `power` of a base that is not positive is NaN, unless the exponent is a constant of one value. Sines and
+# What happens: `power` of a negative base is NaN, and so is 0**0, unless the exponent is a constant of one value. Sines and
 #   cosines lose digits from 1e5 on; with fused operations cos(1e10) is -1.3e20. cbrt and atan2 of infinities are NaN.
 #   Subnormal numbers are 0. float64 inside a program becomes float32 in silence (of a parameter there is a warning), unless
 #   `--iree-input-demote-f64-to-f32=false`. bfloat16 is computed in float32 and rounded at the end, so that (1 + y) - 1 is y.
