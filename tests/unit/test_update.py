@@ -249,6 +249,7 @@ def test_explain_update_names_a_parameter_whose_default_is_another() -> None:
     assert str(hg.explain_update(old, new)).endswith("in place  graph.parameters.a.default: 1.0 -> 2.0")
 
 
+@pytest.mark.needs("cpu")
 @pytest.mark.parametrize("holder", ["child", "conditional"])
 def test_update_passes_over_the_default_of_what_a_node_binds(holder: str) -> None:
     def graph(default: int, bound: bool) -> hg.Graph:
