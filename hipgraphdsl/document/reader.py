@@ -248,7 +248,7 @@ class _Section(Names):
             raise DeclarationError("field 'kind' is missing")
         kind = data.pop("kind")
         if type(kind) is not str:
-            raise DeclarationError(str(wrong_type("kind", kind, (str,))), field="kind")
+            raise wrong_type("kind", kind, (str,), field="kind")
         model = self.loader.kinds.get(kind)
         if model is None:
             from ..extensions import who_knows

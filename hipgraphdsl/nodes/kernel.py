@@ -607,11 +607,7 @@ class Launches:
         if shared is None:
             return False
         self._key = key = (shared.number, *map(id, args))
-        known = self._known.get(key)
-        if isinstance(known, KernelNode):
-            known = _repeated(known, tuple(args))
-            if known is not None:
-                self._known[key] = known
+        known = self._repeats(key, args)
         try:
             if known is None:
                 done = shared.complete(node, data)
@@ -634,11 +630,7 @@ class Launches:
         # As bytes, equal values are of equal types; version 2 of the format does not depend on which objects are the same.
         self._key = key = data["kernel"], marshal.dumps((data["grid"], data["block"], data["args"]), 2)
         try:
-            known = self._known.get(key)
-            if isinstance(known, KernelNode):
-                known = _repeated(known, known.args)
-                if known is not None:
-                    self._known[key] = known
+            known = self._repeats(key)
             if known is None:
                 return False
             fields = known.fields.copy()
@@ -648,6 +640,15 @@ class Launches:
         set_state(node, fields, _STORED)
         self.made = node, known
         return True
+
+    def _repeats(self, key: tuple[Any, ...], args: Sequence[Any] | None = None) -> Repeated | None:
+        """Return the launch that a node with this key repeats, which was given these arguments, by default those that it has."""
+        known = self._known.get(key)
+        if isinstance(known, KernelNode):
+            known = _repeated(known, known.args if args is None else tuple(args))
+            if known is not None:
+                self._known[key] = known
+        return known
 
     def read(self, node: KernelNode) -> None:
         """Take a node of a file, which `read_again` has left, as one that later ones may repeat."""

@@ -64,9 +64,9 @@ class Members:
             raise DeclarationError(f"{what} has no field {key[:60]!r}")
 
 
-def wrong_type(key: str, value: Any, types: Iterable[type]) -> DeclarationError:
-    """Return the error that the value of a key has none of these types."""
-    return DeclarationError(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})")
+def wrong_type(key: str, value: Any, types: Iterable[type], *, field: str | None = None) -> DeclarationError:
+    """Return the error that the value of a key, which may be a `field` of a node, has none of these types."""
+    return DeclarationError(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})", field=field)
 
 
 _JSON_NAMES: dict[type, str] = {
