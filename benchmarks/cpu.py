@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.figures import Result
-from benchmarks.shapes import KERNELS, layers
+from benchmarks.shapes import KERNELS
 from benchmarks.turns import in_turns
 from hipgraphdsl.compiler import BuildFailed, Compiler, build, find_compiler
 from hipgraphdsl.errors import RuntimeUnavailable
@@ -23,7 +23,7 @@ from hipgraphdsl.kernels import Module
 from hipgraphdsl.parts.bench.arguments import add_output_arguments
 from hipgraphdsl.parts.bench.measure import finish, launches_of, machine, percentile, repeat_us, without_gc
 from hipgraphdsl.parts.bench.peers import cpp_library
-from hipgraphdsl.parts.bench.shapes import chain
+from hipgraphdsl.parts.bench.shapes import chain, layers
 from hipgraphdsl.progress import no_progress, progress_bar
 from hipgraphdsl.runtimes import open_runtime
 

@@ -12,23 +12,10 @@ from hipgraphdsl.arrays import reads, writes
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.parts.bench.shapes import KERNELS as SMALL_KERNELS
-from hipgraphdsl.parts.bench.shapes import add_kernel, chain, diamonds, fan_in, fan_out, parallel, random_layers, vector
+from hipgraphdsl.parts.bench.shapes import chain, diamonds, fan_in, fan_out, layers, parallel, random_layers
 
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
 """The kernels of these benchmarks alone."""
-
-
-def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
-    """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
-    g = Graph(f"layers_{nodes}")
-    arrays = [vector(g, f"a{i}") for i in range(2 * width)]
-    here, there = arrays[:width], arrays[width:]
-    for i in range(nodes):
-        j = i % width
-        add_kernel(g, what, here[j], there[(j + 1) % width])
-        if j == width - 1:
-            here, there = there, here
-    return g
 
 
 def halos(nodes: int, blocks: int = 100, rows: int = 4, columns: int = 64) -> Graph:

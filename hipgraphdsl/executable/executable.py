@@ -142,7 +142,6 @@ class Executable:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    @changing("launch", limited=1)
     def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once, or as soon as the stream takes another launch.
 
@@ -179,6 +178,15 @@ class Executable:
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
+        served = self.__dict__.get("launch")  # `launch = exe.launch` was asked for before compiled code served it
+        if served is None or stream is not None or timeout_s is not None:
+            self._launch(stream, timeout_s, **params)
+        else:
+            served(**params)
+
+    @changing("launch", limited=1)
+    def _launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
+        """Launch by Python; compiled code calls it for what it does not do itself."""
         if timeout_s is not None:
             require_seconds(timeout_s)
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
@@ -250,7 +258,6 @@ class Executable:
         assert self._program is not None
         return self._program.refreshed()
 
-    @using("synchronize")
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches have finished; Ctrl-C interrupts.
 
@@ -268,6 +275,15 @@ class Executable:
         HipError
             If the device failed.
         """
+        served = self.__dict__.get("synchronize")
+        if served is None or timeout_s is not None:
+            self._synchronize(timeout_s)
+        else:
+            served()
+
+    @using("synchronize")
+    def _synchronize(self, timeout_s: float | None = None) -> None:
+        """Wait by Python; compiled code calls it for what it does not do itself."""
         require_seconds(timeout_s)
         own = self._own
         stale = own.stale()

@@ -534,3 +534,24 @@ def test_arguments_of_waits_are_judged_by_python() -> None:
     launcher.synchronize(timeout_s=1.5)
     launcher.run(3)
     assert driver.calls == [("synchronize", 1.5), ("synchronize", "timeout_s"), ("run", 3)]
+
+
+def test_methods_that_were_looked_up_before_the_first_launch_are_compiled_codes_from_the_second_on(
+    runtime: Runtime, module: hg.Module
+) -> None:
+    g = hg.Graph("early")
+    x = g.device_array("x", np.ones(64, dtype="f4"))
+    g.kernel(module["scale"], 2, 32, (x, g.param("a", "float32", 2.0), 64))
+    with g.compile(runtime=runtime) as exe:
+        launch, synchronize, run = exe.launch, exe.synchronize, exe.run
+        launch(a=2.0)
+        launcher = exe._own.compiled.launcher
+        for made, (call, given) in enumerate(((launch, {}), (launch, {"a": 3.0}), (run, {}), (run, {"a": 0.5})), 1):
+            call(**given)
+            synchronize()
+            assert launcher.launches == made
+            assert launcher.can_wait
+        launch(timeout_s=60)
+        synchronize(60)
+        assert launcher.launches == 4
+        assert exe.read("x")[:2].tolist() == [9.0, 9.0]

@@ -41,9 +41,10 @@ from .measure import (
     without_gc,
 )
 from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
-from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
+from .shapes import chain, decode, diamonds, fan_in, fan_out, layers, parallel, random_layers, wave
 
 BACKENDS: Final = ("serial", "streams", "capture", "explicit")
+_BUILT: Final = ("capture", "explicit")
 _SIZES: Final = (1, 10, 100, 1000, 8192)
 _QUICK_SIZES: Final = (1, 100, 1000)
 _UPDATE_BUDGET_S: Final = 0.5
@@ -58,6 +59,7 @@ LAUNCH_SHAPES: Final[dict[str, Callable[..., Graph]]] = {
     "diamonds": diamonds,
     "chains_8": lambda nodes: parallel(nodes, width=8),
     "parallel": parallel,
+    "layers": lambda nodes: layers(nodes, width=100),
     "random": random_layers,
     "wave2d": wave,
     "decode": decode,
@@ -74,6 +76,12 @@ _COLUMNS: Final = (
     Column("plan_us", "plan\nus/node", "reducing edges and choosing lanes, microseconds a node"),
     Column("lower_us", "lower\nus/node", "adding or issuing the nodes, microseconds a node"),
     Column("instantiate_us", "instant.\nus/node", "instantiating, microseconds a node"),
+    Column(
+        "built_us",
+        "built\nus/node",
+        "first declaration to instantiated graph, checked, microseconds a node",
+    ),
+    Column("built_ratio", "/ torch", "built relative to the torch peer's capture and instantiation"),
     Column("first_us", "first\nus", "first launch until done, microseconds"),
     Column("submit_us", "submit\nus", "repeated launch until the call returns, median, microseconds"),
     Column("submit_p99_us", "p99", "the same, 99th percentile"),
@@ -124,16 +132,16 @@ class _Ours:
 
     def updating(self, chosen: range) -> Run:
         """Return a run that changes an argument of one or all nodes before each launch."""
-        launch, values = self.exe.launch, self._values
+        exe, values = self.exe, self._values
 
         def set_one() -> None:
-            launch(one=next(values))
+            exe.launch(one=next(values))
 
         def set_all() -> None:
             value = next(values)
-            launch(one=value, rest=value)
+            exe.launch(one=value, rest=value)
 
-        return partial(launch_times_us, set_one if len(chosen) == 1 else set_all, self.exe.synchronize)
+        return lambda repeats: launch_times_us(set_one if len(chosen) == 1 else set_all, self.exe.synchronize, repeats)
 
     def close(self) -> None:
         """Free everything."""
@@ -203,11 +211,12 @@ def _compete(
     """Measure all contestants on one graph; return which were left out, and why."""
     build = LAUNCH_SHAPES[shape]
     args = () if size is None else (size,)
-    build(*args).compile(runtime=runtime, check=False).close()  # kernels are compiled and cached
+    build(*args).compile(runtime=runtime).close()  # kernels are read, compiled and cached
     started = time.perf_counter()
     graph = build(*args)
     graph.workflow()
     declare_us = (time.perf_counter() - started) * 1e6
+    built_us = {backend: _built_us(partial(build, *args), runtime, backend, lanes) for backend in backends if backend in _BUILT}
     graph = with_parameters(build(*args))
     nodes = len(graph)
     rows: dict[str, dict[str, Any]] = {}
@@ -257,13 +266,23 @@ def _compete(
         for name, contestant in contestants.items():
             if isinstance(contestant, _Ours):
                 made = {"declare_us": declare_us / nodes, "plan_us": contestant.plan_us / nodes}
+                if name in built_us:
+                    made["built_us"] = built_us[name] / nodes
                 rows[name] |= {**made, "lanes": contestant.lanes, "first_us": contestant.run(1).total[0]}
             else:
                 rows[name]["lanes"] = work.lanes
+                rows[name]["built_us"] = rows[name]["lower_us"] + rows[name]["instantiate_us"]
         _race(contestants, rows, nodes, repeats)
     _compare(rows)
     sheet.rows.extend(rows.values())
     return skipped
+
+
+def _built_us(build: Callable[[], Graph], runtime: Runtime, backend: str, lanes: Any) -> float:
+    """Return how long a graph takes from its first declaration to the instantiated graph, once kernels are compiled."""
+    started = time.perf_counter()
+    with build().compile(runtime=runtime, backend=backend, lanes=lanes):  # type: ignore[arg-type]
+        return (time.perf_counter() - started) * 1e6
 
 
 def _race(contestants: dict[str, _Contestant], rows: dict[str, dict[str, Any]], nodes: int, repeats: int) -> None:
@@ -287,6 +306,11 @@ def _compare(rows: dict[str, dict[str, Any]]) -> None:
             for key in ("submit", "total", "update_one"):
                 if row.get(f"{key}_us") is not None and native[f"{key}_us"]:
                     row[f"{key}_ratio"] = row[f"{key}_us"] / native[f"{key}_us"]
+    captured = rows.get("torch")
+    if captured:
+        for row in rows.values():
+            if row.get("built_us") is not None:
+                row["built_ratio"] = row["built_us"] / captured["built_us"]
     eager = [row for name, row in rows.items() if name in ("serial", "streams")]
     for name, row in rows.items():
         if name in ("capture", "explicit") and eager:

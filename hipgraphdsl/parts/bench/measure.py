@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -281,7 +281,7 @@ def launches_of(exe: Executable, launches: int = 1) -> Run:
         for _ in range(launches):
             exe.launch()
 
-    return partial(launch_times_us, exe.launch if launches == 1 else several, exe.synchronize)
+    return lambda repeats: launch_times_us(exe.launch if launches == 1 else several, exe.synchronize, repeats)
 
 
 def race(contestants: Mapping[str, Run | Executable], repeats: int, budget_s: float = 1.0) -> dict[str, Times]:

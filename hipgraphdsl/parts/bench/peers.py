@@ -33,7 +33,7 @@ from ...runtimes.base import Runtime
 from ...runtimes.data import Dim3
 from .measure import Run, Times, launch_times_us
 
-_MOST_STREAMS: Final = 64  # a capturing peer needs one stream per concurrent chain
+_MOST_STREAMS: Final = 128  # a capturing peer needs one stream per concurrent chain
 
 
 class Skipped(Exception):

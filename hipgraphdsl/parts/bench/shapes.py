@@ -76,6 +76,19 @@ def diamonds(nodes: int, what: str = "empty") -> Graph:
     return g
 
 
+def layers(nodes: int, width: int = 8, what: str = "empty") -> Graph:
+    """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
+    g = Graph(f"layers_{nodes}")
+    arrays = [vector(g, f"a{i}") for i in range(2 * width)]
+    here, there = arrays[:width], arrays[width:]
+    for i in range(nodes):
+        j = i % width
+        add_kernel(g, what, here[j], there[(j + 1) % width])
+        if j == width - 1:
+            here, there = there, here
+    return g
+
+
 def random_layers(nodes: int, what: str = "empty") -> Graph:
     """Return layers of random width whose nodes read random arrays of the previous layer."""
     g = Graph(f"random_{nodes}")

@@ -65,13 +65,11 @@ class SlowPath:
         """The launcher that serves the Executable's calls; None while its own methods do."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        executable = self._required("launch")
-        type(executable).launch(executable, *args, **kwargs)
+        self._required("launch")._launch(*args, **kwargs)
 
     def synchronize(self, *args: Any, **kwargs: Any) -> None:
         """Wait."""
-        executable = self._required("synchronize")
-        type(executable).synchronize(executable, *args, **kwargs)
+        self._required("synchronize")._synchronize(*args, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Launch and wait."""
@@ -86,7 +84,7 @@ class SlowPath:
         """Raise the error for a return code of a compiled wait."""
         executable = self._required("synchronize")
         executable._own.in_flight.failed(code)
-        type(executable).synchronize(executable)
+        executable._synchronize()
 
     def _required(self, action: str) -> Any:
         """Return the Executable; raise if it was deleted and only its method was kept."""

@@ -137,7 +137,7 @@ class RankExecutable(Executable):
 
     # -- running
 
-    def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
+    def _launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Launch this rank's part, and return when its messages through the host are done; see `Executable.launch`.
 
         Raises
@@ -155,7 +155,7 @@ class RankExecutable(Executable):
             if link is not None:
                 link.begin(self._shown, handle, own=stream is None, partners=self._calls.partners)
         try:
-            self._together(super().launch, stream, timeout_s, **params)
+            self._together(super()._launch, stream, timeout_s, **params)
         except WaitTimeout as error:  # the rest of the launch is not issued, and other ranks wait for it
             self._leave_others(error)
             raise
@@ -198,8 +198,8 @@ class RankExecutable(Executable):
     def _launch_failed(self, code: int) -> None:
         self._together(super()._launch_failed, code)
 
-    def synchronize(self, timeout_s: float | None = None) -> None:
-        self._together(super().synchronize, timeout_s)
+    def _synchronize(self, timeout_s: float | None = None) -> None:
+        self._together(super()._synchronize, timeout_s)
         if not self._told:
             self._raise_broken()
 
