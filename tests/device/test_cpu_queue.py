@@ -18,7 +18,6 @@ import hipgraphdsl as hg
 from hipgraphdsl.graph import Backend
 from hipgraphdsl.runtimes.data import Fill2D
 
-
 ADD = hg.Module('extern "C" __global__ void add(int* x, int by) { x[0] += by; }')["add"]
 
 
@@ -115,7 +114,10 @@ def copies(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
 
 
 def captures(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
-    g.captured(lambda stream, x, by: stream.runtime.memset_async(Fill2D(x.ptr, 4, by, 1), int(stream)), (x, g.param("by", "int32", 1)))
+    def fill(stream: Any, x: Any, by: int) -> None:
+        stream.runtime.memset_async(Fill2D(x.ptr, 4, by, 1), int(stream))
+
+    g.captured(fill, (x, g.param("by", "int32", 1)))
 
 
 def decides(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
