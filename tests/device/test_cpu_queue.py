@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import Array
 from hipgraphdsl.graph import Backend
 from hipgraphdsl.runtimes.data import Fill2D
 
@@ -109,18 +110,18 @@ def test_launch_that_finds_no_room_within_its_limit_gives_no_value(backend: Back
         assert exe.read("x")[0] == launched + 1
 
 
-def copies(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
+def copies(g: hg.Graph, x: Array, body: hg.Graph) -> None:
     g.memcpy(x, g.param("by", "int32", [1], shape=1, copy=True))
 
 
-def captures(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
+def captures(g: hg.Graph, x: Array, body: hg.Graph) -> None:
     def fill(stream: Any, x: Any, by: int) -> None:
         stream.runtime.memset_async(Fill2D(x.ptr, 4, by, 1), int(stream))
 
     g.captured(fill, (x, g.param("by", "int32", 1)))
 
 
-def decides(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
+def decides(g: hg.Graph, x: Array, body: hg.Graph) -> None:
     condition = g.device_array("condition", np.ones(1, "int32"))
     g.conditional("if", condition, body, {"x": x, "by": g.param("by", "int32", 1)}, decide="device")
 
@@ -128,7 +129,7 @@ def decides(g: hg.Graph, x: hg.Array, body: hg.Graph) -> None:
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize("use", [copies, captures, decides])
 def test_values_that_wait_for_earlier_launches_do_so_no_longer_than_the_limit(
-    use: Callable[[hg.Graph, hg.Array, hg.Graph], None], backend: Backend
+    use: Callable[[hg.Graph, Array, hg.Graph], None], backend: Backend
 ) -> None:
     body = hg.Graph("body")
     body.kernel(ADD, 1, 1, (body.device_array("x", shape=1, dtype="int32"), body.param("by", "int32")))

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from specimens import OWN_KINDS, module, report
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import Array
 from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
 from hipgraphdsl.compiler import find_compiler
@@ -1108,27 +1109,27 @@ def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:
     assert subprocess.run([tmp_path / "program"], check=False).returncode == 0
 
 
-def _plain(g: hg.Graph, y: hg.Array) -> None:
+def _plain(g: hg.Graph, y: Array) -> None:
     g.memset(y[:2], 0)
 
 
-def _with_child(g: hg.Graph, y: hg.Array) -> None:
+def _with_child(g: hg.Graph, y: Array) -> None:
     child = hg.Graph("child")
     child.memset(child.device_array("y", shape=y.shape, dtype=y.dtype), 1)
     g.child(child, {"y": y})
 
 
-def _with_body(g: hg.Graph, y: hg.Array) -> None:
+def _with_body(g: hg.Graph, y: Array) -> None:
     body = hg.Graph("body")
     body.memset(body.device_array("y", shape=y.shape, dtype=y.dtype), 1)
     g.conditional("if", g.device_array("condition", shape=1, dtype="int32"), body, {"y": y})
 
 
-def _with_eager(g: hg.Graph, y: hg.Array) -> None:
+def _with_eager(g: hg.Graph, y: Array) -> None:
     g.eager(report, (y,))
 
 
-def _refused(g: hg.Graph, y: hg.Array) -> None:
+def _refused(g: hg.Graph, y: Array) -> None:
     g.signal_semaphore(hg.Semaphore("s", 1))
 
 
