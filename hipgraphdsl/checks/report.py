@@ -205,9 +205,9 @@ class Report(Printed):
         Parameters
         ----------
         file : str or path, optional
-            The file that such findings name. Default: that of the first finding with a line, else the graph's name.
+            The file that such findings name. Default: that of the first finding with a line in a file, else the graph's name.
         """
-        places = [place for d in self for place in d.sources]
+        places = [place for d in self for place in _files(d)]
         nowhere = [_location(os.fspath(file) if file is not None else places[0][0] if places else self.graph)]
         found = [(d, "") for d in self.diagnostics] + list(self.ignored)
         codes = sorted({d.code for d, _ in found})
@@ -231,7 +231,7 @@ class Report(Printed):
                 "message": {"text": d.message + (f"; {d.hint}" if d.hint else "")},
             }
             names = [{"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes]
-            first, *others = [_location(file, line) for file, line in d.sources] or nowhere
+            first, *others = [_location(file, line) for file, line in _files(d)] or nowhere
             result["locations"] = [{**first, "logicalLocations": names} if names else first]
             if others:
                 result["relatedLocations"] = [{"id": n, **place} for n, place in enumerate(others, 1)]
@@ -246,6 +246,11 @@ class Report(Printed):
             "runs": [{"tool": {"driver": driver}, "results": results}],
         }
         return json.dumps(document, indent=1)
+
+
+def _files(diagnostic: Diagnostic) -> list[tuple[str, int]]:
+    """Return a diagnostic's places in files: none in a text (``<workflow file>``) or in an interactive session (``<stdin>``)."""
+    return [place for place in diagnostic.sources if not (place[0].startswith("<") and place[0].endswith(">"))]
 
 
 def _places(diagnostic: Diagnostic) -> str:

@@ -155,8 +155,9 @@ class Executable:
             A raw handle, or an object of torch, cupy or another library that has one, which is kept until the launch has been
             waited for; by default the Executable's own, which waits for launches on others: those may be destroyed meanwhile.
         timeout_s : float, optional
-            Limit in seconds for waits: of host steps and of backend ``"serial"``, for a stream that takes no more work, and for
-            another thread that launches. When it has passed, enqueued work goes on and nothing more is enqueued.
+            Limit in seconds for waits: of host steps and of backend ``"serial"``, for a stream that takes no more work, for
+            earlier launches, where new values need them to end, and for another thread that launches. When it has passed,
+            enqueued work goes on and nothing more is enqueued; a launch that has not begun has given no values.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. An array parameter takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...)
@@ -192,10 +193,10 @@ class Executable:
         own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
         in_flight = own.in_flight
         handle = in_flight.stream if stream is None else stream_handle(stream)
-        captured = self._give(params, handle)
-        own.compiled.wanted = bool(params)
         deadline = None if timeout_s is None else Deadline.after(timeout_s, own.unfinished)
-        own.wait_for_room(handle, deadline)
+        own.wait_for_room(handle, deadline)  # a launch that does not begin gives no values
+        captured = self._give(params, handle, deadline)
+        own.compiled.wanted = bool(params)
         if recordings:
             keep_recorded(self.runtime, handle, own.record)
         own.shared.deadline = deadline
@@ -222,14 +223,18 @@ class Executable:
                 note(outer)
         own.stats.launches += 1
 
-    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> bool:
+    def _give(self, params: Mapping[str, Any], stream: int | None = None, deadline: Deadline | None = None) -> bool:
         """Bind a launch's parameters, and build the program if needed; return whether the stream captures.
 
         A launch that its stream's capture cannot record is refused.
         """
         own = self._own
         captured = stream is not None and own.in_flight.require_recorded(stream, self.backend, own.state.plan)
-        own.give(params)
+        own.shared.deadline = deadline
+        try:
+            own.give(params)
+        finally:
+            own.shared.deadline = None
         return captured
 
     @using("launch")

@@ -235,7 +235,7 @@ class Instance:
                     by_compiled = self.compiled.steps_of(name)
                     steps.update(dict.fromkeys(filterfalse(by_compiled.__contains__, self._steps_of(name))))
             if copied:
-                self.wait()  # launches in flight still read the memory that is overwritten below
+                self._let_launches_end()  # they still read the memory that is overwritten below
             parameters.missing = missing - values.keys()
             self.become(Change(self.state, tuple(steps), tuple(names), changed), arrays)
         except BaseException:
@@ -399,7 +399,19 @@ class Instance:
     def _let_host_calls_finish(self, operation: Operation) -> None:
         """Wait for launches in flight if the platform would make them call a host node's new function."""
         if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
-            self.wait()
+            self._let_launches_end()
+
+    def _let_launches_end(self) -> None:
+        """Wait for launches in flight before a change that they must not see, no longer than the launch that asks for it may."""
+        deadline = self.shared.deadline
+        try:
+            self.wait(None if deadline is None else max(0.0, deadline.at - time.monotonic()))
+        except WaitTimeout as error:
+            raise WaitTimeout(
+                f"the launch of graph {self.state.workflow.name!r} has not begun: its new values wait for earlier launches to"
+                f" end{unfinished_text(error.unfinished)}",
+                error.unfinished,
+            ) from None
 
     def counted(self) -> Stats:
         """Return the counts, including those of the compiled call path."""
@@ -415,7 +427,7 @@ class Instance:
         started = time.perf_counter()
         plan, scope, before = state.plan, self.scope, self.program
         if before is not None:
-            self.wait()
+            self._let_launches_end()
         restore = scope.snapshot() if before is not None else None
         if plan.watch is not None:
             words = self.memory.words(plan.watch.words)
@@ -460,8 +472,7 @@ class Instance:
 
     def wait_for_room(self, stream: int, deadline: Deadline | None) -> None:
         """Wait until the streams of a launch take more work; Ctrl-C and the deadline end the wait."""
-        assert self.program is not None
-        streams = self.program.streams
+        streams = () if self.program is None else self.program.streams
         if not self._runtime.wait_for_room(stream, streams, 0):
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
             require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)

@@ -30,7 +30,8 @@ def _held(value: Any, info: ValidationInfo) -> Workflow:
     found = given.workflow() if callable(getattr(given, "workflow", None)) else given
     node = node_in(info)
     if not isinstance(found, Workflow):
-        raise node_error(node, f"workflow is a Graph or a Workflow (got {type(given).__name__})")
+        what = "workflow is" if info.field_name == "workflow" else f"each of {info.field_name} is"
+        raise node_error(node, f"{what} a Graph or a Workflow (got {type(given).__name__})")
     if found.depth >= MAX_DEPTH:
         raise node_error(
             node,

@@ -15,7 +15,11 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import Array
 from hipgraphdsl.graph import Backend
+from hipgraphdsl.runtimes.data import Fill2D
+
+ADD = hg.Module('extern "C" __global__ void add(int* x, int by) { x[0] += by; }')["add"]
 
 
 class Alarm(Exception):
@@ -90,6 +94,62 @@ def test_launch_waits_for_room_no_longer_than_its_limit(backend: Backend, eager:
         np.asarray(exe.array("go"))[0] = 1
         exe.launch(timeout_s=60)
         exe.run()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_launch_that_finds_no_room_within_its_limit_gives_no_value(backend: Backend) -> None:
+    g = waiting_graph()
+    g.kernel(ADD, 1, 1, (g.device_array("x", np.zeros(1, "int32")), g.param("by", "int32", 1)), after=g.nodes[-1:])
+    with g.compile("cpu", backend=backend) as exe:
+        launched = fill_up(exe)
+        with pytest.raises(hg.WaitTimeout, match="has not begun"):
+            exe.launch(by=1000, timeout_s=0.02)
+        assert exe.parameters == {"by": 1}
+        np.asarray(exe.array("go"))[0] = 1
+        exe.run()
+        assert exe.read("x")[0] == launched + 1
+
+
+def copies(g: hg.Graph, x: Array, body: hg.Graph) -> None:
+    g.memcpy(x, g.param("by", "int32", [1], shape=1, copy=True))
+
+
+def captures(g: hg.Graph, x: Array, body: hg.Graph) -> None:
+    def fill(stream: Any, x: Any, by: int) -> None:
+        stream.runtime.memset_async(Fill2D(x.ptr, 4, by, 1), int(stream))
+
+    g.captured(fill, (x, g.param("by", "int32", 1)))
+
+
+def decides(g: hg.Graph, x: Array, body: hg.Graph) -> None:
+    condition = g.device_array("condition", np.ones(1, "int32"))
+    g.conditional("if", condition, body, {"x": x, "by": g.param("by", "int32", 1)}, decide="device")
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("use", [copies, captures, decides])
+def test_values_that_wait_for_earlier_launches_do_so_no_longer_than_the_limit(
+    use: Callable[[hg.Graph, Array, hg.Graph], None], backend: Backend
+) -> None:
+    body = hg.Graph("body")
+    body.kernel(ADD, 1, 1, (body.device_array("x", shape=1, dtype="int32"), body.param("by", "int32")))
+    g = waiting_graph()
+    x = g.device_array("x", np.zeros(1, "int32"))
+    use(g, x, body)
+    with g.compile("cpu", backend=backend) as exe, g.compile("cpu", backend=backend) as same:
+        exe.launch()
+        with pytest.raises(hg.WaitTimeout, match="launch of graph 'waits' has not begun: its new values wait") as caught:
+            exe.launch(by=7, timeout_s=0.02)
+        assert caught.value.unfinished
+        for each in (exe, same):
+            np.asarray(each.array("go"))[0] = 1
+        exe.synchronize()
+        for each in (exe, same):
+            each.write("x", 0)
+            each.run()
+        np.testing.assert_array_equal(exe.read("x"), same.read("x"))
+        exe.run(by=7)
+        assert exe.read("x")[0] != same.read("x")[0]
 
 
 @contextmanager

@@ -92,6 +92,17 @@ def test_only_graphs_are_children(g: hg.Graph, thing: Any) -> None:
         g.child(thing, name="c")
 
 
+@pytest.mark.parametrize("thing", [None, 3, "inner", object(), [object()]])
+def test_only_graphs_are_bodies(g: hg.Graph, thing: Any) -> None:
+    given = thing[0] if isinstance(thing, list) else thing
+    condition = g.device_array("condition", shape=1, dtype="int32")
+    with pytest.raises(
+        hg.DeclarationError, match=f"'c': each of bodies is a Graph or a Workflow .got {type(given).__name__}."
+    ) as caught:
+        g.conditional("if", condition, thing, name="c")
+    assert caught.value.field == "bodies"
+
+
 def test_a_child_is_a_snapshot(g: hg.Graph, inner: hg.Graph) -> None:
     node = g.child(inner, name="c")
     inner.empty(name="later")

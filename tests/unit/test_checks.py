@@ -873,11 +873,20 @@ def test_sarif_holds_what_code_hosts_require_of_each_result(make: Any, read: str
             assert uri == "of%20a%20file.json"
 
 
-@pytest.mark.parametrize(("file", "wanted"), [("my #1%20.py", "my%20%231%2520.py"), ("<stdin>", "%3Cstdin%3E")])
+@pytest.mark.parametrize(("file", "wanted"), [("my #1%20.py", "my%20%231%2520.py"), ("<a>.py", "%3Ca%3E.py")])
 def test_sarif_quotes_the_names_of_files(file: str, wanted: str) -> None:
     report = Report("g", None, (Diagnostic("HG104", "info", "empty", sources=((file, 3),)),))
     (result,) = json.loads(report.to_sarif())["runs"][0]["results"]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == wanted
+
+
+@pytest.mark.parametrize("source", ["<workflow file>", "<stdin>"])
+@pytest.mark.parametrize("file", [None, "wave.json"])
+def test_sarif_names_no_file_for_places_outside_files(source: str, file: str | None) -> None:
+    report = Report("wave", None, (Diagnostic("HG104", "info", "empty", sources=((source, 3),)),))
+    (result,) = json.loads(report.to_sarif(file))["runs"][0]["results"]
+    (place,) = result["locations"]
+    assert place["physicalLocation"] == {"artifactLocation": {"uri": file or "wave"}, "region": {"startLine": 1}}
 
 
 def test_codes_stand_in_their_groups() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 from specimens import OWN_KINDS, module, report
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import Array
 from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
 from hipgraphdsl.compiler import find_compiler
@@ -1104,3 +1107,53 @@ def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:
             build_program(source, output)
     build_program(source, tmp_path / "program")
     assert subprocess.run([tmp_path / "program"], check=False).returncode == 0
+
+
+def _plain(g: hg.Graph, y: Array) -> None:
+    g.memset(y[:2], 0)
+
+
+def _with_child(g: hg.Graph, y: Array) -> None:
+    child = hg.Graph("child")
+    child.memset(child.device_array("y", shape=y.shape, dtype=y.dtype), 1)
+    g.child(child, {"y": y})
+
+
+def _with_body(g: hg.Graph, y: Array) -> None:
+    body = hg.Graph("body")
+    body.memset(body.device_array("y", shape=y.shape, dtype=y.dtype), 1)
+    g.conditional("if", g.device_array("condition", shape=1, dtype="int32"), body, {"y": y})
+
+
+def _with_eager(g: hg.Graph, y: Array) -> None:
+    g.eager(report, (y,))
+
+
+def _refused(g: hg.Graph, y: Array) -> None:
+    g.signal_semaphore(hg.Semaphore("s", 1))
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("add", [_plain, _with_child, _with_body, _with_eager, _refused])
+def test_export_keeps_no_memory_of_the_user(add: Any, backend: str, tmp_path: Path) -> None:
+    class Memory(np.ndarray[Any, Any]):
+        pass
+
+    def write() -> weakref.ref[Memory]:
+        memory = np.zeros(8, "float32").view(Memory)
+        g = hg.Graph("g")
+        y = g.device_array("y", shape=8, dtype="float32")
+        g.memcpy(y, g.external_array("x", memory))
+        add(g, y)
+        try:
+            g.export(tmp_path / "g.hip", backend=backend)
+        except hg.DeclarationError:
+            assert add is _refused
+        return weakref.ref(memory)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert write()() is None
+    finally:
+        gc.enable()

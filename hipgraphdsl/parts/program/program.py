@@ -54,12 +54,20 @@ def render(
     DeclarationError
         If the backend or target is unknown, or a node cannot be part of a program; the message names it and a remedy.
     """
-    return Program(workflow, backend, target, lanes, stem).text()
+    program = Program(workflow, backend, target, lanes, stem)
+    try:
+        return program.text()
+    finally:
+        program.handles.close()
 
 
 def companions(workflow: Workflow, *, stem: str) -> dict[str, bytes]:
     """Return the ``.npy`` files that the program reads, by name: the initial values of arrays that have no short form."""
-    return Handles(workflow, Target.named("cpu"), _plain(stem or workflow.name), captures=False).arrays.files()
+    handles = Handles(workflow, Target.named("cpu"), _plain(stem or workflow.name), captures=False)
+    try:
+        return handles.arrays.files()
+    finally:
+        handles.close()
 
 
 def _plain(stem: str) -> str:

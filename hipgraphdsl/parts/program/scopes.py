@@ -204,6 +204,14 @@ class Handles(SharedHandles):
         self.arrays.kept.update(place.name for place, _ in found)
         return found
 
+    def close(self) -> None:
+        """Drop what refers back here or to a scope, so that the user's memory is released with the last reference to it."""
+        for scope in self.top.all_inside():
+            scope.children.clear()
+            del scope.addresses
+        self.writer.blocks.clear()
+        vars(self).clear()
+
     # -- called by `resolve` -----------------------------------------------------------------------------------------------
 
     def _kernel(self, text: str, signature: Signature) -> tuple[int, ArgumentPacker]:

@@ -27,7 +27,7 @@ from ...nodes.workflow import Level, Workflow
 from ...plan.options import PlanOptions
 from ...runtimes.base import Runtime
 from ...update import HasWorkflow
-from ...waiting import require_seconds
+from ...waiting import Deadline, require_seconds
 from .crossings import Exchange, OnStream, connect
 from .partition import Part, partition
 from .sharing import ALL, Between, Message, Sharing
@@ -168,9 +168,9 @@ class RankExecutable(Executable):
         if stream is None and not self._own.hosts.names():  # a host node's failure must be reported before the next launch
             self._go_by_compiled_code(link, handle)
 
-    def _give(self, params: Mapping[str, Any], stream: int | None = None) -> bool:
+    def _give(self, params: Mapping[str, Any], stream: int | None = None, deadline: Deadline | None = None) -> bool:
         with self._told_where_refused(self._calls):
-            captured = super()._give(params, stream)
+            captured = super()._give(params, stream, deadline)
         self._calls.made += 1
         return captured
 
