@@ -67,6 +67,8 @@ def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
 def bound_value(inner: Parameter, value: Any, node: str) -> Any:
     """Validate and return the value or parameter bound to a scalar parameter of a child."""
     if isinstance(value, Parameter):
+        if value.terms and inner.dtype.kind in "iu":
+            return value
         if value.dtype != inner.dtype or value.shape:
             raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
         return value

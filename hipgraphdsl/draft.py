@@ -18,6 +18,7 @@ from .arrays import (
     array_values,
     as_dtype,
     as_shape,
+    checked_limits,
     converted,
     lacking,
     naming,
@@ -119,7 +120,9 @@ class Draft:
         self.snapshot = None
         return array
 
-    def add_parameter(self, name: str, dtype: Any, default: Any = None, shape: Any = (), copy: bool = False) -> Parameter:
+    def add_parameter(
+        self, name: str, dtype: Any, default: Any = None, shape: Any = (), copy: bool = False, least: Any = None, most: Any = None
+    ) -> Parameter:
         """Add a parameter; see `Graph.param`."""
         self.require_new(name, "parameter", self.parameters)
         if not name.isidentifier() or name in _RESERVED:
@@ -152,7 +155,8 @@ class Draft:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        parameter = Parameter(name, dtype, default, shape, bool(copy))
+        limits = checked_limits(name, dtype, shape, default, least, most)
+        parameter = Parameter(name, dtype, default, shape, bool(copy), min=limits[0], max=limits[1])
         standing = array_by_default(parameter, self.arrays)
         if standing is not None:
             require_fit(name, parameter, standing)

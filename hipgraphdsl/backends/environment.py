@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..arrays import Array, ArrayView, Parameter
+from ..arrays import Array, ArrayView, Expression, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import Node, element_value
@@ -114,8 +114,12 @@ class Environment(Binding):
         """Return the current value of a scalar parameter, converted to its dtype."""
         if parameter in self.values:
             return self.values[parameter]
+        if isinstance(parameter, Expression):
+            return parameter.at(self.value)
         scope, root, _ = self.resolve(parameter)
-        if isinstance(root, Parameter):
+        if isinstance(root, Expression):
+            root = root.at(scope.value)
+        elif isinstance(root, Parameter):
             return scope.values[root]
         return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
 

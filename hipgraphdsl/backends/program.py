@@ -227,6 +227,8 @@ class GraphProgram(Program):
         """Steps of the plan's batches that cannot share a node now, so that each has its own."""
         self.programmatic: frozenset[int] = frozenset()
         """Steps to which programmatic edges lead."""
+        self._idle: dict[int, Operation] = {}
+        """Steps that have nothing to do now, whose nodes are disabled for that; with the operations that the nodes hold."""
 
     @classmethod
     def build(cls, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> Self:
@@ -304,12 +306,14 @@ class GraphProgram(Program):
         node, before = self.nodes[index], self.operations[index]
         batch = self.batches.get(index)
         if batch is not None:
-            if not batch.takes(index, operation):
+            launch = operation if isinstance(operation, Launch) else None
+            if launch is not None and not batch.takes(index, launch):
                 return False
-            assert isinstance(operation, Launch)
-            batch.put(index, operation)
+            batch.put(index, launch)
             self.operations[index] = operation
             return True
+        if index in self._idle or isinstance(operation, Nothing):
+            return self._change_idle(index, operation)
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
         try:
@@ -326,12 +330,37 @@ class GraphProgram(Program):
             self.operations[index] = operation
         return changed
 
+    def _change_idle(self, index: int, operation: Operation) -> bool:
+        """Let a step do nothing from the next launch on, or something again, by disabling its node; False where that fails."""
+        node, held = self.nodes[index], self._idle.get(index, self.operations[index])
+        if isinstance(operation, Nothing):
+            if index not in self._idle:
+                if not node or not self._can_disable(held):
+                    return False
+                with self.naming(self.plan.step(index)):
+                    self.runtime.graph_node_set_enabled(self.handle, node, enabled=False)
+                self._idle[index] = held
+        else:
+            self.operations[index] = held
+            if type(operation) is not type(held):
+                return False
+            del self._idle[index]
+            if not equal(held, operation) and not self.change(index, operation):
+                return False
+            if index not in self.disabled:
+                with self.naming(self.plan.step(index)):
+                    self.runtime.graph_node_set_enabled(self.handle, node, enabled=True)
+        self.operations[index] = operation
+        return True
+
     def change_child(self, node: int, operation: RunChild) -> bool:
         """Update the child graph of a node; False where the backend cannot."""
         return False
 
     def enable(self, index: int, enabled: bool) -> bool:
         operation, node = self.operations[index], self.nodes[index]
+        if index in self._idle:
+            return True  # its node is disabled
         batch = self.batches.get(index)
         if batch is not None:
             launch = operation if enabled and isinstance(operation, Launch) else None

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, HostArray, Parameter
+from ..arrays import Access, ArrayView, Expression, HostArray, Parameter, range_of
 from ..errors import HipError, node_error
-from ..kernels import check_argument
+from ..kernels import KernelParameter, check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -109,14 +109,28 @@ def _held(step: Step, scope: Environment) -> tuple[op.RunChild, ...]:
 def _axis(axis: Any, scope: Environment, node: KernelNode, field: str) -> int:
     if not isinstance(axis, Parameter):
         return axis  # type: ignore[no-any-return]  # a checked int
-    value = int(scope.value(axis))
-    if not 1 <= value < 2**32:
-        limit = "at least 1" if value < 1 else "less than 2**32"
-        raise node_error(scope.prefix + node.name, f"{field} is parameter {axis.name!r}, which must be {limit} (got {value})")
+    value, least = int(scope.value(axis)), 0 if field.startswith("grid") else 1
+    if not least <= value < 2**32:
+        limit = f"at least {least}" if value < least else "less than 2**32"
+        what = f"{axis.told(scope.value)}, and" if isinstance(axis, Expression) else f"parameter {axis.name!r}, which"
+        raise node_error(scope.prefix + node.name, f"{field} is {what} must be {limit} (got {value})")
     return value
 
 
-def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
+def _fitting(arg: Expression, value: int, parameter: KernelParameter, scope: Environment, node: KernelNode) -> int:
+    """Return the value of an expression that a kernel's argument takes; refuse one that its type does not hold."""
+    least, most = range_of(parameter.dtype)  # type: ignore[arg-type]  # an integer's, as the declaration holds
+    if not least <= value <= most:
+        raise node_error(
+            scope.prefix + node.name,
+            f"argument {parameter.name!r} of kernel {node.kernel.name!r} is {arg.told(scope.value)}, and {parameter.ctype} holds"
+            f" {least} to {most}",
+            array=arg.terms[0].name,
+        )
+    return value
+
+
+def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch | op.Nothing:
     function, packer = scope.shared.function(node.kernel, node, device, scope.prefix)
     values = []
     for parameter, arg in zip(packer.signature.parameters, node.args):
@@ -130,7 +144,9 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
         elif kind is Access:
             values.append(scope.address(arg.view, device))
         else:
-            value, dtype = scope.value(arg) if kind is Parameter else arg, parameter.dtype
+            value, dtype = scope.value(arg) if isinstance(arg, Parameter) else arg, parameter.dtype
+            if kind is Expression:
+                value = _fitting(arg, value, parameter, scope, node)
             if type(value) not in _PLAIN or dtype is None or dtype.isbuiltin != 1:  # else a parameter's, which is converted
                 value = check_argument(parameter, value, f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}")
             values.append(value)
@@ -141,6 +157,8 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
         block = tuple(_axis(axis, scope, node, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise node_error(scope.prefix + node.name, f"a block has at most 1024 threads (got {block})")
+    if not grid[0] or not grid[1] or not grid[2]:
+        return op.Nothing()
     if node.kernel.dynamic_shared and not node.shared_bytes:
         raise HipError(
             f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",

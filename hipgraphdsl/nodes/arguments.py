@@ -40,7 +40,10 @@ def fitting_argument(parameter: KernelParameter, arg: Any, node: str, kernel: st
     elif isinstance(arg, Parameter):
         array = arg.name
         dtype = parameter.value_dtype
-        if arg.shape or dtype != arg.dtype:
+        if arg.terms:
+            if dtype is None or dtype.kind not in "iub":
+                fault = f" is {parameter.ctype}, and {arg.name} is an integer expression; compute it in the kernel"
+        elif arg.shape or dtype != arg.dtype:
             struct = parameter.dtype is not None and parameter.dtype.names
             whole = str(dtype) if parameter.lanes > 1 else repr(str(dtype))
             wanted = f"module.structs[{parameter.ctype!r}]" if struct else whole

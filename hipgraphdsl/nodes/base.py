@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
-from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, Root, as_view, lacking
+from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Expression, Need, Parameter, Root, as_view, lacking, terms_of
 from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
@@ -573,6 +573,8 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         return value.on(root)
     if isinstance(value, Access):
         return Access(translated(value.view, arrays, parameters, node), value.mode, value.region)
+    if isinstance(value, Expression):
+        return value.replaced(lambda parameter: translated(parameter, arrays, parameters, node))
     if isinstance(value, (Array, Parameter)):
         if value.kind == "symbol":
             return value
@@ -622,6 +624,8 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
         return a.keys() == b.keys() and all(same(value, b[key], same_root) for key, value in a.items())
     if isinstance(a, (np.ndarray, np.generic)):
         return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
+    if isinstance(a, Expression):
+        return a.name == b.name and all(map(same_root, a.terms, b.terms))
     if isinstance(a, (Array, Parameter)):
         return same_root(a, b)
     if dataclasses.is_dataclass(a) and hasattr(a, "view"):
@@ -663,7 +667,7 @@ def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
             continue
         root = value.root if kind is ArrayView else value.view.root if kind is Access else value
         if isinstance(root, Parameter):
-            found[root] = None
+            found.update(dict.fromkeys(terms_of(root)))
     return tuple(found)
 
 

@@ -513,7 +513,7 @@ class _Shared:
             arg = bound[at]
             if type(arg) is not int or not least <= arg <= most:
                 bound[at] = fitting_argument(parameter, arg, name, self._kernel.name)
-                mentions = mentions or type(arg) is Parameter
+                mentions = mentions or isinstance(arg, Parameter)
         if self._symbols:
             accesses += self._symbols
         fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)

@@ -311,7 +311,7 @@ class MemsetNode(Node):
     def model_post_init(self, _: Any) -> None:
         name, dst, value = self.name, self.dst, self.value
         if isinstance(value, Parameter):
-            if value.shape or value.dtype != dst.dtype:
+            if not (value.terms and dst.dtype.kind in "iu") and (value.shape or value.dtype != dst.dtype):
                 why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
                 raise node_error(name, why, array=value.name)
         else:

@@ -15,15 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import (
-    Access,
-    Array,
-    ArrayView,
-    Parameter,
-    Viewable,
-    kind_of,
-    own_copy,
-)
+from ..arrays import Access, Array, ArrayView, Expression, Parameter, Viewable, kind_of, own_copy
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
@@ -176,7 +168,7 @@ class Names:
             return value
         if kind is float:
             return value if math.isfinite(value) else {"float": str(value)}
-        if kind is Parameter:
+        if kind is Parameter or kind is Expression:
             return {"param": value.name}
         if kind is Access:
             return {value.mode: self.view_data(value.view)}

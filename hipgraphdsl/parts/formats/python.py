@@ -20,6 +20,7 @@ from ...arrays import (
     AllocArray,
     Array,
     ArrayView,
+    Expression,
     ExternalArray,
     HostArray,
     Parameter,
@@ -261,6 +262,9 @@ class _Body:
             extra = f", default={self.value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
             extra += ", copy=True" if parameter.copy else ""
+            extra += "".join(
+                f", {key}={value}" for key, value in (("min", parameter.min), ("max", parameter.max)) if value is not None
+            )
             lines.append(
                 f"{self.variable(parameter)} = g.param({quoted(parameter.name)}, dtype={_dtype(parameter.dtype)}{extra})"
             )
@@ -368,6 +372,8 @@ class _Body:
         kind = type(value)
         if isinstance(value, ArrayView):
             return self.view(value)
+        if isinstance(value, Expression):
+            return value.spelled(self.variable, "hg.")
         if isinstance(value, Parameter):
             return self.variable(value)
         if isinstance(value, Access):
