@@ -333,12 +333,13 @@ class GraphProgram(Program):
     def _change_idle(self, index: int, operation: Operation) -> bool:
         """Let a step do nothing from the next launch on, or something again, by disabling its node; False where that fails."""
         node, held = self.nodes[index], self._idle.get(index, self.operations[index])
-        if isinstance(operation, Nothing):
+        busy = not isinstance(operation, Nothing)
+        if not busy:
             if index not in self._idle:
                 if not node or not self._can_disable(held):
                     return False
                 with self.naming(self.plan.step(index)):
-                    self.runtime.graph_node_set_enabled(self.handle, node, enabled=False)
+                    self.runtime.graph_node_set_enabled(self.handle, node, busy)
                 self._idle[index] = held
         else:
             self.operations[index] = held
@@ -349,7 +350,7 @@ class GraphProgram(Program):
                 return False
             if index not in self.disabled:
                 with self.naming(self.plan.step(index)):
-                    self.runtime.graph_node_set_enabled(self.handle, node, enabled=True)
+                    self.runtime.graph_node_set_enabled(self.handle, node, busy)
         self.operations[index] = operation
         return True
 
