@@ -75,8 +75,10 @@ class Parameter(Root):
     def as_view(self) -> ArrayView:
         """Return the view of all its elements."""
         if not self.shape:
+            advice = "" if self.terms else "; give it a shape"
+            what = "expression" if self.terms else "parameter"
             raise DeclarationError(
-                f"parameter {self.name!r} is a scalar and cannot stand where an array may; give it a shape", array=self.name
+                f"{what} {self.name!r} is a scalar and cannot stand where an array may{advice}", array=self.name
             )
         return super().as_view()
 
