@@ -40,6 +40,7 @@ from .dtypes import (
     unheld,
     widened,
 )
+from .moving import MovingView
 from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .parameters import (
     FUNCTIONS,
@@ -75,6 +76,7 @@ __all__ = [
     "HostArray",
     "KnownMemory",
     "Mode",
+    "MovingView",
     "Need",
     "Parameter",
     "Region",

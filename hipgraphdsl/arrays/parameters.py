@@ -300,6 +300,36 @@ def maximum(a: Any, b: Any) -> Any:
     return _made("maximum", a, b)
 
 
+def constant_difference(a: Any, b: Any) -> int | None:
+    """Return a - b if it is the same for all values of their parameters, as sums and multiples of these tell; else None."""
+    weights, constant = _linear(a)
+    others, less = _linear(b)
+    for name, weight in others.items():
+        weights[name] = weights.get(name, 0) - weight
+    return None if any(weights.values()) else constant - less
+
+
+def _linear(value: Any) -> tuple[dict[str, int], int]:
+    """Return a value as multiples of parameters and of other expressions, by their text, and a constant."""
+    if not isinstance(value, Parameter):
+        return {}, int(value)
+    if isinstance(value, Expression):
+        parts = [_linear(operand) for operand in value.operands]
+        if value.op in ("+", "-"):
+            weights: dict[str, int] = {}
+            constant = 0
+            signs = (-1,) if len(parts) == 1 else (1, 1 if value.op == "+" else -1)
+            for sign, (found, alone) in zip(signs, parts):
+                constant += sign * alone
+                for name, weight in found.items():
+                    weights[name] = weights.get(name, 0) + sign * weight
+            return weights, constant
+        if value.op == "*" and not all(found for found, _ in parts):
+            (found, alone), (_, factor) = sorted(parts, key=lambda part: not part[0])
+            return {name: weight * factor for name, weight in found.items()}, alone * factor
+    return {value.name: 1}, 0
+
+
 def range_of(dtype: np.dtype[Any]) -> Range:
     """Return the least and the greatest value of an integer dtype, or of bool."""
     return (0, 1) if dtype.kind == "b" else int_range(dtype)

@@ -136,7 +136,8 @@ def test_what_is_no_expression_is_refused(make: Any, text: str) -> None:
     "text",
     [
         "n +", "n + q", "(n", "n)", "1 2", "n ** 2", "n.real", "f(n)", "minimum(n)", "minimum(n, m, k)", "n < m < k", "n & m",
-        "__import__('os')", "n if m else k", "n +" * 800 + "n", "(" * 300 + "n" + ")" * 300, "-" * 300 + "n", "", "1.5 + n", "n//0",
+        "__import__('os')",
+        "n if m else k", "n +" * 800 + "n", "(" * 300 + "n" + ")" * 300, "-" * 300 + "n", "", "1.5 + n", "n//0",
     ],
 )  # fmt: skip
 def test_texts_of_files_that_are_no_expressions_are_refused(text: str) -> None:
@@ -294,8 +295,8 @@ def test_values_that_a_launch_cannot_take_are_refused_with_nothing_changed(
 ) -> None:
     g = hg.Graph("refused")
     p, out = g.param("p", "int8", default=4), g.device_array("out", shape=4, dtype="uint8")
-    extents = (each(p) if callable(each) else each for each in (grid, block))
-    g.kernel(MODULE["narrow"], *extents, (*args(p), out), name="node")
+    extents: list[Any] = [each(p) if callable(each) else each for each in (grid, block)]
+    g.kernel(MODULE["narrow"], extents[0], extents[1], (*args(p), out), name="node")
     with g.compile(runtime="recorder", backend=backend) as exe:
         exe.run()
         with pytest.raises(hg.DeclarationError, match=re.escape(text)) if text else nullcontext():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from ...arrays import Access, ArrayView, ExternalArray, Parameter, terms_of
+from ...arrays import Access, ArrayView, ExternalArray, MovingView, Parameter, terms_of
 from ...checks.levels import CheckedLevel
 from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
@@ -170,6 +170,11 @@ def _memory(scope: CheckedLevel, view: ArrayView, bound: bool) -> tuple[Any, int
 
     Like other parameters an array parameter stands for its default.
     """
+    if isinstance(view, MovingView):
+        found = view.default_at(scope.default)
+        if found is None:
+            return None
+        view = found
     root, offset = view.root, view.offset_bytes
     if bound:
         owner, root, inner = scope.resolve(root)

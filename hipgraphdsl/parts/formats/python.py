@@ -23,6 +23,7 @@ from ...arrays import (
     Expression,
     ExternalArray,
     HostArray,
+    MovingView,
     Parameter,
     Root,
     UnboundValues,
@@ -366,6 +367,8 @@ class _Body:
             name = f"{self.program.modules[root.module]}.symbol({quoted(root.name)})"
         else:
             name = self.variable(root)
+        if isinstance(view, MovingView):
+            return name + view.spelled(self.variable, "hg.")[len(root.name) :]
         return name + view.name[len(root.name) :]
 
     def value(self, value: Any) -> str:
