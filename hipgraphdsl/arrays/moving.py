@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import DeclarationError
 from ..lazy import lazy
-from .parameters import Expression, Parameter, Range, constant_difference, terms_of
+from .parameters import Expression, Parameter, Range, difference, terms_of
 from .regions import Region
 from .views import ArrayView, Root, selector_text
 
@@ -48,6 +48,11 @@ class MovingView(ArrayView):
             region=hull.region, contiguous=not any(region.dims for region in regions), chosen=chosen,
             terms=tuple(dict.fromkeys(term for bound in bounds for term in terms_of(bound))),
         )  # fmt: skip
+
+    @property
+    def has_fixed_shape(self) -> bool:
+        """Whether a launch decides its place alone, not how long it is."""
+        return all(_length(selector)[0] is not None for selector in self.chosen if isinstance(selector, slice))
 
     @property
     def is_whole(self) -> bool:
@@ -174,11 +179,11 @@ def _part(view: ArrayView, key: Any, selector: slice, wanted: Any) -> Any:
     start = 0 if wanted.start is None else _inside(view, key, wanted.start, extent, extent)
     stop = extent if wanted.stop is None else _inside(view, key, wanted.stop, extent, extent)
     first, stride = _shifted(selector.start, start, selector.step), step * selector.step
-    length = constant_difference(stop, start)
-    if length is None:
-        return slice(first, _shifted(selector.start, stop, selector.step), stride)
+    least, length = difference(stop, start)
     if length <= 0:
         raise view._refuse(key, "it selects no element")
+    if least != length:
+        return slice(first, _shifted(selector.start, stop, selector.step), stride)
     count = -(-length // step)
     return slice(first, _shifted(first, (count - 1) * stride + 1, 1), stride if count > 1 else 1)
 
@@ -216,9 +221,9 @@ def _range(bound: Any) -> Range:
 
 def _length(selector: slice) -> tuple[int | None, int]:
     """Return how many elements a slice has, None if a launch decides that, and how many at most."""
-    span = constant_difference(selector.stop, selector.start)
-    longest = max(0, _range(selector.stop)[1] - _range(selector.start)[0]) if span is None else span
-    return (None if span is None else -(-span // selector.step)), -(-longest // selector.step)
+    least, most = difference(selector.stop, selector.start)
+    count = -(-most // selector.step)
+    return (count if least == most else None), count
 
 
 def _hull(selector: Any) -> slice:
@@ -226,10 +231,9 @@ def _hull(selector: Any) -> slice:
     if not isinstance(selector, slice):
         low, high = _range(selector)
         return slice(low, high + 1, 1)
-    (low, high), span = _range(selector.start), constant_difference(selector.stop, selector.start)
-    end = _range(selector.stop)[1] if span is None else high + span
-    step = selector.step if low == high else 1
-    return slice(low, max(end, low + 1), step)
+    low, high = _range(selector.start)
+    end = min(_range(selector.stop)[1], high + difference(selector.stop, selector.start)[1])
+    return slice(low, end, selector.step if low == high else 1)
 
 
 def _bounds_in(selector: Any) -> tuple[Any, ...]:

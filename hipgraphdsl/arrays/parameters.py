@@ -300,34 +300,37 @@ def maximum(a: Any, b: Any) -> Any:
     return _made("maximum", a, b)
 
 
-def constant_difference(a: Any, b: Any) -> int | None:
-    """Return a - b if it is the same for all values of their parameters, as sums and multiples of these tell; else None."""
+def difference(a: Any, b: Any) -> Range:
+    """Return the bounds of a - b, of integers or expressions; what is added to both, or a multiple of it, cancels out."""
     weights, constant = _linear(a)
     others, less = _linear(b)
-    for name, weight in others.items():
-        weights[name] = weights.get(name, 0) - weight
-    return None if any(weights.values()) else constant - less
+    low = high = constant - less
+    for name, (_, value) in {**others, **weights}.items():
+        weight = weights.get(name, (0, value))[0] - others.get(name, (0, value))[0]
+        ends = [weight * end for end in value.bounds]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
 
 
-def _linear(value: Any) -> tuple[dict[str, int], int]:
+def _linear(value: Any) -> tuple[dict[str, tuple[int, Parameter]], int]:
     """Return a value as multiples of parameters and of other expressions, by their text, and a constant."""
     if not isinstance(value, Parameter):
         return {}, int(value)
     if isinstance(value, Expression):
         parts = [_linear(operand) for operand in value.operands]
         if value.op in ("+", "-"):
-            weights: dict[str, int] = {}
+            weights: dict[str, tuple[int, Parameter]] = {}
             constant = 0
             signs = (-1,) if len(parts) == 1 else (1, 1 if value.op == "+" else -1)
             for sign, (found, alone) in zip(signs, parts):
                 constant += sign * alone
-                for name, weight in found.items():
-                    weights[name] = weights.get(name, 0) + sign * weight
+                for name, (weight, term) in found.items():
+                    weights[name] = weights.get(name, (0, term))[0] + sign * weight, term
             return weights, constant
         if value.op == "*" and not all(found for found, _ in parts):
             (found, alone), (_, factor) = sorted(parts, key=lambda part: not part[0])
-            return {name: weight * factor for name, weight in found.items()}, alone * factor
-    return {value.name: 1}, 0
+            return {name: (weight * factor, term) for name, (weight, term) in found.items()}, alone * factor
+    return {value.name: (1, value)}, 0
 
 
 def range_of(dtype: np.dtype[Any]) -> Range:
@@ -381,6 +384,12 @@ def _made(op: str, *given: Any) -> Any:
         raise DeclarationError(f"{_spelled(op, operands)} divides by zero")
     if all(type(operand) is int for operand in operands):
         return operation.compute(*operands)
+    if op in ("+", "-") and len(operands) == 2 and type(operands[1]) is int:
+        base, total = _apart(operands[0], operands[1] if op == "+" else -operands[1])
+        if total == 0 and isinstance(base, Expression):
+            return base
+        op, operands = "-" if total < 0 else "+", (base, abs(total))
+        operation = _OPERATIONS[op, 2]
     text, depth = _spelled(op, operands), _depth(operands)
     if len(text) > _MOST_TEXT or depth > _MOST_DEPTH:
         raise DeclarationError(
@@ -394,6 +403,15 @@ def _made(op: str, *given: Any) -> Any:
     made.__dict__.update(fields)  # a frozen dataclass: this is its only construction
     made.__dict__["default"] = made.default_at(lambda parameter: parameter.default)
     return made
+
+
+def _apart(value: Any, more: int) -> tuple[Any, int]:
+    """Return what a value adds a constant to, and that constant with another one added."""
+    if isinstance(value, Expression) and value.op in ("+", "-") and len(value.operands) == 2:
+        base, constant = value.operands
+        if isinstance(constant, int):
+            return base, more + (constant if value.op == "+" else -constant)
+    return value, more
 
 
 def _expression(op: str, *given: Any) -> Expression:

@@ -390,7 +390,7 @@ def selector_text(selector: Any) -> str:
 
 def _is_moving(key: Any) -> bool:
     """Whether an index or a bound of a slice is a parameter, or an expression of them."""
-    return any(isinstance(bound, Root) for bound in ((key.start, key.stop) if type(key) is slice else (key,)))
+    return any(isinstance(bound, Root) for bound in ((key.start, key.stop, key.step) if type(key) is slice else (key,)))
 
 
 def _bound_text(bound: Any) -> str:

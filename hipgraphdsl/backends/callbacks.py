@@ -217,7 +217,7 @@ class HostCalls:
             )
         array: Any = np.ndarray(view.shape, view.dtype, lent.buffer, scope.address(view) - lent.start, view.strides)
         array.flags.writeable = any(
-            a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access
+            a.is_write and a.view.root is view.root and (not view.size or a.bytes.overlaps(view.region)) for a in node.access
         )
         return array
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _AUTO_FREE_ON_LAUNCH = 1
 _INVALID_VALUE = 1  # hipErrorInvalidValue
+_UPDATE_FAILURE = 910  # hipErrorGraphExecUpdateFailure
 
 
 class Naming:
@@ -323,7 +324,9 @@ class GraphProgram(Program):
                 else:
                     changed = operation.set(self.runtime, self.handle, node, before)
         except HipError as error:
-            if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
+            fixed = error.code == _INVALID_VALUE and "fixed_memory_devices" in self.runtime.target.quirks
+            other = error.code == _UPDATE_FAILURE and isinstance(operation, RunChild)  # a node of the child does nothing now
+            if not fixed and not other:
                 raise self.named(error, self.plan.step(index)) from error.__cause__
             changed = False  # a new graph either holds it or fails for the same reason
         if changed:

@@ -139,6 +139,8 @@ class Node(BaseModel):
     """Whether the body of a conditional node may contain it (CUDA's reference for cudaConditionalNodeParams)."""
     in_child: ClassVar[bool] = True
     """Whether a child graph node may contain it; if not, the child's nodes are inlined into the parent (CUDA's rule)."""
+    takes_moving: ClassVar[bool] = False
+    """Whether a launch may decide where its views lie (`MovingView`); what lowers it takes them as they are then."""
     copies: ClassVar[bool] = False
     """Whether it may issue copies, which read pageable host memory at the time of the call."""
     untried: ClassVar[str] = ""

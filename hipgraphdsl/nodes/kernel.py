@@ -196,6 +196,7 @@ class KernelNode(Node):
     reach = "device"
     placed = "memory"
     in_body = True
+    takes_moving = True
 
     kernel: Annotated[Kernel, KERNEL]
     grid: Annotated[Any, EXTENTS, Rule(keyword=True)]
@@ -268,8 +269,7 @@ class KernelNode(Node):
 
     def changed(self, **fields: Any) -> Self:
         """Like `Node.changed`; `args` may be a dict by kernel parameter name, and other keywords name single arguments."""
-        known = type(self).model_fields
-        args = fields.get("args", {})
+        known, args = type(self).model_fields, fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
         names = self.argument_names if others or "args" in fields else ()
         for name in others:

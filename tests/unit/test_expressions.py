@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl.arrays import Expression, read_expression
+from hipgraphdsl.arrays import Expression, MovingView, read_expression
 
 SOURCE = r"""
 extern "C" __global__ void axpy(float a, const float* x, float* y, int n) {
@@ -350,3 +350,221 @@ def test_a_launch_beyond_an_array_is_found_for_the_defaults_of_an_expression() -
     g.kernel(MODULE["axpy"], over=n * 2, block=64, args=(1.0, x, y, n * 2))
     [found] = [each for each in g.check().diagnostics if each.code == "HG409"]
     assert "with the default n = 200" in found.message
+
+
+# -- views -----------------------------------------------------------------------------------------------------------------
+
+COPY = hg.Module(r"""
+extern "C" __global__ void add(const int* from, int* to, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] += from[i];
+}
+extern "C" __global__ void quads(const int4* from, int* to) { to[threadIdx.x] += from[0].x; }
+""")
+ROWS, COLUMNS = 8, 24
+
+
+def bounded(g: hg.Graph) -> dict[str, hg.Parameter]:
+    return {"i": g.param("i", "int32", 0, min=0, max=ROWS - 1), "n": g.param("n", "int32", 5, min=0, max=COLUMNS // 2)}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "shape", "strides", "span", "contiguous"),
+    [
+        (lambda i, n: i, "x[i, 0:24]", (24,), (4,), (0, 768), True),
+        (lambda i, n: (i, n), "x[i, n]", (), (), (0, 724), True),
+        (lambda i, n: (7 - i, slice(n, n + 4)), "x[7 - i, n : n + 4]", (4,), (4,), (0, 736), True),
+        (lambda i, n: (3, slice(None, n)), "x[3, 0:n]", (12,), (4,), (288, 336), True),
+        (lambda i, n: slice(i, None), "x[i:8, 0:24]", (8, 24), (96, 4), (0, 768), True),
+        (lambda i, n: (slice(None), slice(n, None)), "x[0:8, n:24]", (8, 24), (96, 4), (0, 768), False),
+        (lambda i, n: (slice(0, 8, 2), n + 1), "x[0:7:2, n + 1]", (4,), (192,), (4, 632), False),
+        (lambda i, n: (slice(n // 2, None, 2), 0), "x[n // 2 : 8 : 2, 0]", (4,), (192,), (0, 676), False),
+        (lambda i, n: (..., n), "x[0:8, n]", (8,), (96,), (0, 724), False),
+        (lambda i, n: (-1, slice(n, 12 + n)), "x[7, n : n + 12]", (12,), (4,), (672, 768), True),
+    ],
+)  # fmt: skip
+def test_a_view_whose_place_a_launch_decides(key: Any, name: str, shape: Any, strides: Any, span: Any, contiguous: bool) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=(ROWS, COLUMNS), dtype="int32")
+    i, n = bounded(g).values()
+    view = x[key(i, n)]
+    assert isinstance(view, MovingView)
+    assert (view.name, view.shape, view.strides, view.contiguous) == (name, shape, strides, contiguous)
+    assert (view.region.start, view.region.stop) == span
+    values = np.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
+    for i_now in range(ROWS):
+        for n_now in range(COLUMNS // 2 + 1):
+            now = {"i": i_now, "n": n_now}
+            here = view.at(lambda parameter, now=now: now[parameter.name])  # type: ignore[misc]  # bound for the loop
+            wanted = values[key(i_now, n_now)]
+            assert here.shape == np.shape(wanted)
+            if here.size:
+                assert here.offset_bytes == 4 * np.ravel(wanted)[0]
+                assert view.region.start <= here.region.start <= here.region.stop <= view.region.stop
+                assert here.contiguous or not view.contiguous
+
+
+def test_views_of_moving_views() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=(ROWS, COLUMNS), dtype="int32")
+    i, n = bounded(g).values()
+    assert x[i][4:9].name == "x[i, 4:9]"
+    assert x[i][n].name == "x[i, n]"
+    assert x[2:, n : n + 6][i // 2, 1:3].name == "x[2 + i // 2, n + 1 : n + 3]"
+    assert x[0, :n][:].name == "x[0, 0:n]"
+    with pytest.raises(hg.DeclarationError, match="slice the array itself"):
+        x[0, :n][2:]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (lambda g: g.param("k", "int32"), "k can be -2147483648 to 2147483647, and here it is 0 to 7; give 'k' bounds"),
+        (lambda g: g.param("k", "int32", min=0, max=8), "k can be 0 to 8, and here it is 0 to 7"),
+        (lambda g: slice(None, g.param("k", "int32", min=0, max=9)), "k can be 0 to 9, and here it is 0 to 8"),
+        (lambda g: (0, g.param("k", "int32", min=0, max=23) + 1), "k + 1 can be 1 to 24, and here it is 0 to 23"),
+        (lambda g: g.param("k", "float32"), "an index is a scalar integer parameter"),
+        (lambda g: slice(0, 8, g.param("k", "int32", min=1, max=2)), "steps are positive integers"),
+        (lambda g: (0, 0, g.param("k", "int32", min=0, max=2)), "it has 2 dimensions"),
+        (lambda g: (lambda k: slice(k + 3, k))(g.param("k", "int32", min=0, max=2)), "it selects no element"),
+    ],
+)  # fmt: skip
+def test_views_that_may_lie_outside_are_refused_when_they_are_declared(key: Any, text: str) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=(ROWS, COLUMNS), dtype="int32")
+    with pytest.raises(hg.DeclarationError, match=re.escape(text)):
+        x[key(g)]
+
+
+def test_what_a_launch_has_made_different_is_refused_with_nothing_changed() -> None:
+    g = hg.Graph("g")
+    i, n = g.param("i", "int32", 0, min=0, max=3), g.param("n", "int32", 6, min=0, max=12)
+    x, y = (g.device_array(name, shape=COLUMNS, dtype="int32") for name in "xy")
+    g.memcpy(y[:n], x[: 12 - n], name="copy")
+    g.kernel(COPY["quads"], 1, 1, (x[i * 2 : i * 2 + 4], y), name="quads")
+    with g.compile(runtime="recorder") as exe:
+        with pytest.raises(hg.DeclarationError, match=r"node 'copy': 'x\[0 : 12 - n\]' is now 'x\[0:7\]' of shape \(7,\)"):
+            exe.run(n=5)
+        with pytest.raises(hg.DeclarationError, match=r"is now 'x\[2:6\]', which does not begin at a multiple of 16 bytes"):
+            exe.run(i=1)
+        exe.run(n=6, i=2)
+        assert exe.stats.launches == 1
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda g, x, i: g.conditional("if", x[i], hg.Graph("body")),
+        lambda g, x, i: g.memory_ops([hg.write_value(x[i], 3)]),
+        lambda g, x, i: g.child(holding(), bind={"a": x[i : i + 1]}),
+    ],
+)  # fmt: skip
+def test_kinds_whose_memory_is_fixed_refuse_views_that_move(declare: Any) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=ROWS, dtype="int32")
+    with pytest.raises(hg.DeclarationError, match="a launch decides"):
+        declare(g, x, bounded(g)["i"])
+    assert not len(g)
+
+
+def holding() -> hg.Graph:
+    g = hg.Graph("holding")
+    g.memset(g.device_array("a", shape=1, dtype="int32"), 1)
+    return g
+
+
+def test_programs_refuse_views_that_move(tmp_path: Any) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=ROWS, dtype="int32")
+    g.memset(x[bounded(g)["i"]], 1, name="fill")
+    with pytest.raises(hg.DeclarationError, match=r"node 'fill': where 'x\[i\]' lies, a launch decides"):
+        g.export(tmp_path / "program.hip")
+
+
+Step = tuple[str, int, int]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "copy", "fill", "host", "child"]), st.integers(0, 5), st.integers(0, 5)),
+    min_size=1,
+    max_size=7,
+)
+KEYS: list[Callable[[Any, Any], Any]] = [
+    lambda i, n: (i, slice(None, n)),
+    lambda i, n: (7 - i, slice(n, n * 2)),
+    lambda i, n: (i // 2 * 2, slice(24 - n, 24)),
+    lambda i, n: (3, slice(12 - n, 12)),
+    lambda i, n: ((i + 5) % 8, slice(i, i + n)),
+    lambda i, n: (hg.minimum(i, 4), slice(hg.maximum(i, n), hg.maximum(i, n) + n)),
+]
+
+
+def declared(steps: list[Step]) -> hg.Graph:
+    """Return a graph of steps on views that its two parameters move."""
+    g = hg.Graph("moving")
+    i, n = bounded(g).values()
+    x, y = (
+        g.device_array(name, np.arange(ROWS * COLUMNS, dtype="i4").reshape(ROWS, COLUMNS) * k) for k, name in ((1, "x"), (7, "y"))
+    )
+    h = g.host_array("h", np.zeros((ROWS, COLUMNS), "i4"))
+    for at, (kind, to, source) in enumerate(steps):
+        a, b = x[KEYS[to](i, n)], y[KEYS[source](i, n)]
+        if kind == "add":
+            g.kernel(COPY["add"], over=n, block=4, args=(b, a, n))
+        elif kind == "copy":
+            g.memcpy(b if at % 2 else h[KEYS[to](i, n)], a)
+        elif kind == "fill":
+            g.memset(b, i * 3 - n)
+        elif kind == "host":
+            g.host(doubled, args=(hg.updates(h[KEYS[to](i, n)]), n))
+        else:
+            inner = hg.Graph("inner")
+            own = inner.device_array("own", shape=(ROWS, COLUMNS), dtype="int32")
+            j, m = inner.param("j", "int32", 0, min=0, max=7), inner.param("m", "int32", 0, min=0, max=12)
+            inner.memset(own[KEYS[to](j, m)], m + 1)
+            g.child(inner, bind={"own": y, "j": 7 - i, "m": n})
+    return g
+
+
+def beginning() -> dict[str, Any]:
+    values = np.arange(ROWS * COLUMNS, dtype="i4").reshape(ROWS, COLUMNS)
+    return {"x": values * 1, "y": values * 7, "h": values * 0}
+
+
+def doubled(values: Any, n: int) -> None:
+    assert values.shape == (n,)
+    values *= 2
+
+
+def model(steps: list[Step], state: dict[str, Any], i: int, n: int) -> None:
+    """Do the steps by NumPy."""
+    x, y, h = state["x"], state["y"], state["h"]
+    for at, (kind, to, source) in enumerate(steps):
+        if kind == "add":
+            x[KEYS[to](i, n)] += y[KEYS[source](i, n)]
+        elif kind == "copy":
+            (y[KEYS[source](i, n)] if at % 2 else h[KEYS[to](i, n)])[...] = x[KEYS[to](i, n)]
+        elif kind == "fill":
+            y[KEYS[source](i, n)] = i * 3 - n
+        elif kind == "host":
+            h[KEYS[to](i, n)] *= 2
+        else:
+            y[KEYS[to](7 - i, n)] = n + 1
+
+
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@given(STEPS, st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS // 2)), min_size=1, max_size=5), st.booleans())
+def test_graphs_of_moving_views_do_as_numpy_does(backend: Any, steps: list[Step], launches: Any, stored: bool) -> None:
+    g = declared(steps)
+    if stored:
+        text = g.to_json()
+        g = hg.Graph.from_json(
+            text, callbacks={f"{__name__}:doubled": doubled} if "host" in {kind for kind, _, _ in steps} else None
+        )
+        assert g.to_json() == text
+    state = beginning()
+    with g.compile(runtime="cpu", backend=backend) as exe:
+        for i, n in launches:
+            exe.run(i=i, n=n)
+            model(steps, state, i, n)
+            for name, values in state.items():
+                assert exe.read(name).tolist() == values.tolist(), (name, i, n)
